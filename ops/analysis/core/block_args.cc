@@ -7,6 +7,23 @@
 
 namespace weft {
 
+std::vector<Op> OpsInside(const Op& op) {
+  std::vector<Op> ops;
+  std::vector<int> blocks = op.SubBlocks();
+  absl::flat_hash_set<int> seen(blocks.begin(), blocks.end());
+  while (!blocks.empty()) {
+    const int block = blocks.back();
+    blocks.pop_back();
+    for (OpId id : op.program().block(block).ops()) {
+      ops.push_back(op.program().op(id));
+      for (int inner : ops.back().SubBlocks()) {
+        if (seen.insert(inner).second) blocks.push_back(inner);
+      }
+    }
+  }
+  return ops;
+}
+
 void BlockArgs::Append(const Op& op, std::vector<Symbol>* reads, std::vector<Symbol>* writes) {
   const auto append = [&](absl::Span<const Symbol> args, std::vector<Symbol>* names) {
     for (Symbol arg : args) {

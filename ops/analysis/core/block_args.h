@@ -9,6 +9,9 @@
 
 namespace weft {
 
+// The ops in the blocks of the op, and in theirs: of each block once, together. O(ops).
+std::vector<Op> OpsInside(const Op& op);
+
 // What ops of a program access. Keeps what it has found out about blocks, so that a block that
 // several ops run is searched once.
 class BlockArgs {

@@ -4,7 +4,6 @@
 namespace weft {
 namespace {
 
-// The number of ways into a block may be exponential in the size of the program.
 constexpr int kMaxVisitsOfBlock = 64;
 
 }  // namespace
@@ -25,50 +24,26 @@ bool BatchInterpreter::WalkBlocks(const Op& op, bool runs_alike) {
   const bool affects =
       absl::c_any_of(op.Input("Cond"), [&](Symbol name) { return Read(name).is_affected; });
   for (int block : op.SubBlocks()) {
-    const bool is_followed = visits_[block] < kMaxVisitsOfBlock && !is_entered_.contains(block);
-    ++visits_[block];
-    walk_.BeginLog();
-    if (is_followed) {
-      is_entered_.insert(block);
-      Walk(block);
-      is_entered_.erase(block);
-    } else {
-      CollectWrites(op, block);
-    }
-    const std::vector<LogEntry> log = walk_.EndLog();
+    WalkBlock(block, kMaxVisitsOfBlock,
+              [&](const LogEntry& entry, const BatchValue& inside, bool is_followed) {
+                is_affected_ = affects;
+                has_changed |= Leave(op, entry, inside, runs_alike && is_followed);
+              });
     is_affected_ = affects;
-    has_changed |= Leave(op, block, log, runs_alike && is_followed);
   }
   return has_changed;
 }
 
-bool BatchInterpreter::Leave(const Op& op, int block, const std::vector<LogEntry>& log,
+bool BatchInterpreter::Leave(const Op& op, const LogEntry& entry, BatchValue inside,
                              bool is_known) {
-  bool has_changed = false;
-  for (const LogEntry& entry : log) {
-    const Var var = program_.var(entry.var);
-    if (var.block() == block && !var.persistable()) continue;
-    BatchValue value = walk_.TakeBack(entry);
-    const bool had_value =
-        entry.is_held || walk_.OutlivesStep(entry.var) || start_.contains(entry.var);
-    if (!is_known) {
-      value = BatchValue(BatchRelation::Unrelated(), op.id());
-    } else if (had_value) {
-      Merge(entry.value, &value, op.id());
-    }
-    has_changed |= value.relation != entry.value.relation;
-    Write(op, entry.var, value);
+  const bool had_value = entry.is_held || OutlivesStep(entry.var) || start_.contains(entry.var);
+  if (!is_known) {
+    inside = BatchValue(BatchRelation::Unrelated(), op.id());
+  } else if (had_value) {
+    Merge(entry.value, &inside, op.id());
   }
-  return has_changed;
-}
-
-void BatchInterpreter::CollectWrites(const Op& op, int block) {
-  for (OpId id : program_.block(block).ops()) {
-    for (Symbol name : program_.op(id).output_args()) {
-      const VarId var = program_.block(block).Resolve(name);
-      if (var.valid()) Write(op, var, walk_.at(var));
-    }
-  }
+  Write(op, entry.var, inside);
+  return inside.relation != entry.value.relation;
 }
 
 void BatchInterpreter::VisitBranch(const Op& op) {
@@ -86,6 +61,12 @@ void BatchInterpreter::VisitLoop(const Op& op, const SignatureFacts& facts) {
   if (is_loop && !ConditionHolds(op, "Condition")) WalkBlocks(op, false);
   // An unknown op may make them of anything.
   if (!is_loop) WriteAll(op, op.output_args(), BatchValue(BatchRelation::Unrelated(), op.id()));
+}
+
+void BatchInterpreter::VisitBlockGrad(const Op& op, const SignatureFacts& facts) {
+  if (!facts.schema->Has(Trait::kLoop)) return VisitBranchGrad(op);
+  flow_.loop_gradients_.push_back(op.id());
+  TakeAtItsName(op, facts);
 }
 
 }  // namespace weft

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/core/block_args.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/batch_rules.h"
@@ -99,15 +100,11 @@ class EditFinder {
         if (!writer.valid() || !IsBackward(op)) writer = id;
       }
       // Blocks may write what their op does not name.
-      for (int block : op.SubBlocks()) CollectWrites(block);
-    }
-  }
-
-  void CollectWrites(int block) {
-    for (OpId id : program_.block(block).ops()) {
-      for (Symbol name : program_.op(id).output_args()) {
-        const VarId var = program_.block(block).Resolve(name);
-        if (var.valid()) has_several_writers_.insert(var);
+      for (const Op& inner : OpsInside(op)) {
+        for (Symbol name : inner.output_args()) {
+          const VarId var = program_.block(inner.block()).Resolve(name);
+          if (var.valid()) has_several_writers_.insert(var);
+        }
       }
     }
   }
@@ -357,35 +354,26 @@ class InputEditFinder : public EditFinder {
     for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
       const Op op = program_.op(*id);
       if (!Trains(op)) continue;
-      for (Symbol name : op.input_args()) {
-        if (!IsConditionOf(op, name)) AddTrainedOn(program_.block(0).FindVar(name));
-      }
-      for (int block : op.SubBlocks()) AddReadsOf(block);
+      AddReadsOf(op);
+      for (const Op& inner : OpsInside(op)) AddReadsOf(inner);
     }
   }
 
   bool Trains(const Op& op) const {
-    if ((op.role() & (kRoleBackward | kRoleOptimize)) != 0) return true;
-    if (AnyHasGradient(op.output_args()) || AnyIsTrainedOn(op.output_args())) return true;
+    const auto trains = [&](const Op& one) {
+      return (one.role() & (kRoleBackward | kRoleOptimize)) != 0 ||
+             AnyHasGradient(one.output_args()) || AnyIsTrainedOn(one.output_args());
+    };
     // Blocks may write what their op does not name.
-    return absl::c_any_of(op.SubBlocks(), [&](int block) {
-      return absl::c_any_of(program_.block(block).ops(),
-                            [&](OpId id) { return Trains(program_.op(id)); });
-    });
+    return trains(op) || absl::c_any_of(OpsInside(op), trains);
   }
 
-  void AddReadsOf(int block) {
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
-      for (Symbol name : op.input_args()) {
-        if (!IsConditionOf(op, name)) AddTrainedOn(program_.block(block).Resolve(name));
-      }
-      for (int inner : op.SubBlocks()) AddReadsOf(inner);
+  void AddReadsOf(const Op& op) {
+    for (Symbol name : op.input_args()) {
+      const VarId var = program_.block(op.block()).Resolve(name);
+      const bool is_read = var.valid() && !IsConditionOf(op, name);
+      if (is_read && !program_.var(var).persistable()) trained_on_.insert(var);
     }
-  }
-
-  void AddTrainedOn(VarId var) {
-    if (var.valid() && !program_.var(var).persistable()) trained_on_.insert(var);
   }
 
   bool AnyIsTrainedOn(absl::Span<const Symbol> names) const {

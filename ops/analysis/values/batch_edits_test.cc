@@ -203,6 +203,23 @@ TEST_F(BatchEditsTest, ConditionsBehindTheLossAreDecidedAlike) {
               IsEmpty());
 }
 
+// What a block in a block writes, too, is not reduced in place.
+TEST_F(BatchEditsTest, BlocksInBlocksWrite) {
+  const auto run = [](int block) {
+    return absl::StrCat("    Scope=[scopes] = conditional_block(Cond=[k]) {sub_block=block(", block,
+                        "), is_scalar_condition=true}\n");
+  };
+  const auto edits_if_written = [&](const std::string& variable) {
+    return Find(
+        "    Out=[e] = mean(X=[h])\n" + run(1) + "    Out=[loss] = sqrt(X=[e]) role=forward|loss\n",
+        absl::nullopt,
+        "  block 1 parent=0 {\n" + run(2) + "  }\n  block 2 parent=1 {\n    Out=[" + variable +
+            "] = scale(X=[e]) {scale=2.0}\n  }\n");
+  };
+  EXPECT_THAT(edits_if_written("f"), ElementsAre(Pair("e", "avg")));
+  EXPECT_THAT(edits_if_written("e"), IsEmpty());
+}
+
 // Nothing is edited in blocks.
 TEST_F(BatchEditsTest, ConditionsInBlocksStay) {
   EXPECT_THAT(Find("    Out=[e] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"

@@ -55,10 +55,9 @@ BatchRelation AfterEdit(BatchInputEdit edit, BatchRelation in) {
 }
 
 BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOptions& options)
-    : program_(program),
+    : StepWalk<BatchValue>(program),
       options_(options),
       empty_(program.FindSymbol(kEmptyVarName)),
-      walk_(program),
       keys_(program),
       visited_(kAllSame + 1),
       differentiated_(program),
@@ -74,38 +73,11 @@ BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOption
 }
 
 BatchFlow BatchInterpreter::Run() {
-  FindStates();
   SetStart();
   FindAveragedParameters();
-  for (int walk = 0; walk <= kMaxWalks; ++walk) {
-    std::vector<BatchValue> values = walk_.TakeValues();
-    values.assign(program_.var_id_limit(), BatchValue());
-    for (const auto& [var, value] : start_) values[var.value()] = value;
-    walk_.Start(std::move(values));
-    writers_.assign(program_.var_id_limit(), OpId());
-    visits_.assign(program_.num_blocks(), 0);
-    has_effect_.assign(program_.op_id_limit(), false);
-    visits_of_ops_.assign(program_.op_id_limit(), kNotVisited);
-    branches_.clear();
-    flow_.effects_.clear();
-    flow_.conditions_.clear();
-    flow_.updates_.clear();
-    flow_.fetches_.clear();
-    flow_.lifts_.clear();
-    flow_.own_updates_.clear();
-    flow_.loop_gradients_.clear();
-    if (options_.extent == BatchFlowOptions::Extent::kToLosses) {
-      WalkToLosses();
-      break;
-    }
-    Walk(0);
-    if (options_.extent == BatchFlowOptions::Extent::kOneStep ||
-        !CarryOver(walk >= kWalksOfShortChains))
-      break;
-    if (walk + 1 == kMaxWalks) Widen();
-  }
-  flow_.values_ = walk_.TakeValues();
-  flow_.is_written_ = walk_.is_held();
+  WalkSteps(/*is_once=*/options_.extent != BatchFlowOptions::Extent::kAllSteps);
+  flow_.values_ = TakeValues();
+  flow_.is_written_ = is_held();
   return std::move(flow_);
 }
 
@@ -116,9 +88,9 @@ BatchValue BatchInterpreter::Read(Symbol name) const {
 
 BatchValue BatchInterpreter::Read(VarId var) const {
   const absl::Span<const VarId> parts = PartsOf(var);
-  if (parts.empty()) return walk_.at(var);
-  BatchValue joined = walk_.at(parts[0]);
-  for (VarId part : parts) Merge(walk_.at(part), &joined, OpId());
+  if (parts.empty()) return at(var);
+  BatchValue joined = at(parts[0]);
+  for (VarId part : parts) Merge(at(part), &joined, OpId());
   return joined;
 }
 
@@ -136,7 +108,7 @@ void BatchInterpreter::Write(const Op& op, VarId var, const BatchValue& value) {
   if (options_.follow_effects) {
     written.is_affected |= is_affected_ || value.relation.IsUnrelated();
   }
-  walk_.Write(var, written);
+  StepWalk::Write(var, written);
   writers_[var.value()] = op.id();
   if (!options_.edits.reductions.empty()) ReduceInPlace(op, var);
 }
@@ -144,7 +116,7 @@ void BatchInterpreter::Write(const Op& op, VarId var, const BatchValue& value) {
 void BatchInterpreter::ReduceInPlace(const Op& op, VarId var) {
   const auto reduction = options_.edits.reductions.find(var);
   if (reduction == options_.edits.reductions.end() || IsBackward(op)) return;
-  BatchValue& value = walk_.at(var);
+  BatchValue& value = at(var);
   value.relation =
       AfterCollective({"", CollectiveKind::kAllReduce, reduction->second, ""}, value.relation);
 }
@@ -191,7 +163,8 @@ BatchValue BatchInterpreter::Made(const Op& op, BatchRelation relation,
   return value;
 }
 
-void BatchInterpreter::WalkToLosses() {
+void BatchInterpreter::WalkStep() {
+  if (options_.extent != BatchFlowOptions::Extent::kToLosses) return Walk(0);
   const absl::Span<const OpId> ops = program_.block(0).ops();
   const auto last = std::find_if(ops.rbegin(), ops.rend(), [&](OpId id) {
     // The gradient of a loss shows where one is whose op has lost its role.
@@ -201,39 +174,24 @@ void BatchInterpreter::WalkToLosses() {
 }
 
 void BatchInterpreter::Visit(const Op& op) {
-  const SignatureFacts& facts = FactsOf(op);
   is_affected_ = options_.follow_effects && absl::c_any_of(op.input_args(), [&](Symbol name) {
                    return Read(name).is_affected;
                  });
   is_guessed_ = has_guessed_ &&
                 absl::c_any_of(op.input_args(), [&](Symbol name) { return Read(name).is_guessed; });
-  switch (facts.kind) {
-    case SignatureFacts::Kind::kIgnored:
-      if (IsFetch(op.type())) RecordFetches(op);
-      return;
-    case SignatureFacts::Kind::kFeed:
-      for (Symbol name : op.output_args()) {
-        Write(op, name, BatchValue(Fed(program_.name(name))));
-      }
-      return;
-    case SignatureFacts::Kind::kFuse:
-      return VisitFuse(op);
-    case SignatureFacts::Kind::kCollective:
-      return VisitCollective(op, *FindCollectiveOp(op));
-    case SignatureFacts::Kind::kBranch:
-      return VisitBranch(op);
-    case SignatureFacts::Kind::kOpaqueBlock:
-      return VisitLoop(op, facts);
-    case SignatureFacts::Kind::kBlockGrad:
-      if (!facts.schema->Has(Trait::kLoop)) return VisitBranchGrad(op);
-      flow_.loop_gradients_.push_back(op.id());
-      return TakeAtItsName(op, facts);
-    case SignatureFacts::Kind::kFunction:
-      break;
+  StepWalk::Visit(op);
+}
+
+void BatchInterpreter::VisitIgnored(const Op& op) {
+  if (!IsFetch(op.type())) return;
+  for (Symbol name : op.input_args()) {
+    const VarId var = Resolve(name);
+    if (var.valid()) flow_.fetches_.push_back({op.id(), var, Read(var)});
   }
-  if (facts.param.count > 0) return VisitOptimizer(op, facts);
-  if (facts.algebra == Algebra::kBackward) return VisitGradient(op, facts);
-  VisitFunction(op, facts);
+}
+
+void BatchInterpreter::VisitFeed(const Op& op) {
+  for (Symbol name : op.output_args()) Write(op, name, BatchValue(Fed(program_.name(name))));
 }
 
 void BatchInterpreter::AdaptZeros() {
@@ -246,15 +204,10 @@ void BatchInterpreter::AdaptZeros() {
 }
 
 bool BatchInterpreter::MakesZeros(const Op& op, const SignatureFacts& facts) const {
-  if (facts.algebra == Algebra::kZeros) return true;
   if (facts.algebra == Algebra::kCopy || facts.algebra == Algebra::kCast) {
     return !ins_.empty() && absl::c_all_of(ins_, [](const BatchValue& in) { return in.is_zero; });
   }
-  const bool fills = facts.algebra == Algebra::kFill || facts.algebra == Algebra::kConstant;
-  if (!op.Input("ValueTensor").empty()) return false;  // it overrides the attribute
-  return fills && op.FloatAttr("value") == 0.0 &&
-         absl::c_linear_search(std::vector<std::string>{"", "0", "0.0"},
-                               op.StringAttr("str_value").value_or(""));
+  return FillsZeros(op, facts);
 }
 
 bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) {
@@ -281,14 +234,9 @@ bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) 
   return true;
 }
 
-void BatchInterpreter::RecordFetches(const Op& op) {
-  for (Symbol name : op.input_args()) {
-    const VarId var = Resolve(name);
-    if (var.valid()) flow_.fetches_.push_back({op.id(), var, Read(var)});
-  }
-}
-
 void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& facts) {
+  if (facts.param.count > 0) return VisitOptimizer(op, facts);
+  if (facts.algebra == Algebra::kBackward) return VisitGradient(op, facts);
   ReadInputs(op);
   EditInputs(op);
   if (VisitGathered(op, facts)) return;
@@ -333,7 +281,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& facts) 
     value.is_gradient = divisions == 0 && IsGradientLikeInputs(op, facts, value);
     value.is_summed = value.relation.IsReplicated() && AnyIsSummed();
     const VarId var = Resolve(out[i]);
-    if (facts.keeps_outputs && var.valid() && walk_.IsHeld(var)) {
+    if (facts.keeps_outputs && var.valid() && IsHeld(var)) {
       Merge(Read(var), &value, op.id());
     }
     Write(op, out[i], value);
@@ -472,22 +420,16 @@ void BatchInterpreter::AddRelationsToKey() {
   }
 }
 
-void BatchInterpreter::VisitFuse(const Op& op) {
-  const Storage::Buffer& buffer = *walk_.storage().MadeBy(op.id());
-  for (size_t i = 0; i < buffer.parts.size(); ++i) {
-    const VarId var = Resolve(buffer.parts[i]);
-    if (!var.valid()) continue;
-    const bool is_copied = buffer.copies && i < buffer.sources.size();
-    Write(op, var, is_copied ? Read(buffer.sources[i]) : BatchValue());
-  }
-  walk_.Fuse(buffer);
+void BatchInterpreter::VisitPart(const Op& op, const Storage::Buffer& buffer, VarId part,
+                                 Symbol source) {
+  Write(op, part, source.valid() ? Read(source) : BatchValue());
 }
 
 void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collective) {
   const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
   for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
     const VarId from = Resolve(in[i]);
-    const absl::Span<const VarId> parts = from.valid() ? PartsOf(from) : absl::Span<const VarId>();
+    const absl::Span<const VarId> parts = PartsOf(from);
     if (!parts.empty() && in[i] == out[i]) {
       for (VarId part : parts) Exchange(op, collective, part, part);
     } else if (from.valid()) {
@@ -500,7 +442,7 @@ void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collect
 }
 
 void BatchInterpreter::Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out) {
-  Write(op, out, AfterCollectiveOf(op, collective, walk_.at(in), out));
+  Write(op, out, AfterCollectiveOf(op, collective, at(in), out));
 }
 
 BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp& collective,
@@ -529,14 +471,14 @@ bool BatchInterpreter::HasGradient(absl::Span<const Symbol> names) const {
 }
 
 void BatchInterpreter::RecordDivision(const Op& op, const BatchValue& in) {
-  if (walk_.block() != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
+  if (block() != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
   // A mean over the ranks in two ops, of numbers of samples: RecordLift takes it for a copy in one.
   if (in.relation == kSame && in.is_summed) flow_.lifts_.push_back({op.id(), 0, false});
 }
 
 void BatchInterpreter::RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
   // Ranks that average parameters compute with weights of their own.
-  if (walk_.block() != 0 || !averaged_.empty()) return;
+  if (block() != 0 || !averaged_.empty()) return;
   // Numbers of samples add up.
   const bool is_number = in.IsReplicated() && in.power == -1 && out.power == 0;
   if (IsBackward(op) || !out.IsReplicated() || (in.IsReplicated() && !is_number)) return;

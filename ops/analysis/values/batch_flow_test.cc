@@ -282,6 +282,22 @@ TEST_F(BatchFlowTest, BlocksOfGradientsMayWriteStates) {
   EXPECT_EQ(Of("h@GRAD"), BatchRelation::Sharded(0, 1));
 }
 
+// The last run reads another value, and is not followed.
+TEST_F(BatchFlowTest, ABlockThatRunsOftenWritesWhatItsBlocksWrite) {
+  const auto run = [](int block) {
+    return absl::StrCat("    Scope=[scope] = conditional_block(Cond=[due]) ",
+                        "{is_scalar_condition=true, sub_block=block(", block, ")}\n");
+  };
+  std::string ops = "    Out=[a] = assign(X=[state])\n    Out=[b] = assign(X=[state])\n";
+  for (int i = 0; i < 64; ++i) ops += run(1);
+  const std::string blocks = "  block 1 parent=0 {\n" + run(2) +
+                             "  }\n  block 2 parent=1 {\n    Out=[b] = assign(X=[a])\n  }\n";
+  Run(ops, blocks);
+  EXPECT_EQ(Of("b"), kSame);
+  Run(ops + "    Out=[a] = assign(X=[loss])\n" + run(1), blocks);
+  EXPECT_EQ(Of("b"), kUnrelated);
+}
+
 TEST_F(BatchFlowTest, AStateMayStopBeingZero) {
   zeros_ = {"state"};
   Run("    Out=[a] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"

@@ -83,17 +83,17 @@ OpId BatchInterpreter::FindDifferentiated(const Op& op, const SignatureFacts& fa
 }
 
 bool BatchInterpreter::VisitAhead(const Op& op) {
-  if (op.block() != walk_.block() || FactsOf(op).kind != SignatureFacts::Kind::kFunction) {
+  if (op.block() != block() || FactsOf(op).kind != SignatureFacts::Kind::kFunction) {
     return false;
   }
   const auto is_known = [&](Symbol name) {
     const VarId var = Resolve(name);
-    return var.valid() && (walk_.IsHeld(var) || program_.var(var).persistable() ||
-                           start_.find(var) != start_.end());
+    return var.valid() &&
+           (IsHeld(var) || program_.var(var).persistable() || start_.find(var) != start_.end());
   };
   const auto is_new = [&](Symbol name) {
     const VarId var = Resolve(name);
-    return !var.valid() || (!walk_.IsHeld(var) && !program_.var(var).persistable());
+    return !var.valid() || (!IsHeld(var) && !program_.var(var).persistable());
   };
   if (!absl::c_all_of(op.input_args(), is_known) || !absl::c_all_of(op.output_args(), is_new)) {
     return false;
@@ -291,7 +291,7 @@ absl::optional<int> BatchInterpreter::LossPowerByNames(const Op& op, OpId* cause
       const BatchValue gradient = Read(name);
       const VarId var = Resolve(name);
       // A loop takes gradients that nothing has written for zeros.
-      if (gradient.is_zero || (var.valid() && !walk_.IsHeld(var))) continue;
+      if (gradient.is_zero || (var.valid() && !IsHeld(var))) continue;
       const Symbol of = gradient_names_.DifferentiatedName(name);
       const BatchValue value = of.valid() ? Read(of) : BatchValue(BatchRelation::Unrelated());
       for (const BatchValue& read : {gradient, value}) {

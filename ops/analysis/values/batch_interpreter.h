@@ -32,15 +32,13 @@
 
 namespace weft {
 
-class BatchInterpreter {
+class BatchInterpreter final : private StepWalk<BatchValue> {
  public:
   BatchInterpreter(const Program& program, const BatchFlowOptions& options);
 
   BatchFlow Run();
 
  private:
-  using LogEntry = StepWalk<BatchValue>::LogEntry;
-
   // What the walk finds of an op: relations by argument.
   struct Visited {
     std::vector<BatchRelation> inputs;
@@ -60,15 +58,11 @@ class BatchInterpreter {
   // --- States ------------------------------------------------------------------------------------
 
   void SetStart();
-  void FindStates();
+  void BeginStep(std::vector<BatchValue>* values) override;
   // Parameters of optimizers, and their master weights, that an all-reduce reads.
   void FindAveragedParameters();
   BatchRelation Fed(absl::string_view name) const;
-  // Has the next walk start with all states unrelated that other ops than optimizers write.
-  void Widen();
-  // Has the next walk start with the states that this one leaves; with `widens`, with those that
-  // have changed unrelated. Returns whether that changes anything.
-  bool CarryOver(bool widens);
+  bool CarryOver(Widening widening) override;
   // That ranks agree about what optimizers write is for others to prove.
   void VisitOptimizer(const Op& op, const SignatureFacts& facts);
   // The average of linear updates is that of one device, if ranks average in every step.
@@ -77,14 +71,8 @@ class BatchInterpreter {
 
   // --- Variables ---------------------------------------------------------------------------------
 
-  VarId Resolve(Symbol name) const { return walk_.Resolve(name); }
   // The op of this walk that last wrote the variable; invalid: none, or no variable.
   OpId WriterOf(VarId var) const { return var.valid() ? writers_[var.value()] : OpId(); }
-  // The parts of a buffer; empty for another variable.
-  absl::Span<const VarId> PartsOf(VarId var) const {
-    const Storage::Buffer* const buffer = walk_.BufferOf(var);
-    return buffer == nullptr ? absl::Span<const VarId>() : buffer->part_vars;
-  }
   BatchValue Read(Symbol name) const;
   BatchValue Read(VarId var) const;
   void Write(const Op& op, Symbol name, const BatchValue& value);
@@ -98,20 +86,18 @@ class BatchInterpreter {
 
   // --- Ops ---------------------------------------------------------------------------------------
 
-  void Walk(int block) {
-    walk_.Over(block, [&](const Op& op) { Visit(op); });
-  }
-  void WalkToLosses();
-  const SignatureFacts& FactsOf(const Op& op) { return walk_.FactsOf(op); }
-  void Visit(const Op& op);
+  void WalkStep() override;
+  void Visit(const Op& op) override;
+  void VisitIgnored(const Op& op) override;
+  void VisitFeed(const Op& op) override;
+  void VisitPart(const Op& op, const Storage::Buffer& buffer, VarId part, Symbol source) override;
   // Zeros have the power of what they are added to, or joined with.
   void AdaptZeros();
   // Whether the op fills its output with zeros, or copies zeros to it. Reads ins_.
   bool MakesZeros(const Op& op, const SignatureFacts& facts) const;
   // The split of a gathered value, and the sum of its parts. Returns whether the op is one of them.
   bool VisitGathered(const Op& op, const SignatureFacts& facts);
-  void RecordFetches(const Op& op);
-  void VisitFunction(const Op& op, const SignatureFacts& facts);
+  void VisitFunction(const Op& op, const SignatureFacts& facts) override;
   // `made`: of its outputs.
   void RecordLostRelation(const Op& op, absl::Span<const BatchRelation> made);
   // Whether the op adds, copies or scales gradients in backward, as the gradients of such ops do.
@@ -138,8 +124,7 @@ class BatchInterpreter {
   bool HasNoNegativeSizes(const Op& op) const;
   // Whether `op` reads a size of a tensor, or a constant that is not negative.
   bool ReadsSize(const Op& op, Symbol name) const;
-  void VisitFuse(const Op& op);
-  void VisitCollective(const Op& op, const CollectiveOp& collective);
+  void VisitCollective(const Op& op, const CollectiveOp& collective) override;
   void Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out);
   // `var`: that the op writes.
   BatchValue AfterCollectiveOf(const Op& op, const CollectiveOp& collective, const BatchValue& in,
@@ -159,11 +144,11 @@ class BatchInterpreter {
   // after it, and none that is known if it does not run as on one device, or too often. Returns
   // whether any relation has changed.
   bool WalkBlocks(const Op& op, bool runs_alike);
-  bool Leave(const Op& op, int block, const std::vector<LogEntry>& log, bool is_known);
-  // Of a block that is not walked over: its ops leave everything as it is, for Leave.
-  void CollectWrites(const Op& op, int block);
-  void VisitBranch(const Op& op);
-  void VisitLoop(const Op& op, const SignatureFacts& facts);
+  // Returns whether the relation of the variable has changed.
+  bool Leave(const Op& op, const LogEntry& entry, BatchValue inside, bool is_known);
+  void VisitBranch(const Op& op) override;
+  void VisitLoop(const Op& op, const SignatureFacts& facts) override;
+  void VisitBlockGrad(const Op& op, const SignatureFacts& facts) override;
 
   // --- Gradients ---------------------------------------------------------------------------------
   //
@@ -211,10 +196,8 @@ class BatchInterpreter {
   void TakeAtItsName(const Op& op, const SignatureFacts& facts);
   absl::optional<int> LossPowerByNames(const Op& op, OpId* cause);
 
-  const Program& program_;
   const BatchFlowOptions& options_;
   const Symbol empty_;  // kEmptyVarName
-  StepWalk<BatchValue> walk_;
   OpKeyBuilder keys_;
   std::vector<Visited> visited_;
   absl::flat_hash_map<std::string, uint32_t> visited_of_;  // by key: into visited_
@@ -247,8 +230,6 @@ class BatchInterpreter {
   absl::flat_hash_set<VarId> averaged_;      // parameters
   absl::flat_hash_set<VarId> is_apart_;      // of averaged_: in flow_.states_
   bool has_guessed_ = false;                 // a division by the number of ranks
-  absl::flat_hash_set<int> is_entered_;
-  std::vector<int> visits_;  // by block
 
   // Of the current op.
   bool is_affected_ = false;  // its outputs

@@ -29,7 +29,7 @@ bool BatchInterpreter::ReadsSize(const Op& op, Symbol name) const {
     if (!writer.valid()) return false;
     const Op made_by = program_.op(writer);
     // Another block may not run, and a later op has written over what was read.
-    if (made_by.block() != walk_.block() || made_by.position() >= reader.position()) return false;
+    if (made_by.block() != block() || made_by.position() >= reader.position()) return false;
     const absl::string_view type = made_by.type();
     if (ReadsDims(type)) return true;
     if (FillsConstant(type)) return IsNotNegative(made_by);

@@ -6,6 +6,9 @@
 namespace weft {
 
 void BatchInterpreter::SetStart() {
+  for (const Var& var : AllVars(program_)) {
+    if (OutlivesStep(var.id())) states_.push_back(var.id());
+  }
   const Block& root = program_.block(0);
   for (VarId id : FindData(program_)) start_[id] = BatchValue(Fed(program_.var(id).name()));
   for (const std::string& name : options_.zeros) {
@@ -18,36 +21,42 @@ void BatchInterpreter::SetStart() {
   }
 }
 
-void BatchInterpreter::FindStates() {
-  for (const Var& var : AllVars(program_)) {
-    if (walk_.OutlivesStep(var.id())) states_.push_back(var.id());
-  }
+void BatchInterpreter::BeginStep(std::vector<BatchValue>* values) {
+  values->assign(program_.var_id_limit(), BatchValue());
+  for (const auto& [var, value] : start_) (*values)[var.value()] = value;
+  writers_.assign(program_.var_id_limit(), OpId());
+  has_effect_.assign(program_.op_id_limit(), false);
+  visits_of_ops_.assign(program_.op_id_limit(), kNotVisited);
+  branches_.clear();
+  flow_.effects_.clear();
+  flow_.conditions_.clear();
+  flow_.updates_.clear();
+  flow_.fetches_.clear();
+  flow_.lifts_.clear();
+  flow_.own_updates_.clear();
+  flow_.loop_gradients_.clear();
 }
 
 void BatchInterpreter::FindAveragedParameters() {
   if (options_.extent == BatchFlowOptions::Extent::kToLosses) return;
   absl::flat_hash_set<VarId> params, reduced;
-  const auto resolve = [&](const Op& op, absl::Span<const Symbol> names) {
-    std::vector<VarId> vars;
+  const auto add = [&](const Op& op, absl::Span<const Symbol> names,
+                       absl::flat_hash_set<VarId>* vars) {
     for (Symbol name : names) {
       const VarId var = program_.block(op.block()).Resolve(name);
-      if (var.valid()) vars.push_back(var);
+      if (var.valid()) vars->insert(var);
     }
-    return vars;
   };
   for (const Op& op : AllOps(program_)) {
     const SignatureFacts& facts = FactsOf(op);
     if (facts.kind == SignatureFacts::Kind::kCollective) {
       const CollectiveOp& collective = *FindCollectiveOp(op);
-      if (collective.kind != CollectiveKind::kAllReduce) continue;
-      for (VarId var : resolve(op, collective.Inputs(op))) reduced.insert(var);
+      if (collective.kind == CollectiveKind::kAllReduce) add(op, collective.Inputs(op), &reduced);
     } else if (facts.param.count > 0) {
-      for (const char* slot : {"Param", "MasterParam"}) {
-        for (VarId var : resolve(op, op.Input(slot))) params.insert(var);
-      }
+      for (const char* slot : {"Param", "MasterParam"}) add(op, op.Input(slot), &params);
     }
   }
-  for (const Storage::Buffer& buffer : walk_.storage().buffers()) {
+  for (const Storage::Buffer& buffer : storage().buffers()) {
     if (!reduced.contains(buffer.var)) continue;
     reduced.insert(buffer.part_vars.begin(), buffer.part_vars.end());
   }
@@ -57,11 +66,10 @@ void BatchInterpreter::FindAveragedParameters() {
     if (algebra != Algebra::kCopy && algebra != Algebra::kCast && algebra != Algebra::kReshape) {
       continue;
     }
-    if (absl::c_none_of(resolve(op, op.Input("X")),
-                        [&](VarId var) { return reduced.contains(var); })) {
-      continue;
-    }
-    for (VarId var : resolve(op, op.Output("Out"))) reduced.insert(var);
+    const auto is_reduced = [&](Symbol name) {
+      return reduced.contains(program_.block(op.block()).Resolve(name));
+    };
+    if (absl::c_any_of(op.Input("X"), is_reduced)) add(op, op.Output("Out"), &reduced);
   }
   for (VarId var : params) {
     if (reduced.contains(var)) averaged_.insert(var);
@@ -74,25 +82,12 @@ BatchRelation BatchInterpreter::Fed(absl::string_view name) const {
   return is_split ? BatchRelation::Sharded(*layout->second.axis) : BatchRelation::Replicated();
 }
 
-void BatchInterpreter::Widen() {
-  for (VarId id : states_) {
-    const OpId writer = WriterOf(id);
-    if (!walk_.IsHeld(id) || averaged_.contains(id)) continue;
-    if (!writer.valid() || FactsOf(program_.op(writer)).param.count > 0) continue;
-    const BatchValue unrelated(BatchRelation::Unrelated(), writer);
-    BatchValue& start = start_[id];
-    if (start.relation.IsSame()) flow_.states_.push_back({id, writer, unrelated});
-    if (!start.relation.IsUnrelated()) start = unrelated;
-    start.is_affected = true;
-  }
-}
-
-bool BatchInterpreter::CarryOver(bool widens) {
+bool BatchInterpreter::CarryOver(Widening widening) {
   bool has_changed = false;
   for (VarId id : states_) {
-    if (!walk_.IsHeld(id)) continue;
+    if (!IsHeld(id)) continue;
     const OpId writer = WriterOf(id);
-    const BatchValue& end = walk_.at(id);
+    const BatchValue& end = at(id);
     if (averaged_.contains(id)) {
       // Between averages, the next step begins with other values: own_updates.
       if (!end.relation.IsSame() && is_apart_.insert(id).second) {
@@ -104,16 +99,20 @@ bool BatchInterpreter::CarryOver(bool widens) {
     BatchValue& start = start_[id];
     BatchValue next = start;
     Merge(end, &next, writer);
-    if (next.relation == start.relation && next.is_affected == start.is_affected) {
+    const bool is_kept = next.relation == start.relation && next.is_affected == start.is_affected;
+    const bool is_updated = writer.valid() && FactsOf(program_.op(writer)).param.count > 0;
+    if (is_kept && (widening != Widening::kAll || is_updated)) {
       // Of a state that is the same otherwise.
       has_changed = has_changed || (start.is_zero && !next.is_zero);
       start.is_zero = next.is_zero;
       continue;
     }
-    if (widens) next = BatchValue(BatchRelation::Unrelated(), writer);
-    next.is_affected = next.is_affected || widens;
+    if (widening != Widening::kNone) {
+      next = BatchValue(BatchRelation::Unrelated(), writer);
+      next.is_affected = true;
+    }
     if (start.relation.IsSame() && !next.relation.IsSame()) {
-      flow_.states_.push_back({id, writer, end});
+      flow_.states_.push_back({id, writer, is_kept ? next : end});
     }
     start = next;
     has_changed = true;

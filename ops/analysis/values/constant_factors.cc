@@ -41,6 +41,16 @@ absl::optional<double> Filled(const Op& op) {
 
 }  // namespace
 
+bool FillsZeros(const Op& op, const SignatureFacts& facts) {
+  if (facts.algebra == Algebra::kZeros) return true;
+  const bool fills = (facts.algebra == Algebra::kFill || facts.algebra == Algebra::kConstant) &&
+                     facts.schema != nullptr && facts.schema->FindAttr("value") != nullptr;
+  // Inputs and text override attribute value.
+  if (!fills || !op.Input("ValueTensor").empty()) return false;
+  const std::string text = op.StringAttr("str_value").value_or("");
+  return op.FloatAttr("value").value_or(0) == 0 && (text.empty() || text == "0" || text == "0.0");
+}
+
 void ConstantFactors::FindConstants() {
   is_made_ = true;
   absl::flat_hash_map<VarId, int> num_writers;

@@ -14,6 +14,9 @@
 
 namespace weft {
 
+// Whether the op fills its outputs with zeros.
+bool FillsZeros(const Op& op, const SignatureFacts& facts);
+
 class ConstantFactors {
  public:
   struct Factor {

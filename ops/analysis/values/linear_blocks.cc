@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
+#include "ops/analysis/core/block_args.h"
 #include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
@@ -45,20 +47,7 @@ class LinearBlocks {
   }
 
   bool WalkBlocks(const Op& op) {
-    std::vector<int> blocks = op.SubBlocks();
-    absl::flat_hash_set<int> seen(blocks.begin(), blocks.end());
-    while (!blocks.empty()) {
-      const int block = blocks.back();
-      blocks.pop_back();
-      for (OpId id : program_.block(block).ops()) {
-        const Op inner = program_.op(id);
-        if (!Walk(inner)) return false;
-        for (int sub : inner.SubBlocks()) {
-          if (seen.insert(sub).second) blocks.push_back(sub);
-        }
-      }
-    }
-    return true;
+    return absl::c_all_of(OpsInside(op), [this](const Op& inner) { return Walk(inner); });
   }
 
   bool Walk(const Op& op) {

@@ -26,7 +26,7 @@ class RankExpressions {
   }
   void Begin() { table_ = all_; }
   bool AreMade() const { return table_ != nullptr; }
-  ExpressionTable* table() { return table_; }
+  ExpressionTable* table() const { return table_; }
 
   // Zero on all ranks.
   RankValue ZeroValue() const;

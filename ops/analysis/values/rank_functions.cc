@@ -29,12 +29,6 @@ bool IsFloatCast(const Op& op) {
   return is_floating("in_dtype") && is_floating("out_dtype");
 }
 
-// A value as text may differ from attribute value.
-bool IsZeroText(const Op& op) {
-  const std::string text = op.StringAttr("str_value").value_or("");
-  return text.empty() || text == "0" || text == "0.0";
-}
-
 }  // namespace
 
 absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts& facts,
@@ -84,10 +78,12 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
     case Algebra::kReshape:
       if (!MovesOneElement(op)) break;
       return SetAll(ins_[0]);
-    case Algebra::kFill:
-      if (op.FloatAttr("value").value_or(0) != 0) break;
+    case Algebra::kConstant:
+      if (!ins_.empty()) break;
       [[fallthrough]];
+    case Algebra::kFill:
     case Algebra::kZeros:
+      if (!FillsZeros(op, facts)) break;
       return SetAll(expressions_.ZeroValue());
     case Algebra::kMultiply:
     case Algebra::kDivide: {
@@ -335,11 +331,6 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
       const int of = facts.in_place_of[i];
       if (of >= 0) outs_[i].placement = ins_[of].placement;
     }
-  }
-  const bool may_be_zero = facts.algebra == Algebra::kConstant && facts.schema != nullptr &&
-                           facts.schema->FindAttr("value") != nullptr && ins_.empty();
-  if (may_be_zero && op.FloatAttr("value").value_or(0) == 0) {
-    for (RankValue& value : outs_) value.is_zero = IsZeroText(op);
   }
   if (expressions_.AreMade()) {
     // What is selected of a multiple need not be the multiple of what is selected.

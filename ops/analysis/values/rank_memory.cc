@@ -30,9 +30,9 @@ void RankMemory::ForgetExpressions(double nranks) {
   }
 }
 
-bool RankMemory::AreLaidOutAlike(Symbol a, Symbol b) const {
-  const Storage::Buffer* const first = BufferOf(Resolve(a));
-  const Storage::Buffer* const second = BufferOf(Resolve(b));
+bool RankMemory::AreLaidOutAlike(VarId a, VarId b) const {
+  const Storage::Buffer* const first = BufferOf(a);
+  const Storage::Buffer* const second = BufferOf(b);
   if (first == second) return true;
   const Storage::Layout of_first = storage().LayoutOf(*first),
                         of_second = storage().LayoutOf(*second);

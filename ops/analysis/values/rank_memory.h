@@ -2,8 +2,6 @@
 #ifndef WEFT_OPS_ANALYSIS_VALUES_RANK_MEMORY_H_
 #define WEFT_OPS_ANALYSIS_VALUES_RANK_MEMORY_H_
 
-#include <vector>
-
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/values/rank_expressions.h"
 #include "ops/analysis/values/rank_values.h"
@@ -14,12 +12,9 @@ namespace weft {
 
 class RankMemory : public StepWalk<RankValue> {
  public:
-  // The members of a fused buffer, in order.
-  using Group = std::vector<VarId>;
-
-  // Values have expressions while `expressions` makes them.
-  RankMemory(const Program& program, RankExpressions* expressions)
-      : StepWalk<RankValue>(program), expressions_(*expressions) {}
+  // Values have expressions while expressions_ makes them.
+  RankMemory(const Program& program, ExpressionTable* table)
+      : StepWalk<RankValue>(program), expressions_(table) {}
 
   // From now on the value of a variable is Initial(name) times its power of `nranks`, whether or
   // not it was written before.
@@ -34,18 +29,16 @@ class RankMemory : public StepWalk<RankValue> {
   }
   RankValue HeldBefore(const LogEntry& entry) const { return WithExpr(entry.value, entry.var); }
 
-  // The members of a fused buffer; null for other variables.
-  const Group* GroupOf(Symbol name) const {
-    const Storage::Buffer* const buffer = BufferOf(Resolve(name));
-    return buffer == nullptr ? nullptr : &buffer->part_vars;
+  // Whether the parts of two buffers are known to lie at the same elements. O(parts).
+  bool AreLaidOutAlike(VarId a, VarId b) const;
+  // Writes the value to all parts of a buffer, or to another variable.
+  void WriteAll(VarId var, const RankValue& value) {
+    if (PartsOf(var).empty()) return Write(var, value);
+    for (VarId part : PartsOf(var)) Write(part, value);
   }
-  // Whether the members of two fused buffers are known to lie at the same elements. O(members).
-  bool AreLaidOutAlike(Symbol a, Symbol b) const;
-  // The members of a fused buffer, or the variable itself.
-  Group MembersOf(Symbol name) const {
-    const Group* group = GroupOf(name);
-    return group == nullptr ? Group{Resolve(name)} : *group;
-  }
+
+ protected:
+  RankExpressions expressions_;
 
  private:
   RankValue WithExpr(RankValue value, VarId var) const {
@@ -54,8 +47,6 @@ class RankMemory : public StepWalk<RankValue> {
     }
     return value;
   }
-
-  RankExpressions& expressions_;
 };
 
 }  // namespace weft

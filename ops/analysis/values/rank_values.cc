@@ -21,7 +21,6 @@
 #include "ops/analysis/values/rank_expressions.h"
 #include "ops/analysis/values/rank_functions.h"
 #include "ops/analysis/values/rank_memory.h"
-#include "ops/analysis/values/rank_steps.h"
 #include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
@@ -39,66 +38,146 @@ constexpr int64_t kMaxMemberVisits = 1 << 22;
 
 // The walk, op by op. RankFunctions computes the values of outputs, RankExpressions their
 // expressions; RankMemory has the values of variables.
-class RankInterpreter {
+class RankInterpreter final : public RankMemory {
  public:
   RankInterpreter(const Program& program, const RankValuesOptions& options)
-      : program_(program),
-        options_(options),
-        expressions_(options.table),
-        memory_(program, &expressions_) {
+      : RankMemory(program, options.table), options_(options) {
     if (options.table != nullptr) operations_.emplace(program, options.table);
-    functions_.emplace(program, options, memory_, &expressions_,
+    functions_.emplace(program, options, *this, &expressions_,
                        operations_.has_value() ? &*operations_ : nullptr, &events_);
+    FindWholeData();
     // Lifts count all ranks.
     if (options.batch == nullptr || !options.group.empty()) return;
     for (const BatchLift& lift : options.batch->lifts()) lifts_.emplace(lift.op, lift.power);
   }
 
   RankValues Run() {
-    RankValues result;
-    RankSteps steps(program_, options_, memory_);
-    for (int walk = 0; walk < kMaxWalks; ++walk) {
-      const bool makes_expressions = options_.first_expression == 0;
-      std::vector<RankValue> values = memory_.TakeValues();
-      steps.SetStart(&values);
-      memory_.Start(std::move(values));
-      expressions_.StartWalk(makes_expressions);
-      functions_->StartWalk();
-      entered_.clear();
-      written_by_block_.clear();
-      member_visits_ = 0;
-      exchanges_.clear();
-      events_ = RankEvents();
-      WalkRoot();
-      if (options_.is_startup || options_.IsOneRank()) break;
-      const Widening widening = walk + 2 >= kMaxWalks         ? Widening::kAll
-                                : walk >= kWalksOfShortChains ? Widening::kChanged
-                                                              : Widening::kNone;
-      if (steps.CarryOver(widening) && walk + 1 < kMaxWalks) continue;
-      if (lifts_.empty() ||
-          absl::c_all_of(events_.updates, [](const RankUpdate& u) { return u.IsEqualOnRanks(); })) {
-        break;
-      }
+    const bool is_once = options_.is_startup || options_.IsOneRank();
+    WalkSteps(is_once);
+    const auto is_equal = [](const RankUpdate& update) { return update.IsEqualOnRanks(); };
+    if (!lifts_.empty() && !absl::c_all_of(events_.updates, is_equal)) {
       // Ranks that update by values of their own compute no value of one device: once more.
       lifts_.clear();
-      steps.Restart();
-      walk = -1;
+      carried_.clear();
+      WalkSteps(is_once);
     }
-    result.is_written_ = memory_.is_held();
+    RankValues result;
+    result.is_written_ = is_held();
     result.events_ = std::move(events_);
     result.sum_gradients_ = functions_->sums().gradients;
-    result.end_ = memory_.TakeValues();
-    result.first_placements_ = steps.FirstPlacements();
-    result.carried_ = steps.TakeCarried();
+    for (uint32_t i = 0; i < program_.var_id_limit(); ++i) {
+      result.first_placements_.push_back(FirstPlacement(program_.var(VarId(i))));
+    }
+    result.end_ = TakeValues();
+    result.carried_ = std::move(carried_);
     return result;
   }
 
  private:
-  using Group = RankMemory::Group;
+  // --- Steps -------------------------------------------------------------------------------------
 
-  // --- Walking -----------------------------------------------------------------------------------
+  void FindWholeData() {
+    if (options_.is_startup) return;
+    for (const auto& [name, layout] : options_.setting.feeds) {
+      const VarId var = program_.block(0).FindVar(name);
+      if (var.valid() && !layout.axis.has_value()) whole_.insert(var);
+    }
+  }
 
-  void WalkRoot() {
+  Placement FirstPlacement(const Var& var) const {
+    if (options_.IsOneRank() || (!whole_.empty() && whole_.contains(var.id()))) {
+      return Placement::kReplicated;
+    }
+    // A variable that is read before any op writes it is data, marked as such or not.
+    const bool is_data = !OutlivesStep(var.id()) && !options_.is_startup;
+    if (is_data || var.need_check_feed()) return Placement::kLocal;
+    const std::set<std::string>& distributed = options_.setting.distributed_params;
+    const int type = var.type();
+    if (type == pb::VarType::FEED_MINIBATCH || type == pb::VarType::READER ||
+        (!distributed.empty() && distributed.count(std::string(var.name())) > 0)) {
+      return Placement::kLocal;
+    }
+    if (options_.start == nullptr || !var.persistable()) return Placement::kReplicated;
+    const auto found = options_.start->find(var.name());
+    const bool differs = found != options_.start->end() && !found->second.IsEqualOnRanks();
+    return differs ? found->second.placement : Placement::kReplicated;
+  }
+
+  RankValue FirstValue(const Var& var) const {
+    RankValue value;
+    const bool has_expr = options_.table != nullptr && options_.first_expression == 0 &&
+                          (var.persistable() || var.need_check_feed());
+    if (has_expr) value.expr = options_.table->Initial(var.name());
+    value.placement = FirstPlacement(var);
+    return value;
+  }
+
+  void BeginStep(std::vector<RankValue>* values) override {
+    expressions_.StartWalk(/*makes_them=*/options_.first_expression == 0);
+    functions_->StartWalk();
+    member_visits_ = 0;
+    exchanges_.clear();
+    events_ = RankEvents();
+    values->clear();
+    values->reserve(program_.var_id_limit());
+    for (uint32_t i = 0; i < program_.var_id_limit(); ++i) {
+      values->push_back(FirstValue(program_.var(VarId(i))));
+    }
+    for (const auto& [var, value] : carried_) (*values)[var.value()] = value;
+  }
+
+  bool CarryOver(Widening widening) override {
+    bool changed = false;
+    for (size_t i = 0; i < values().size(); ++i) {
+      const VarId id(static_cast<uint32_t>(i));
+      const Var var = program_.var(id);
+      if (!IsHeld(id) || !OutlivesStep(id)) continue;
+      const auto found = carried_.find(id);
+      RankValue start = found == carried_.end() ? FirstValue(var) : found->second;
+      RankValue end = values()[i];
+      const bool is_widest = start.placement == Placement::kLocal && !start.is_gradient;
+      if (widening == Widening::kAll && !is_widest) {
+        end = RankValue();
+        end.placement = Placement::kLocal;
+      } else if (end.IsEqualOnRanks()) {
+        const bool was_of_one_device = start.placement == Placement::kReplicated;
+        if (!end.IsOfSomeRanks() || !was_of_one_device) continue;
+      }
+      // A change of a parameter is not an accumulated gradient.
+      if (var.is_parameter()) end.is_gradient = end.is_summed = false;
+      const bool was_own = start.placement == end.placement;
+      if (was_own && start.is_gradient <= end.is_gradient && start.is_summed <= end.is_summed) {
+        continue;
+      }
+      if (widening == Widening::kChanged) {
+        if (is_widest) continue;
+        end = RankValue();
+        end.placement = Placement::kLocal;
+      }
+      const RankValue before = start;
+      start = end;
+      start.is_gradient = end.is_gradient && (!was_own || before.is_gradient);
+      start.is_summed = end.is_summed && (!was_own || before.is_summed);
+      start.is_mixed = start.averaged_across_ranks = false;
+      start.drawn_by = OpId();
+      start.terms = 0;
+      start.expr = before.expr;
+      if (!start.is_gradient) {
+        start.factor = 1;
+        start.unscaled_sums = 0;
+      } else if (end.local_factor != 0) {
+        // Of what the step adds, the part that comes from ranks: one device has the other factors,
+        // too.
+        start.factor = std::pow(options_.RankFactor(), start.unscaled_sums);
+      }
+      start.local_factor = 0;
+      carried_[id] = start;
+      changed = true;
+    }
+    return changed;
+  }
+
+  void WalkStep() override {
     const absl::Span<const OpId> ops = program_.block(0).ops();
     if (options_.table == nullptr || options_.first_expression == 0) return Walk(0);
     const size_t first = std::min(options_.first_expression, ops.size());
@@ -106,56 +185,26 @@ class RankInterpreter {
       for (OpId id : ops.first(first)) Visit(program_.op(id));
     }
     expressions_.Begin();
-    memory_.ForgetExpressions(options_.RankFactor());
+    ForgetExpressions(options_.RankFactor());
     for (OpId id : ops.subspan(first)) Visit(program_.op(id));
   }
 
-  void Walk(int block) {
-    memory_.Over(block, [&](const Op& op) { Visit(op); });
-  }
-
-  void Visit(const Op& op) {
-    const SignatureFacts& facts = memory_.FactsOf(op);
-    switch (facts.kind) {
-      case SignatureFacts::Kind::kIgnored:
-        return VisitIgnored(op);
-      case SignatureFacts::Kind::kFeed:
-        return VisitFeed(op);
-      case SignatureFacts::Kind::kFuse:
-        return VisitFuse(op);
-      case SignatureFacts::Kind::kBranch:
-        return VisitBranch(op);
-      case SignatureFacts::Kind::kCollective:
-        if (options_.is_one_device) break;
-        if (!IsOfGroup(op)) return VisitForeignCollective(op);
-        return VisitCollective(op, *FindCollectiveOp(op));
-      case SignatureFacts::Kind::kOpaqueBlock:
-        events_.conditions.push_back({op.id(), Symbol(), RankValue()});
-        return VisitOpaqueBlock(op);
-      case SignatureFacts::Kind::kBlockGrad:
-        events_.conditions.push_back({op.id(), Symbol(), RankValue()});
-        return VisitBlockGrad(op, facts);
-      case SignatureFacts::Kind::kFunction:
-        if (lifts_.contains(op.id())) return VisitLift(op);
-        break;
-    }
-    VisitFunction(op, facts);
-  }
+  // --- Ops ---------------------------------------------------------------------------------------
 
   // Outputs that are no inputs have unknown values.
-  void VisitIgnored(const Op& op) {
+  void VisitIgnored(const Op& op) override {
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
     if (IsFetch(op.type()) && op.block() == 0) {
       for (Symbol name : in) {
-        const VarId var = memory_.Resolve(name);
+        const VarId var = Resolve(name);
         if (!var.valid()) continue;
-        events_.fetches.push_back({op.id(), var, memory_.Read(var), expressions_.AreMade()});
+        events_.fetches.push_back({op.id(), var, Read(var), expressions_.AreMade()});
       }
     }
     for (size_t i = 0; i < out.size(); ++i) {
       const bool is_at_its_place = i < in.size() && in[i] == out[i];
       if (is_at_its_place || std::find(in.begin(), in.end(), out[i]) != in.end()) continue;
-      const VarId var = memory_.Resolve(out[i]);
+      const VarId var = Resolve(out[i]);
       if (var.valid() && program_.var(var).type() == pb::VarType::LOD_TENSOR) WriteUnknown(op, var);
     }
   }
@@ -164,14 +213,14 @@ class RankInterpreter {
     RankValue unknown;
     if (!options_.IsOneRank()) unknown.placement = Placement::kLocal;
     unknown.has_unknown_scale = true;
-    memory_.Write(var, expressions_.Opaque(unknown, absl::StrCat("unknown ", op.id().value()), {},
-                                           "unknown"));
+    Write(var,
+          expressions_.Opaque(unknown, absl::StrCat("unknown ", op.id().value()), {}, "unknown"));
   }
 
-  void VisitFeed(const Op& op) {
+  void VisitFeed(const Op& op) override {
     for (size_t i = 0; i < op.output_args().size(); ++i) {
       const Symbol name = op.output_args()[i];
-      const VarId var = memory_.Resolve(name);
+      const VarId var = Resolve(name);
       if (!var.valid()) continue;
       RankValue value;
       const bool is_own = !options_.IsOneRank() && !options_.IsWhole(program_.name(name));
@@ -182,35 +231,29 @@ class RankInterpreter {
         value.expr = expressions_.Named(column, column,
                                         {expressions_.table()->Initial(program_.name(name))});
       }
-      memory_.Write(var, value);
+      Write(var, value);
     }
   }
 
   // --- Buffers of several variables --------------------------------------------------------------
 
-  void VisitFuse(const Op& op) {
-    const Storage::Buffer& buffer = *memory_.storage().MadeBy(op.id());
-    for (size_t i = 0; i < buffer.parts.size(); ++i) {
-      const VarId var = memory_.Resolve(buffer.parts[i]);
-      if (!var.valid()) continue;
-      if (buffer.copies && i < buffer.sources.size()) {
-        memory_.Write(var, memory_.Read(buffer.sources[i]));
-      } else if (buffer.constant.has_value()) {
-        RankValue value;
-        const double constant = *buffer.constant;
-        value.is_zero = constant == 0;
-        if (expressions_.AreMade()) {
-          value.expr = constant == 0 ? expressions_.table()->Zero()
-                                     : expressions_.Named(absl::StrCat("constant ", constant),
-                                                          absl::StrCat(constant));
-        }
-        memory_.Write(var, value);
-      } else if (memory_.IsHeld(var) || program_.var(var).persistable()) {
-        // The variable moves to the buffer, without its value.
-        WriteUnknown(op, var);
+  void VisitPart(const Op& op, const Storage::Buffer& buffer, VarId part, Symbol source) override {
+    if (source.valid()) {
+      Write(part, Read(source));
+    } else if (buffer.constant.has_value()) {
+      RankValue value;
+      const double constant = *buffer.constant;
+      value.is_zero = constant == 0;
+      if (expressions_.AreMade()) {
+        value.expr = constant == 0 ? expressions_.table()->Zero()
+                                   : expressions_.Named(absl::StrCat("constant ", constant),
+                                                        absl::StrCat(constant));
       }
+      Write(part, value);
+    } else if (IsHeld(part) || program_.var(part).persistable()) {
+      // The variable moves to the buffer, without its value.
+      WriteUnknown(op, part);
     }
-    memory_.Fuse(buffer);
   }
 
   // --- Collectives -------------------------------------------------------------------------------
@@ -232,48 +275,46 @@ class RankInterpreter {
       out.first_nonlinear_op = op.id();
       out =
           expressions_.Opaque(out, absl::StrCat("other ring ", op.id().value()), {}, "other ring");
-      for (VarId member : memory_.MembersOf(name)) memory_.Write(member, out);
+      WriteAll(Resolve(name), out);
     }
   }
 
-  void VisitCollective(const Op& op, const CollectiveOp& collective) {
+  void VisitCollective(const Op& op, const CollectiveOp& collective) override {
+    if (options_.is_one_device) return VisitFunction(op, FactsOf(op));
+    if (!IsOfGroup(op)) return VisitForeignCollective(op);
     const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
     for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
-      const Group* group = memory_.GroupOf(in[i]);
-      if (group == nullptr && memory_.GroupOf(out[i]) == nullptr) {
-        Exchange(op, collective, in[i], memory_.Resolve(in[i]), memory_.Resolve(out[i]));
-        continue;
+      const VarId from = Resolve(in[i]), to = Resolve(out[i]);
+      if (PartsOf(from).empty() && PartsOf(to).empty()) {
+        Exchange(op, collective, from, to);
+      } else if (from == to) {
+        for (VarId part : PartsOf(from)) Exchange(op, collective, part, part);
+      } else {
+        // From one buffer into another: not followed.
+        RankValue whole;
+        whole.placement = Placement::kLocal;
+        WriteAll(
+            to, expressions_.Opaque(whole, absl::StrCat("fused collective ", op.id().value()), {}));
       }
-      if (group != nullptr && in[i] == out[i]) {
-        for (VarId member : *group) {
-          Exchange(op, collective, program_.var(member).name_symbol(), member, member);
-        }
-        continue;
-      }
-      // From one buffer into another: not followed.
-      RankValue whole;
-      whole.placement = Placement::kLocal;
-      whole = expressions_.Opaque(whole, absl::StrCat("fused collective ", op.id().value()), {});
-      for (VarId member : memory_.MembersOf(out[i])) memory_.Write(member, whole);
     }
   }
 
-  void Exchange(const Op& op, const CollectiveOp& collective, Symbol name, VarId in, VarId out) {
+  void Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out) {
     if (!in.valid()) return;
-    const RankValue value = memory_.Read(in);
+    const RankValue value = Read(in);
     if (lifts_.contains(op.id()) && !value.is_gradient) {
       RankValue lifted = Lifted(op, value);
       lifted.has_samples_of_ranks = collective.kind == CollectiveKind::kAllGather;
-      return memory_.Write(out, lifted);
+      return Write(out, lifted);
     }
     events_.exchanges.push_back({op.id(), value});
     RankValue result = functions_->AfterCollective(op, collective, value);
     result.has_merged_rows = false;  // ranks have rows of one index
-    memory_.Write(out, options_.names_exchanges ? Named(op, collective, name, result) : result);
+    Write(out, options_.names_exchanges ? Named(op, collective, in, result) : result);
   }
 
   // The same on all ranks by the number of the call.
-  RankValue Named(const Op& op, const CollectiveOp& collective, Symbol name, RankValue result) {
+  RankValue Named(const Op& op, const CollectiveOp& collective, VarId in, RankValue result) {
     const bool gives_to_all = collective.kind == CollectiveKind::kAllReduce ||
                               collective.kind == CollectiveKind::kAllGather ||
                               collective.kind == CollectiveKind::kBroadcast;
@@ -281,14 +322,13 @@ class RankInterpreter {
     const int64_t ring = op.IntAttr("ring_id").value_or(0);
     const std::string call = absl::StrCat("call ", exchanges_[ring]++, " on ring ", ring);
     result = RankValue();
-    result.expr = expressions_.Named(absl::StrCat(call, " of ", program_.name(name)), call);
+    result.expr = expressions_.Named(absl::StrCat(call, " of ", program_.var(in).name()), call);
     return result;
   }
 
   // A division by the number of ranks.
   void VisitLift(const Op& op) {
-    memory_.Write(memory_.Resolve(op.output_args()[0]),
-                  Lifted(op, memory_.Read(op.input_args()[0])));
+    Write(Resolve(op.output_args()[0]), Lifted(op, Read(op.input_args()[0])));
   }
 
   RankValue Lifted(const Op& op, RankValue value) const {
@@ -301,26 +341,15 @@ class RankInterpreter {
 
   // --- Blocks ------------------------------------------------------------------------------------
 
-  void VisitBranch(const Op& op) {
+  void VisitBranch(const Op& op) override {
     const RankValue condition = ConditionOf(op);
     for (int block : op.SubBlocks()) {
-      if (std::find(entered_.begin(), entered_.end(), block) != entered_.end()) {
-        // The number of ways into a block may be exponential in the size of the program.
-        events_.conditions.push_back({op.id(), Symbol(), RankValue()});
-        for (VarId var : written_by_block_[block]) WriteUnknown(op, var);
-        continue;
-      }
-      entered_.push_back(block);
-      memory_.BeginLog();
-      Walk(block);
-      const std::vector<RankMemory::LogEntry> log = memory_.EndLog();
-      LeaveBranch(block, condition, log);
-      for (const RankMemory::LogEntry& entry : log) {
-        const Var var = program_.var(entry.var);
-        if (var.block() != block || var.persistable()) {
-          written_by_block_[block].push_back(entry.var);
-        }
-      }
+      const auto leave = [&](const LogEntry& entry, const RankValue& inside, bool is_followed) {
+        if (!is_followed) return WriteUnknown(op, entry.var);
+        LeaveBranch(condition, entry, inside);
+      };
+      const bool is_followed = WalkBlock(block, /*max_visits=*/1, leave);
+      if (!is_followed) events_.conditions.push_back({op.id(), Symbol(), RankValue()});
     }
   }
 
@@ -329,7 +358,7 @@ class RankInterpreter {
     std::vector<RankValue> all;
     RankValue joined;
     for (Symbol name : op.Input("Cond")) {
-      all.push_back(memory_.Read(name));
+      all.push_back(Read(name));
       events_.conditions.push_back({op.id(), name, all.back()});
       joined.placement = JoinPlacements(joined.placement, all.back().placement);
       joined.has_unknown_scale = joined.has_unknown_scale || all.back().has_unknown_scale;
@@ -341,22 +370,13 @@ class RankInterpreter {
     return all[0];
   }
 
-  // Variables keep their values, or have those from the block.
-  void LeaveBranch(int block, const RankValue& condition,
-                   const std::vector<RankMemory::LogEntry>& log) {
+  // A variable keeps its value, or has that from the block. One without an earlier value is read
+  // only inside, or if the block has run.
+  void LeaveBranch(const RankValue& condition, const LogEntry& entry, const RankValue& inside) {
     const bool began_later = options_.first_expression > 0 && expressions_.AreMade();
-    for (const RankMemory::LogEntry& entry : log) {
-      const Var var = program_.var(entry.var);
-      // A persistable variable outlives the run of its block.
-      if (var.block() == block && !var.persistable()) continue;
-      const RankValue inside = memory_.TakeBack(entry);
-      // Any other variable without an earlier value is read only inside, or if the block has run.
-      const bool was_held =
-          entry.is_held || began_later || memory_.OutlivesStep(entry.var) || var.need_check_feed();
-      memory_.Write(
-          entry.var,
-          was_held ? functions_->Select(condition, inside, memory_.HeldBefore(entry)) : inside);
-    }
+    const bool was_held = entry.is_held || began_later || OutlivesStep(entry.var) ||
+                          program_.var(entry.var).need_check_feed();
+    Write(entry.var, was_held ? functions_->Select(condition, inside, HeldBefore(entry)) : inside);
   }
 
   // What the ops of a block access and outlives a run of it: variables of outer blocks, by name,
@@ -368,14 +388,15 @@ class RankInterpreter {
 
   // A loop is a function of all that the op or its block reads, and of what it writes: it may run
   // zero times.
-  void VisitOpaqueBlock(const Op& op) {
+  void VisitLoop(const Op& op, const SignatureFacts& facts) override {
+    events_.conditions.push_back({op.id(), Symbol(), RankValue()});
     OuterAccesses all = AccessesOf(op);
     for (int block : op.SubBlocks()) CollectOuter(block, &all);
     const auto has_value = [&](VarId var) {
-      return var.valid() && (memory_.IsHeld(var) || memory_.OutlivesStep(var));
+      return var.valid() && (IsHeld(var) || OutlivesStep(var));
     };
     absl::c_copy_if(all.writes, std::back_inserter(all.reads),
-                    [&](Symbol name) { return has_value(memory_.Resolve(name)); });
+                    [&](Symbol name) { return has_value(Resolve(name)); });
     absl::c_copy_if(all.writes_of_states, std::back_inserter(all.reads_of_states), has_value);
     WriteOpaque(op, ReadAll(all), all);
   }
@@ -394,8 +415,8 @@ class RankInterpreter {
 
   std::vector<RankValue> ReadAll(const OuterAccesses& all) const {
     std::vector<RankValue> values;
-    for (Symbol name : all.reads) values.push_back(memory_.Read(name));
-    for (VarId var : all.reads_of_states) values.push_back(memory_.Read(var));
+    for (Symbol name : all.reads) values.push_back(Read(name));
+    for (VarId var : all.reads_of_states) values.push_back(Read(var));
     return values;
   }
 
@@ -403,7 +424,8 @@ class RankInterpreter {
   // among them, the outputs are gradients. Other variables that the block writes (such as the
   // counter of a loop) have unknown values, as after a loop. Otherwise everything that it writes is
   // unknown.
-  void VisitBlockGrad(const Op& op, const SignatureFacts& facts) {
+  void VisitBlockGrad(const Op& op, const SignatureFacts& facts) override {
+    events_.conditions.push_back({op.id(), Symbol(), RankValue()});
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
     const OuterAccesses listed_by_op = AccessesOf(op);
     OuterAccesses all;
@@ -427,7 +449,7 @@ class RankInterpreter {
 
   void WriteOpaque(const Op& op, const std::vector<RankValue>& inputs, const OuterAccesses& all) {
     std::vector<VarId> writes;
-    for (Symbol name : all.writes) writes.push_back(memory_.Resolve(name));
+    for (Symbol name : all.writes) writes.push_back(Resolve(name));
     writes.insert(writes.end(), all.writes_of_states.begin(), all.writes_of_states.end());
     if (writes.empty()) return;
     RankValue out;
@@ -443,22 +465,21 @@ class RankInterpreter {
       if (expressions_.AreMade()) {
         out = expressions_.Opaque(out, absl::StrCat(identity, " of ", i), inputs, op.type());
       }
-      memory_.Write(writes[i], out);
+      Write(writes[i], out);
     }
   }
 
   // Adds the accesses of the ops of a block. Returns false if it skipped blocks, which the walk has
   // already entered.
   bool CollectOuter(int block, OuterAccesses* all) {
-    if (std::find(entered_.begin(), entered_.end(), block) != entered_.end()) return false;
-    entered_.push_back(block);
+    if (CountVisit(block) > 0) return false;
     bool has_all = true;
     const auto add = [&](absl::Span<const Symbol> args, std::vector<Symbol>* names,
                          std::vector<VarId>* states) {
       for (Symbol name : args) {
         const VarId var = program_.block(block).Resolve(name);
         if (!var.valid()) continue;
-        if (program_.var(var).block() != block && memory_.Resolve(name) == var) {
+        if (program_.var(var).block() != block && Resolve(name) == var) {
           names->push_back(name);
         } else if (program_.var(var).persistable()) {
           states->push_back(var);
@@ -476,44 +497,40 @@ class RankInterpreter {
 
   // --- Functions ---------------------------------------------------------------------------------
 
-  void VisitFunction(const Op& op, const SignatureFacts& facts) {
+  void VisitFunction(const Op& op, const SignatureFacts& facts) override {
+    if (lifts_.contains(op.id())) return VisitLift(op);
     const absl::Span<const Symbol> in = op.input_args();
     const absl::Span<const Symbol> out = op.output_args();
     size_t members = 0;
-    Symbol buffer;  // the first
+    VarId buffer;  // the first
     bool all_alike = facts.is_elementwise;
-    const auto add = [&](Symbol name, const Group& group) {
-      if (members == 0) buffer = name;
-      all_alike = all_alike && (name == buffer || memory_.AreLaidOutAlike(name, buffer));
-      members = group.size();
+    // Whether the variable is a buffer.
+    const auto add = [&](VarId var) {
+      if (PartsOf(var).empty()) return false;
+      if (members == 0) buffer = var;
+      all_alike = all_alike && AreLaidOutAlike(var, buffer);
+      members = PartsOf(var).size();
+      return true;
     };
-    for (Symbol name : in) {
-      const Group* group = memory_.GroupOf(name);
-      if (group != nullptr) add(name, *group);
-    }
-    for (Symbol name : out) {
-      const Group* group = memory_.GroupOf(name);
-      if (group != nullptr) add(name, *group);
-      all_alike = all_alike && (group != nullptr || members == 0);
-    }
+    for (Symbol name : in) add(Resolve(name));
+    for (Symbol name : out) all_alike = (add(Resolve(name)) || members == 0) && all_alike;
     member_visits_ += static_cast<int64_t>(members);
     if (members > 0 && member_visits_ > kMaxMemberVisits) return VisitUnfollowed(op);
     if (members == 0) {
       ins_.clear();
       const bool takes_gradients = facts.kind == SignatureFacts::Kind::kBlockGrad;
       for (size_t i = 0; i < in.size(); ++i) {
-        ins_.push_back(takes_gradients && facts.is_operand[i] ? WrittenBefore(op, in[i])
-                                                              : memory_.Read(in[i]));
+        ins_.push_back(takes_gradients && facts.is_operand[i] ? WrittenBefore(in[i]) : Read(in[i]));
         // A gradient that is not there is zero.
         const bool is_gradient = facts.algebra == Algebra::kBackward && facts.is_operand[i];
         if (is_gradient && program_.name(in[i]) == kEmptyVarName) ins_.back().is_zero = true;
       }
       if (facts.keeps_outputs) {
-        for (Symbol name : out) ins_.push_back(WrittenBefore(op, name));
+        for (Symbol name : out) ins_.push_back(WrittenBefore(name));
       }
       const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
       for (size_t i = 0; i < out.size(); ++i) {
-        if (!facts.is_left[i]) memory_.Write(memory_.Resolve(out[i]), outs[i]);
+        if (!facts.is_left[i]) Write(Resolve(out[i]), outs[i]);
       }
     } else if (all_alike) {
       for (size_t m = 0; m < members; ++m) VisitMember(op, facts, m);
@@ -523,34 +540,13 @@ class RankInterpreter {
   }
 
   // The value of an output before the op, or of a gradient: zero unless an earlier op has written
-  // it.
-  RankValue WrittenBefore(const Op& op, Symbol name) {
-    const VarId var = memory_.Resolve(name);
-    const bool may_be_zero =
-        var.valid() && !program_.var(var).persistable() && !program_.var(var).need_check_feed();
-    if (may_be_zero && first_writers_.empty()) {
-      first_writers_.resize(program_.var_id_limit());
-      std::vector<bool> is_seen(program_.num_blocks(), false);
-      FindFirstWriters(0, &is_seen);
-    }
-    if (!may_be_zero) return memory_.Read(name);
-    const OpId writer = first_writers_[var.value()];
-    if (writer.valid() && writer != op.id()) return memory_.Read(name);
-    return expressions_.ZeroValue();
-  }
-
-  void FindFirstWriters(int block, std::vector<bool>* is_seen) {
-    (*is_seen)[block] = true;
-    for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
-      for (Symbol name : op.output_args()) {
-        const VarId var = program_.block(block).Resolve(name);
-        if (var.valid() && !first_writers_[var.value()].valid()) first_writers_[var.value()] = id;
-      }
-      for (int inner : op.SubBlocks()) {
-        if (!(*is_seen)[inner]) FindFirstWriters(inner, is_seen);
-      }
-    }
+  // it, which may be one that the walk skips.
+  RankValue WrittenBefore(Symbol name) const {
+    const VarId var = Resolve(name);
+    const bool skips_ops = options_.is_one_device && options_.first_expression > 0;
+    const bool is_zero = var.valid() && !IsHeld(var) && !OutlivesStep(var) &&
+                         !program_.var(var).need_check_feed() && !skips_ops;
+    return is_zero ? expressions_.ZeroValue() : Read(name);
   }
 
   // Following it would cost too much: the outputs count as rank-local and opaque.
@@ -559,7 +555,7 @@ class RankInterpreter {
     if (!options_.IsOneRank()) out.placement = Placement::kLocal;
     for (Symbol name : op.output_args()) {
       out = expressions_.Opaque(out, absl::StrCat("unfollowed ", op.id().value()), {});
-      for (VarId member : memory_.MembersOf(name)) memory_.Write(member, out);
+      WriteAll(Resolve(name), out);
     }
   }
 
@@ -567,27 +563,27 @@ class RankInterpreter {
   void VisitMember(const Op& op, const SignatureFacts& facts, size_t m) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
-      const Group* group = memory_.GroupOf(name);
-      ins_.push_back(group == nullptr ? memory_.Read(name) : memory_.Read((*group)[m]));
+      const absl::Span<const VarId> parts = PartsOf(Resolve(name));
+      ins_.push_back(parts.empty() ? Read(name) : Read(parts[m]));
     }
     const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
     const absl::Span<const Symbol> out = op.output_args();
-    for (size_t i = 0; i < out.size(); ++i) memory_.Write((*memory_.GroupOf(out[i]))[m], outs[i]);
+    for (size_t i = 0; i < out.size(); ++i) Write(PartsOf(Resolve(out[i]))[m], outs[i]);
   }
 
   // The op on whole buffers: its outputs are opaque.
   void VisitWhole(const Op& op, const SignatureFacts& facts) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
-      const Group* group = memory_.GroupOf(name);
-      if (group == nullptr) {
-        ins_.push_back(memory_.Read(name));
+      const absl::Span<const VarId> parts = PartsOf(Resolve(name));
+      if (parts.empty()) {
+        ins_.push_back(Read(name));
         continue;
       }
       RankValue whole;
       std::vector<RankValue> members;
-      for (VarId member : *group) {
-        members.push_back(memory_.Read(member));
+      for (VarId member : parts) {
+        members.push_back(Read(member));
         whole.placement = JoinPlacements(whole.placement, members.back().placement);
         whole.reductions = std::max(whole.reductions, members.back().reductions);
         if (members.back().unscaled_sums != 0) whole.unscaled_sums = members.back().unscaled_sums;
@@ -599,29 +595,23 @@ class RankInterpreter {
     const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
     const absl::Span<const Symbol> out = op.output_args();
     for (size_t i = 0; i < out.size(); ++i) {
-      const Group* group = memory_.GroupOf(out[i]);
-      if (group == nullptr) {
-        memory_.Write(memory_.Resolve(out[i]), outs[i]);
-        continue;
-      }
-      for (size_t m = 0; m < group->size(); ++m) {
-        memory_.Write((*group)[m],
-                      expressions_.Opaque(outs[i], absl::StrCat("member ", m, " of"), {outs[i]}));
+      const VarId var = Resolve(out[i]);
+      const absl::Span<const VarId> parts = PartsOf(var);
+      if (parts.empty()) Write(var, outs[i]);
+      for (size_t m = 0; m < parts.size(); ++m) {
+        Write(parts[m], expressions_.Opaque(outs[i], absl::StrCat("member ", m, " of"), {outs[i]}));
       }
     }
   }
 
-  const Program& program_;
   const RankValuesOptions& options_;
-  RankExpressions expressions_;
-  RankMemory memory_;
   absl::optional<OpOperations> operations_;
   absl::optional<RankFunctions> functions_;
 
-  absl::flat_hash_map<OpId, int> lifts_;                           // BatchLift::power
-  std::vector<int> entered_;                                       // blocks, in this walk
-  absl::flat_hash_map<int, std::vector<VarId>> written_by_block_;  // outer variables
-  std::vector<OpId> first_writers_;  // by VarId; empty: not computed yet
+  absl::flat_hash_map<OpId, int> lifts_;  // BatchLift::power
+  absl::flat_hash_set<VarId> whole_;      // data that all ranks get the whole of
+  // Of variables that earlier steps changed. Sparse, because few change and values are large.
+  absl::flat_hash_map<VarId, RankValue> carried_;
   int64_t member_visits_ = 0;
   RankEvents events_;
   absl::flat_hash_map<int64_t, int64_t> exchanges_;  // by ring: calls, and members of buffers

@@ -1,9 +1,10 @@
-// What the abstract interpretations of a step (rank_values.h, batch_flow.h) have in common: which
-// variable a name means, the values of variables on the way, buffers, and what a block changes.
+// What the abstract interpretations of a step (rank_values.h, batch_flow.h) have in common: the
+// walk over steps, ops, blocks and buffers, which variable a name means, and the values of
+// variables on the way.
 #ifndef WEFT_OPS_ANALYSIS_VALUES_STEP_WALK_H_
 #define WEFT_OPS_ANALYSIS_VALUES_STEP_WALK_H_
 
-#include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -12,17 +13,21 @@
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/core/unguarded_reads.h"
 #include "ops/analysis/values/signature_facts.h"
+#include "ops/schema/communication_ops.h"
 #include "proto/op_role.h"
 #include "proto/program.h"
 
 namespace weft {
 
-// A state may hand its value to another in each walk. For states that still change after the first
-// of these walks the least is assumed; after the second, for all that the step writes.
-constexpr int kWalksOfShortChains = 8;
-constexpr int kMaxWalks = 64;
+// Which states begin the next step with a value of which least is known, so that walks end.
+enum class Widening : uint8_t {
+  kNone,
+  kChanged,  // those that the step changes
+  kAll,      // those that the step writes
+};
 
-// A walk over a program, which keeps one value for each variable.
+// A walk over a program, which keeps one value for each variable. A subclass knows what ops make of
+// values.
 template <typename Value>
 class StepWalk {
  public:
@@ -37,27 +42,10 @@ class StepWalk {
       : program_(program),
         empty_(program.FindSymbol(kEmptyVarName)),
         facts_(program.num_signatures()),
-        storage_(program),
-        buffers_(program.var_id_limit(), nullptr) {
+        storage_(program) {
     for (const UnguardedRead& read : FindUnguardedReads(program)) unguarded_.insert(read.var);
   }
-
-  // Starts with `values`, by VarId, no buffers and no writes.
-  void Start(std::vector<Value> values) {
-    values_ = std::move(values);
-    is_held_.assign(values_.size(), false);
-    std::fill(buffers_.begin(), buffers_.end(), nullptr);
-    logs_.clear();
-  }
-
-  // Visits the ops of a block, in order; meanwhile, names are looked up there.
-  template <typename Visit>
-  void Over(int block, const Visit& visit) {
-    const int around = std::exchange(block_, block);
-    for (OpId id : program_.block(block).ops()) visit(program_.op(id));
-    block_ = around;
-  }
-  int block() const { return block_; }
+  virtual ~StepWalk() = default;
 
   // Derived once for each signature.
   const SignatureFacts& FactsOf(const Op& op) {
@@ -86,7 +74,6 @@ class StepWalk {
   const Value& at(VarId var) const { return values_[var.value()]; }
   Value& at(VarId var) { return values_[var.value()]; }
   const std::vector<Value>& values() const { return values_; }  // by VarId
-  std::vector<Value> TakeValues() { return std::move(values_); }
   void Write(VarId var, const Value& value) {
     Value& held = values_[var.value()];
     if (!logs_.empty()) logs_.back().push_back({var, held, is_held_[var.value()]});
@@ -104,37 +91,149 @@ class StepWalk {
   }
 
   const Storage& storage() const { return storage_; }
-  // From now on the buffer consists of its parts.
-  void Fuse(const Storage::Buffer& buffer) {
-    if (buffer.var.valid()) buffers_[buffer.var.value()] = &buffer;
-  }
   // Null: the variable is no buffer.
   const Storage::Buffer* BufferOf(VarId var) const {
     return var.valid() ? buffers_[var.value()] : nullptr;
   }
-
-  // EndLog returns the values at BeginLog of all variables that were written since, in the order of
-  // their first writes. Logs nest; writes after the end of one belong to the one around it.
-  void BeginLog() { logs_.emplace_back(); }
-  std::vector<LogEntry> EndLog() {
-    std::vector<LogEntry> log = std::move(logs_.back());
-    logs_.pop_back();
-    absl::flat_hash_set<VarId> seen;
-    log.erase(std::remove_if(log.begin(), log.end(),
-                             [&](const LogEntry& entry) { return !seen.insert(entry.var).second; }),
-              log.end());
-    return log;
-  }
-  // Restores the value before the write; returns the present one.
-  Value TakeBack(const LogEntry& entry) {
-    is_held_[entry.var.value()] = entry.is_held;
-    return std::exchange(values_[entry.var.value()], entry.value);
+  // Of a buffer, in order; empty for another variable.
+  absl::Span<const VarId> PartsOf(VarId var) const {
+    const Storage::Buffer* const buffer = BufferOf(var);
+    return buffer == nullptr ? absl::Span<const VarId>() : buffer->part_vars;
   }
 
  protected:
+  // Sets the values at the start of a step, by VarId, and forgets what the last walk has met.
+  virtual void BeginStep(std::vector<Value>* values) = 0;
+  virtual void WalkStep() { Walk(0); }
+  // Has the next step begin with what this one leaves. Returns whether that changes anything.
+  virtual bool CarryOver(Widening widening) = 0;
+
+  virtual void VisitIgnored(const Op& op) = 0;
+  virtual void VisitFeed(const Op& op) = 0;
+  // Of a buffer that the op makes. `source`: what it copies there; invalid: nothing.
+  virtual void VisitPart(const Op& op, const Storage::Buffer& buffer, VarId part,
+                         Symbol source) = 0;
+  virtual void VisitCollective(const Op& op, const CollectiveOp& collective) = 0;
+  virtual void VisitBranch(const Op& op) = 0;
+  virtual void VisitLoop(const Op& op, const SignatureFacts& facts) = 0;  // or an unknown op
+  virtual void VisitBlockGrad(const Op& op, const SignatureFacts& facts) = 0;
+  virtual void VisitFunction(const Op& op, const SignatureFacts& facts) = 0;
+
+  // Walks until a step leaves to the next what it found, or once.
+  void WalkSteps(bool is_once) {
+    // A state may hand its value to another in each walk.
+    constexpr int kWalksOfShortChains = 8, kMaxWalks = 65;
+    for (int walk = 1; walk <= kMaxWalks; ++walk) {
+      BeginStep(&values_);
+      is_held_.assign(values_.size(), false);
+      buffers_.assign(values_.size(), nullptr);
+      visits_.assign(program_.num_blocks(), {});
+      WalkStep();
+      const Widening widening = walk + 1 >= kMaxWalks        ? Widening::kAll
+                                : walk > kWalksOfShortChains ? Widening::kChanged
+                                                             : Widening::kNone;
+      if (is_once || !CarryOver(widening)) return;
+    }
+  }
+
+  // Visits the ops of a block, in order; meanwhile, names are looked up there.
+  void Walk(int block) {
+    const int around = std::exchange(block_, block);
+    for (OpId id : program_.block(block).ops()) Visit(program_.op(id));
+    block_ = around;
+  }
+  int block() const { return block_; }
+  std::vector<Value> TakeValues() { return std::move(values_); }
+
+  virtual void Visit(const Op& op) {
+    const SignatureFacts& facts = FactsOf(op);
+    switch (facts.kind) {
+      case SignatureFacts::Kind::kIgnored:
+        return VisitIgnored(op);
+      case SignatureFacts::Kind::kFeed:
+        return VisitFeed(op);
+      case SignatureFacts::Kind::kFuse:
+        return VisitFuse(op);
+      case SignatureFacts::Kind::kCollective:
+        return VisitCollective(op, *FindCollectiveOp(op));
+      case SignatureFacts::Kind::kBranch:
+        return VisitBranch(op);
+      case SignatureFacts::Kind::kOpaqueBlock:
+        return VisitLoop(op, facts);
+      case SignatureFacts::Kind::kBlockGrad:
+        return VisitBlockGrad(op, facts);
+      case SignatureFacts::Kind::kFunction:
+        return VisitFunction(op, facts);
+    }
+  }
+
+  // Counts a visit of the block. Returns how many came before.
+  int CountVisit(int block) {
+    BlockVisits& visits = visits_[block];
+    if (visits.number > 0) return visits.number++;
+    for (OpId id : program_.block(block).ops()) {
+      for (Symbol name : program_.op(id).output_args()) {
+        const VarId var = program_.block(block).Resolve(name);
+        if (var.valid()) visits.written.push_back(var);
+      }
+    }
+    return visits.number++;
+  }
+
+  // Walks over a block that may not run. Does not follow it from itself, nor after `max_visits`:
+  // the number of ways into a block may be exponential in the size of the program. Has variables
+  // hold what they did before, and calls leave(entry, inside, is_followed) for each that the block
+  // writes and that outlives it, in the order of the first writes. Returns whether it follows it.
+  template <typename Leave>
+  bool WalkBlock(int block, int max_visits, const Leave& leave) {
+    BlockVisits& visits = visits_[block];
+    const bool is_followed = CountVisit(block) < max_visits && !visits.is_open;
+    logs_.emplace_back();
+    if (is_followed) {
+      visits.is_open = true;
+      Walk(block);
+      visits.is_open = false;
+    } else {
+      for (VarId var : visits.written) Write(var, at(var));
+    }
+    const std::vector<LogEntry> log = std::exchange(logs_.back(), {});
+    logs_.pop_back();
+    absl::flat_hash_set<VarId> seen;
+    std::vector<VarId> written;
+    for (const LogEntry& entry : log) {
+      const Var var = program_.var(entry.var);
+      if (!seen.insert(entry.var).second) continue;
+      // A persistable variable outlives the run of its block.
+      if (var.block() == block && !var.persistable()) continue;
+      is_held_[entry.var.value()] = entry.is_held;
+      if (is_followed) written.push_back(entry.var);
+      leave(entry, std::exchange(at(entry.var), entry.value), is_followed);
+    }
+    if (is_followed) visits.written = std::move(written);
+    return is_followed;
+  }
+
   const Program& program_;
 
  private:
+  // Of a block, in this step.
+  struct BlockVisits {
+    int number = 0;
+    bool is_open = false;
+    std::vector<VarId> written;  // by its own ops; once it has been left, by all, and outlives it
+  };
+
+  // From now on the buffer consists of its parts.
+  void VisitFuse(const Op& op) {
+    const Storage::Buffer& buffer = *storage_.MadeBy(op.id());
+    for (size_t i = 0; i < buffer.parts.size(); ++i) {
+      const VarId part = Resolve(buffer.parts[i]);
+      const bool is_copied = buffer.copies && i < buffer.sources.size();
+      if (part.valid()) VisitPart(op, buffer, part, is_copied ? buffer.sources[i] : Symbol());
+    }
+    if (buffer.var.valid()) buffers_[buffer.var.value()] = &buffer;
+  }
+
   const Symbol empty_;
   int block_ = 0;
   std::vector<SignatureFacts> facts_;  // by signature
@@ -143,6 +242,7 @@ class StepWalk {
   const Storage storage_;
   absl::flat_hash_set<VarId> unguarded_;         // hardly ever any
   std::vector<const Storage::Buffer*> buffers_;  // by VarId; null: no buffer
+  std::vector<BlockVisits> visits_;              // by block
   // Of the blocks that enclose the current op.
   std::vector<std::vector<LogEntry>> logs_;
 };

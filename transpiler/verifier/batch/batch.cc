@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/core/block_args.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/analysis/values/rank_values.h"
@@ -441,22 +442,9 @@ class BatchChecker {
   }
 
   // Whether the op, or one in its blocks, is among `deciders`.
-  bool Decides(const Op& op, const absl::flat_hash_set<OpId>& deciders) const {
-    if (deciders.contains(op.id())) return true;
-    std::vector<int> blocks = op.SubBlocks();
-    absl::flat_hash_set<int> seen(blocks.begin(), blocks.end());
-    while (!blocks.empty()) {
-      const int block = blocks.back();
-      blocks.pop_back();
-      if (block < 0 || block >= main_.num_blocks()) continue;
-      for (OpId id : main_.block(block).ops()) {
-        if (deciders.contains(id)) return true;
-        for (int inner : main_.op(id).SubBlocks()) {
-          if (seen.insert(inner).second) blocks.push_back(inner);
-        }
-      }
-    }
-    return false;
+  static bool Decides(const Op& op, const absl::flat_hash_set<OpId>& deciders) {
+    const auto decides = [&](const Op& one) { return deciders.contains(one.id()); };
+    return decides(op) || absl::c_any_of(OpsInside(op), decides);
   }
 
   static OpId CauseOf(const BatchState& state) {
