@@ -2,20 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 #include "ops/op_kernel.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // The kernel of an op with one input X and one output Out.
 template <typename Make>

@@ -4,16 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/threads.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 TEST(AlignShapesTest, AxisMinusOneAlignsTheEnds) {
   WEFT_ASSERT_OK_AND_ASSIGN(Broadcast shapes, AlignShapes({2, 3, 4}, {3, 4}, -1));

@@ -5,14 +5,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/threads.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::Each;
 
 // Small integers, whose sums are exact in any order.
 std::vector<float> Numbers(int64_t n) {
@@ -89,4 +86,4 @@ TEST(ColumnsTest, SumsAnewEveryTime) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -1,12 +1,9 @@
 #include "ops/kernel.h"
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 absl::StatusOr<Kernel> NoKernel(const KernelSpec&) { return absl::UnimplementedError("none"); }
 
@@ -61,4 +58,4 @@ TEST(RandomStateTest, SeedsDiffer) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
 namespace weft::testing {
 namespace {

@@ -3,13 +3,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 Tensor Filled(const Dims& dims, float value) {
   Tensor tensor;
@@ -180,4 +177,4 @@ TEST(TensorTest, SizesBeyondMemoryAddressesAreRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

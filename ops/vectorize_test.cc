@@ -7,13 +7,10 @@
 #include <limits>
 #include <vector>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::Each;
 
 constexpr int64_t kSize = 1003;  // no multiple of a vector
 
@@ -181,4 +178,4 @@ TEST(SumOfTest, IsInDoublePrecision) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

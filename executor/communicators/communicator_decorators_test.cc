@@ -4,15 +4,11 @@
 #include <thread>
 #include <vector>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/local_communicator.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::Each;
 
 GroupOptions TwoRanks() {
   GroupOptions options;
@@ -75,4 +71,4 @@ TEST(ModelledGroup, TakesLatencyAndBytesOverBandwidthAtLeast) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

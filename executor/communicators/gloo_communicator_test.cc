@@ -7,18 +7,13 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/collective_cases.h"
 #include "executor/jobs/forked_job.h"
 #include "executor/jobs/job_link_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
-using ::testing::HasSubstr;
 
 constexpr int kWaitSeconds = 60;
 
@@ -128,14 +123,14 @@ TEST_F(GlooCommunicatorTest, RankThatDoesNotArriveIsReportedThenAnError) {
   });
   WEFT_EXPECT_OK(results[1]);
   // The first to give up closes its connections, which ends the wait of the other.
-  EXPECT_THAT(results,
-              ::testing::Contains(StatusIs(
-                  absl::StatusCode::kDeadlineExceeded,
-                  "ring 0, all-reduce #0 of g (fp32[1]): rank 1 has not arrived after 3 s; "
-                  "waiting: rank 0, 2; rank 1 has never arrived")));
-  EXPECT_THAT(results[0], ::testing::Not(IsOk()));
-  EXPECT_THAT(results[2], ::testing::Not(IsOk()));
-  EXPECT_THAT(warnings, ::testing::Contains(HasSubstr("not arrived after 0.1 s; waiting: rank ")));
+  EXPECT_THAT(
+      results,
+      Contains(StatusIs(absl::StatusCode::kDeadlineExceeded,
+                        "ring 0, all-reduce #0 of g (fp32[1]): rank 1 has not arrived after 3 s; "
+                        "waiting: rank 0, 2; rank 1 has never arrived")));
+  EXPECT_THAT(results[0], Not(IsOk()));
+  EXPECT_THAT(results[2], Not(IsOk()));
+  EXPECT_THAT(warnings, Contains(HasSubstr("not arrived after 0.1 s; waiting: rank ")));
 }
 
 TEST_F(GlooCommunicatorTest, AbortReleasesARankThatWaits) {

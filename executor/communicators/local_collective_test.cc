@@ -6,15 +6,11 @@
 #include <random>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/tensor.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // Runs a collective of ranks whose buffers are `in`, one part after the other.
 template <typename T>

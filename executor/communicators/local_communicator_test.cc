@@ -10,17 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 GroupOptions Options(int nranks, double timeout_s = 60) {
   GroupOptions options;

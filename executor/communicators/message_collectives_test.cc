@@ -9,19 +9,12 @@
 #include <string>
 #include <thread>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/collective_cases.h"
 #include "executor/jobs/job_link_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // Short messages are copied when they are sent; the sender of a long one waits until it is taken.
 constexpr size_t kEagerBytes = 1000;
@@ -320,11 +313,12 @@ TEST(MessageCollectivesTest, RankThatIsInAnotherCallIsNamedWithIt) {
   });
   // The first to give up sees the other.
   EXPECT_THAT(results, Each(IsDeadlineExceeded("has never arrived")));
-  EXPECT_THAT(results, ::testing::Contains(IsDeadlineExceeded(
-                           ::testing::AnyOf(HasSubstr("rank 1 has never arrived and is in ring 3, "
-                                                      "all-reduce #0 of v (fp32[1])"),
-                                            HasSubstr("rank 0 has never arrived and is in ring 0, "
-                                                      "all-reduce #0 of w (fp32[1])")))));
+  EXPECT_THAT(
+      results,
+      Contains(IsDeadlineExceeded(AnyOf(HasSubstr("rank 1 has never arrived and is in ring 3, "
+                                                  "all-reduce #0 of v (fp32[1])"),
+                                        HasSubstr("rank 0 has never arrived and is in ring 0, "
+                                                  "all-reduce #0 of w (fp32[1])")))));
 }
 
 TEST(MessageCollectivesTest, WarnsOnceOfARankThatIsLate) {

@@ -12,16 +12,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/mpi_session.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 // What a job printed, and how it ended.
 struct Job {
@@ -170,8 +165,8 @@ TEST_F(MpiCommunicatorTest, RankThatFailsAtAnyMomentEndsTheOtherHostInTime) {
 // Only the session starts MPI.
 TEST_F(MpiCommunicatorTest, NeedsASession) {
   EXPECT_THAT(NewMpiGroup({}),
-              testing::StatusIs(absl::StatusCode::kFailedPrecondition, "MPI has not been started"));
+              StatusIs(absl::StatusCode::kFailedPrecondition, "MPI has not been started"));
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -4,19 +4,13 @@
 #include <thread>
 #include <vector>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/local_communicator.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "ops/memory.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 // Ranks with one tensor each, which join the requested number of all-reduces.
 class Ranks {

@@ -4,21 +4,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/local_communicator.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
 
 // Some call of 1 element or of many, by its number.
 absl::Status Call(CommunicatorGroup* group, int rank, int number, std::vector<float>* buffer) {

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -17,23 +16,16 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/local_communicator.h"
 #include "executor/communicators/world.h"
 #include "executor/jobs/forked_job.h"
 #include "executor/jobs/job_link.h"
 #include "executor/jobs/job_link_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/memory.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 // What a rank does; the text is its result.
 using RankBody = std::function<std::string(CommunicatorGroup* group, int rank)>;
@@ -171,7 +163,7 @@ TEST(ShmCommunicatorTest, RingsOverSomeRanksSumOverTheseOnly) {
     return text;
   };
   EXPECT_THAT(Job(2, options, body).Results(),
-              ::testing::ElementsAre("101 1111\n1010 1111\n", "101 1111 100\n1010 1111\n"));
+              ElementsAre("101 1111\n1010 1111\n", "101 1111 100\n1010 1111\n"));
 }
 
 TEST(ShmCommunicatorTest, DifferentCallsAreAnErrorThatNamesBoth) {

@@ -10,18 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/file.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/npy.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -96,7 +89,7 @@ TEST(NpzTest, ArrayLargerThanTheHeaderPrefixIsReadWhole) {
 TEST(NpzTest, FileThatNumPyWroteIsRead) {
   WEFT_ASSERT_OK_AND_ASSIGN(NpzFile file, NpzFile::Open("tests/data/fit_a_line/feeds.npz"));
   EXPECT_EQ(file.names().size(), 20u);
-  EXPECT_THAT(file.names(), ::testing::Contains("9/y"));
+  EXPECT_THAT(file.names(), Contains("9/y"));
   WEFT_ASSERT_OK_AND_ASSIGN(Tensor x, file.Read("0/x"));
   EXPECT_EQ(x.dtype(), DType::kFloat32);
   EXPECT_THAT(x.dims(), ElementsAre(20, 13));
@@ -155,7 +148,7 @@ TEST(NpzWriterTest, ArraysComeInTheirOrderAndTheFileAtTheEnd) {
 TEST(NpzWriterTest, FullDiskIsAnErrorThatNamesTheFileOnce) {
   WEFT_ASSERT_OK_AND_ASSIGN(NpzWriter writer, NpzWriter::Create("/dev/full"));
   EXPECT_THAT(writer.Add("a", MakeTensor<float>({1000, 1000}, std::vector<float>(1000000))),
-              IsResourceExhausted(::testing::StartsWith("/dev/full: cannot write")));
+              IsResourceExhausted(StartsWith("/dev/full: cannot write")));
 }
 
 TEST(NpzTest, FailedWriteLeavesTheOldFile) {

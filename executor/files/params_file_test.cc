@@ -8,19 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
 namespace weft::testing {
 namespace {
 
 using ::testing::_;
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Pair;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr char kInit[] = "tests/data/fit_a_line/init.params";

@@ -3,7 +3,6 @@
 #define WEFT_EXECUTOR_GPU_GPU_DEVICE_TESTING_H_
 
 #include <atomic>
-#include <functional>
 #include <memory>
 
 #include "executor/gpu/gpu_api_testing.h"

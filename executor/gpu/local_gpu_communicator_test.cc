@@ -1,20 +1,15 @@
 #include "executor/gpu/local_gpu_communicator.h"
 
 #include <chrono>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/collective_cases.h"
 #include "executor/gpu/gpu_api_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
 
 std::unique_ptr<CommunicatorGroup> NewGroup(GroupOptions options, FakeGpu* gpu) {
   return *NewLocalGpuGroup(std::move(options), gpu);

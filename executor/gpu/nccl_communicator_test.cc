@@ -12,27 +12,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "base/file.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/collective_cases.h"
 #include "executor/gpu/gpu_api_testing.h"
 #include "executor/gpu/nccl_ids.h"
 #include "executor/jobs/job_link_testing.h"
 #include "executor/streams/cuda_stream.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/tensor.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::IsSupersetOf;
-using ::testing::Not;
-using ::testing::UnorderedElementsAre;
 
 // --- With a library that writes down its calls ---------------------------------------------------
 
@@ -394,7 +383,7 @@ TEST(NcclCommunicator, ReducesOnOneDevice) {
     WEFT_ASSERT_OK(ring->Check());
     WEFT_ASSERT_OK_AND_ASSIGN(const Tensor found, out.ToHost());
     EXPECT_THAT(std::vector<float>(found.data<float>(), found.data<float>() + 3),
-                ::testing::ElementsAre(0, 1.5F, 3));
+                ElementsAre(0, 1.5F, 3));
   }
   call.desc.root = 1;
   EXPECT_THAT(ring->Run(call, in.raw(), out.raw()), IsInvalidArgument("root 1: expected 0 to 0"));
@@ -422,8 +411,7 @@ TEST(NcclCommunicator, RankThatDoesNotComeEndsTheSetUp) {
   if (absl::IsUnavailable(status)) GTEST_SKIP() << status;
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
                                "ring 0: set-up of rank 0: not complete after 0.5 s"));
-  EXPECT_THAT(warnings,
-              ::testing::ElementsAre("ring 0: set-up of rank 0: not complete after 0.1 s"));
+  EXPECT_THAT(warnings, ElementsAre("ring 0: set-up of rank 0: not complete after 0.1 s"));
 }
 
 TEST(NcclCommunicator, AbortReleasesARankThatWaitsForOthers) {

@@ -1,18 +1,13 @@
 #include "executor/gpu/nccl_library.h"
 
+#include "base/testing/test.h"
+
 #ifdef WEFT_HAVE_NCCL_H
 #include <nccl.h>
 #endif
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
-
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 TEST(NcclLibraryTest, MissingOrOldLibraryIsUnavailable) {
   EXPECT_THAT(
@@ -37,13 +32,13 @@ TEST(NcclLibraryTest, InterfaceIsThatOfTheHeader) {
 #ifdef WEFT_HAVE_NCCL_H
   static_assert(sizeof(nccl::UniqueId) == sizeof(ncclUniqueId));
   EXPECT_THAT((std::vector<int>{nccl::kSuccess, nccl::kInProgress}),
-              ::testing::ElementsAre(ncclSuccess, ncclInProgress));
+              ElementsAre(ncclSuccess, ncclInProgress));
   EXPECT_THAT((std::vector<int>{nccl::kInt8, nccl::kUint8, nccl::kInt32, nccl::kInt64,
                                 nccl::kFloat16, nccl::kFloat32, nccl::kFloat64, nccl::kBfloat16}),
-              ::testing::ElementsAre(ncclInt8, ncclUint8, ncclInt32, ncclInt64, ncclFloat16,
-                                     ncclFloat32, ncclFloat64, ncclBfloat16));
+              ElementsAre(ncclInt8, ncclUint8, ncclInt32, ncclInt64, ncclFloat16, ncclFloat32,
+                          ncclFloat64, ncclBfloat16));
   EXPECT_THAT((std::vector<int>{nccl::kSum, nccl::kProd, nccl::kMax, nccl::kMin, nccl::kAvg}),
-              ::testing::ElementsAre(ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg));
+              ElementsAre(ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg));
   // The settings of the first version begin the later ones.
   static_assert(offsetof(nccl::Config, magic) == offsetof(ncclConfig_t, magic));
   static_assert(offsetof(nccl::Config, version) == offsetof(ncclConfig_t, version));

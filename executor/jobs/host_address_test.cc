@@ -1,13 +1,9 @@
 #include "executor/jobs/host_address.h"
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 TEST(HostAddressTest, ChoosesTheSubnetOfAll) {
   const std::vector<std::string> networks = {"a/1 172.17.0.1/16 192.168.3.4/24 10.0.0.1/24",

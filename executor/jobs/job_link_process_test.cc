@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <functional>
@@ -18,20 +17,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/testing/test.h"
 #include "executor/jobs/job_link.h"
 #include "executor/jobs/job_link_internal.h"
 #include "executor/jobs/job_link_testing.h"
 #include "executor/jobs/process_state.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 using Clock = std::chrono::steady_clock;
 

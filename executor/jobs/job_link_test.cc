@@ -18,22 +18,13 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/jobs/job_link_internal.h"
 #include "executor/jobs/job_link_testing.h"
 #include "executor/jobs/process_state.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 
 using Link = absl::StatusOr<std::unique_ptr<JobLink>>;
 using Links = std::vector<std::unique_ptr<JobLink>>;

@@ -2,16 +2,10 @@
 
 #include <random>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::Not;
 
 JobHello SomeHello() {
   JobHello hello;

@@ -4,15 +4,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 TEST(LateRanksTest, ListsRanksAndRanges) {
   EXPECT_EQ(RankList({3}), "rank 3");
@@ -57,4 +52,4 @@ TEST(LateRanksTest, MessageAboutTenThousandRanksIsShort) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -12,27 +12,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/communicator_decorators.h"
 #include "executor/communicators/local_communicator.h"
 #include "executor/communicators/world.h"
 #include "executor/jobs/job_link_testing.h"
 #include "executor/run/runner.h"
 #include "executor/run/runner_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Pair;
-using ::testing::SizeIs;
 
 // A group that belongs to all processes.
 class SharedGroup : public CommunicatorGroup {

@@ -4,17 +4,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 // The names of carried values of a program on two ranks whose data are x, `a` and `b`.
 std::vector<std::string> CarriedBy(const std::string& ops, const std::string& blocks = "") {
@@ -32,12 +27,12 @@ std::vector<std::string> CarriedBy(const std::string& ops, const std::string& bl
 )",
                                         ops, "  }\n", blocks, "}\n");
   const absl::StatusOr<Program> program = ParseProgramText(text);
-  EXPECT_THAT(program.status(), testing::IsOk()) << text;
+  EXPECT_THAT(program.status(), IsOk()) << text;
   PlanOptions options;
   options.kernels = &CpuKernels();
   options.nranks = 2;
   const absl::StatusOr<Plan> plan = Plan::Build(*program, options);
-  EXPECT_THAT(plan.status(), testing::IsOk()) << text;
+  EXPECT_THAT(plan.status(), IsOk()) << text;
   std::vector<std::string> names;
   const std::vector<int> fed = {plan->FindVariable("x"), plan->FindVariable("a"),
                                 plan->FindVariable("b")};
@@ -172,4 +167,4 @@ TEST(CarriedValuesTest, ManyRunsOfABlockAreNotAllVisited) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

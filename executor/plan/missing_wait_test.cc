@@ -4,11 +4,10 @@
 #include <numeric>
 #include <string>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/local_communicator.h"
 #include "executor/step/plan_executor.h"
 #include "executor/streams/thread_stream.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/testing/program_builder.h"
 

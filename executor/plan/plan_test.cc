@@ -5,9 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/kernel.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/weft_attrs.h"
@@ -16,10 +14,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 PlanOptions Options(int nranks = 2) {
   PlanOptions options;

@@ -1,14 +1,10 @@
 #include "executor/plan/run_checks.h"
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/testing/program_builder.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::StartsWith;
 
 ProgramBuilder& Sgd(ProgramBuilder& builder) {
   return builder.Op("sgd", {{"Param", {"w"}}, {"Grad", {"g"}}, {"LearningRate", {"lr"}}},

@@ -6,15 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/memory.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 using Tensors = std::map<std::string, Tensor>;
 

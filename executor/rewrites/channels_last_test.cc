@@ -1,22 +1,16 @@
 #include "executor/rewrites/channels_last.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/testing/test.h"
 #include "executor/rewrites/rewrites_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::IsSupersetOf;
 
 // The ops in order, with the dims of their first input.
 std::vector<std::string> OpsOf(const Plan& plan) {
@@ -179,7 +173,7 @@ TEST(ChannelsLastTest, APersistableImageKeepsItsChannels) {
 std::vector<std::string> RewrittenOps(const std::string& program) {
   PlanOptions options;
   options.kernels = &CpuKernels();
-  Plan plan = *Plan::Build(testing::CompactProgram(program), options);
+  Plan plan = *Plan::Build(CompactProgram(program), options);
   KeepChannelsLast(CpuKernels(), {}, &plan);
   return OpsOf(plan);
 }
@@ -233,4 +227,4 @@ TEST(ChannelsLastTest, APlanWithoutConvolutionsStaysAsItIs) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

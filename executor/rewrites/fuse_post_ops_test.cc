@@ -6,18 +6,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/rewrites/channels_last.h"
 #include "executor/rewrites/rewrites_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 std::vector<std::string> OpsOf(const std::string& block, const std::vector<std::string>& results,
                                const Rewrite& rewrite = FusePostOps) {
@@ -75,8 +71,7 @@ TEST(FusePostOpsTest, NotANumberAndInfinityAreWhatTheyWere) {
     WEFT_ASSERT_OK(program->RunStep());
   }
   EXPECT_THAT(Values<float>(rewritten["y"]),
-              ::testing::Pointwise(::testing::NanSensitiveFloatNear(1e-5F),
-                                   Values<float>(as_written["y"])));
+              Pointwise(::testing::NanSensitiveFloatNear(1e-5F), Values<float>(as_written["y"])));
   EXPECT_EQ(Values<float>(rewritten["y"])[2], INFINITY);
 }
 
@@ -106,7 +101,7 @@ TEST(FusePostOpsTest, ProductsOfManyShapesTakeSums) {
                    "[2, 5, 4]", "[4]"),
        }) {
     SCOPED_TRACE(block);
-    EXPECT_THAT(OpsOf(block, {"c"}), ::testing::SizeIs(1));
+    EXPECT_THAT(OpsOf(block, {"c"}), SizeIs(1));
   }
 }
 
@@ -119,7 +114,7 @@ TEST(FusePostOpsTest, SumsThatMayBroadcastOtherwiseStay) {
            Product(matmul, "[5, 6]", "[6, 4]", "[5, 4]", "[5]", 0),
        }) {
     SCOPED_TRACE(block);
-    EXPECT_THAT(OpsOf(block, {"c"}), ::testing::SizeIs(2));
+    EXPECT_THAT(OpsOf(block, {"c"}), SizeIs(2));
   }
 }
 
@@ -131,7 +126,7 @@ TEST(FusePostOpsTest, AProductTakesFourOpsAtMost) {
     absl::StrAppend(&block, "Out=[", next, "] = elementwise_add(X=[", last, "], Y=[r", i, "])\n");
     last = next;
   }
-  EXPECT_THAT(OpsOf(block, {last}), ::testing::SizeIs(1 + 40 - 2));
+  EXPECT_THAT(OpsOf(block, {last}), SizeIs(1 + 40 - 2));
 }
 
 TEST(FusePostOpsTest, SumsWithUnknownShapesStay) {

@@ -3,19 +3,15 @@
 #include <map>
 #include <random>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using Instruction = Plan::Instruction;
 using Kind = Plan::Instruction::Kind;
 
@@ -138,4 +134,4 @@ TEST(ImpliedWaitsTest, OrderOfOpsStays) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

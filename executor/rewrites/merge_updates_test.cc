@@ -5,16 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/rewrites/rewrites_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 std::vector<std::string> OpsOf(const std::string& block, const std::vector<std::string>& results) {
   const auto rewrite = [](const std::vector<int>&, Plan* plan) { MergeUpdates(plan); };

@@ -4,11 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/streams/thread_stream.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
 
@@ -60,9 +57,8 @@ Plan ExpectSameResults(const std::string& block, const std::vector<std::string>&
       for (float value : expected) {
         if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
       }
-      EXPECT_THAT(
-          Values<float>(rewritten[name]),
-          ::testing::Pointwise(::testing::NanSensitiveFloatNear(tolerance * largest), expected))
+      EXPECT_THAT(Values<float>(rewritten[name]),
+                  Pointwise(::testing::NanSensitiveFloatNear(tolerance * largest), expected))
           << name;
     }
   }

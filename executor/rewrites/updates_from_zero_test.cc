@@ -5,15 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/testing/test.h"
 #include "executor/rewrites/merge_updates.h"
 #include "executor/rewrites/rewrites_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 std::vector<std::string> OpsOf(const std::string& block,
                                const std::vector<std::string>& results = {"r", "m1", "b1"}) {

@@ -7,15 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 using Parts = absl::StatusOr<std::vector<BatchReader::Part>>;
 

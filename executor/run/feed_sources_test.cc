@@ -3,16 +3,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
+#include "base/testing/test.h"
 #include "google/protobuf/text_format.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 

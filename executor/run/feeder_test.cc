@@ -4,17 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "proto/testing/program_builder.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // y = x + b, with data x: fp32[-1, 2].
 class FeederTest : public ::testing::Test {

@@ -1,21 +1,15 @@
 #include "executor/run/plan_agreement.h"
 
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/jobs/job_link_testing.h"
 #include "executor/run/runner_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 using Rings = absl::StatusOr<std::vector<RingKey>>;
 

@@ -12,18 +12,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/local_communicator.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Pair;
 
 constexpr char kVars[] = R"(program {
   block 0 parent=-1 {

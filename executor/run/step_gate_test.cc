@@ -5,12 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/jobs/job_link_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 TEST(StepGateTest, RanksBehindRunTheLastStepThatAnyHasBegun) {
@@ -55,7 +53,7 @@ TEST(StepGateTest, RankThatBeginsNoStepsStopsTheOthers) {
 }
 
 TEST(StepGateTest, RankThatBeginsNoStepsStopsThoseOfOtherProcesses) {
-  const std::vector<std::unique_ptr<JobLink>> links = testing::MakeLinks(2);
+  const std::vector<std::unique_ptr<JobLink>> links = MakeLinks(2);
   {
     StepGate workers(0, int64_t{1} << 40, nullptr, links[0].get());
     StepGate servers(
@@ -83,4 +81,4 @@ TEST(StepGateTest, StopReleasesRanks) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -5,16 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 constexpr char kVars[] = R"(
     var a : fp32[2] parameter persistable
@@ -46,11 +42,11 @@ constexpr char kServeC[] = "ps_serve(X=[c]) {server_key=2}\n";
 std::vector<std::string> Sections(const std::vector<std::string>& ops) {
   const auto program = ParseProgramText(
       absl::StrCat("program {\n  block 0 parent=-1 {", kVars, absl::StrJoin(ops, ""), "  }\n}\n"));
-  EXPECT_THAT(program, testing::IsOk());
+  EXPECT_THAT(program, IsOk());
   PlanOptions options;
   options.kernels = &CpuKernels();
   const auto plan = Plan::Build(*program, options);
-  EXPECT_THAT(plan, testing::IsOk());
+  EXPECT_THAT(plan, IsOk());
   std::vector<std::string> texts;
   for (const KeySection& section : FindKeySections(*plan)) {
     texts.push_back(absl::StrCat(section.ops.begin, "-", section.ops.end, ": ",
@@ -161,4 +157,4 @@ TEST(SectionQueueTest, KeyThatStaysCompleteRunsAgainAtOnce) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -5,14 +5,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 template <typename T>
 Tensor TensorOf(const Dims& dims, const std::vector<T>& values) {
@@ -51,4 +47,4 @@ TEST(ServedRowsTest, ChangesAreRowsOfWhichABitDiffers) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

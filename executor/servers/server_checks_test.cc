@@ -8,15 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/tensor.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 using Kind = ServerMessage::Kind;
 

@@ -2,10 +2,8 @@
 
 #include <thread>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/run_messages.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {

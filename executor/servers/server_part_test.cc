@@ -4,15 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/text/program_text.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 std::vector<int64_t> Bounds(int64_t rows, int num_servers) {
   std::vector<int64_t> bounds = {0};

@@ -8,17 +8,13 @@
 
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // Worker 0, and servers of a table of 5 rows: ranks 1 and 2.
 class WorkerPortTest : public ::testing::Test {

@@ -4,13 +4,10 @@
 #include <random>
 #include <vector>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 bool LiveTogether(const ArenaValue& a, const ArenaValue& b) {
   return a.first <= b.last && b.first <= a.last;
@@ -81,4 +78,4 @@ TEST(ArenaTest, ManyValuesThatLiveTogetherFitWithoutGaps) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -7,11 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/step/plan_executor.h"
 #include "executor/streams/thread_stream.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
@@ -19,8 +17,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 std::unique_ptr<Plan> PlanOf(const std::string& block) {
   PlanOptions options;

@@ -7,18 +7,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
 #include "executor/step/plan_executor.h"
 #include "executor/streams/thread_stream.h"
-#include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 // Layers without products, of arrays that are long enough to be divided, and their gradients.
@@ -93,7 +92,7 @@ std::map<std::string, std::vector<float>> ValuesOfLayers(int threads) {
   WEFT_EXPECT_OK(executor->RunStep());
   std::map<std::string, std::vector<float>> values;
   for (size_t v = 0; v < plan.variables.size(); ++v) {
-    values[plan.variables[v].name] = testing::Values<float>(*executor->tensor(static_cast<int>(v)));
+    values[plan.variables[v].name] = Values<float>(*executor->tensor(static_cast<int>(v)));
   }
   return values;
 }
@@ -147,4 +146,4 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelThreadsTest, ::testing::Values("mlp_adam",
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

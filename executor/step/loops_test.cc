@@ -6,20 +6,16 @@
 
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/plan/plan.h"
 #include "executor/step/plan_executor.h"
 #include "executor/streams/thread_stream.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 Tensor Int(int64_t value) { return MakeTensor<int64_t>({1}, {value}); }
 

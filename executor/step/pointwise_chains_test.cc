@@ -5,10 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/rewrites/rewrites_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {

@@ -13,12 +13,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/rewrites/rewrites.h"
 #include "executor/run/feed_sources.h"
 #include "executor/step/plan_executor.h"
 #include "executor/streams/thread_stream.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
@@ -58,7 +57,7 @@ void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 // A plan with an executor on the persistable variables of `scope`.
@@ -152,4 +151,4 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelAllocationsTest,
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

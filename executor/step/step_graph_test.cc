@@ -7,14 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/local_communicator.h"
 #include "executor/plan/plan.h"
 #include "executor/step/graph_device_testing.h"
 #include "executor/step/plan_executor.h"
 #include "executor/streams/thread_stream.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "ops/op_kernel.h"
@@ -22,8 +20,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // --- Steps of two streams, without a plan --------------------------------------------------------
 

@@ -3,13 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using Kind = Plan::Instruction::Kind;
 
 MATCHER_P2(Runs, first, last, "") { return arg.first == first && arg.last == last; }
@@ -116,4 +114,4 @@ TEST(StepLivesTest, AWaitThatABranchMaySkipDoesNotCount) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

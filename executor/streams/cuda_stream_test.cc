@@ -1,9 +1,7 @@
 #include "executor/streams/cuda_stream.h"
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/streams/host_stream.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 #ifdef WEFT_HAVE_CUDA
 #include <cuda_runtime_api.h>

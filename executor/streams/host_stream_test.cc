@@ -6,15 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/gpu/gpu_device_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 class HostStreamTest : public ::testing::Test {
  protected:

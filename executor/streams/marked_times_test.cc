@@ -4,17 +4,14 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/step/plan_executor.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "proto/testing/program_builder.h"
 
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using Clock = std::chrono::steady_clock;
 
 struct NoEvent : public Event {};

@@ -4,16 +4,11 @@
 #include <thread>
 #include <vector>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/streams/progress_counter.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 class ThreadStreamTest : public ::testing::Test {
  protected:

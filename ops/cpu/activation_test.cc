@@ -3,17 +3,12 @@
 #include <cmath>
 #include <string>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 #include "ops/schema/op_schema.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsNan;
 
 TEST(ActivationTest, ReluCutsOffBelowZero) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out,

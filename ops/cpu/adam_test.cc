@@ -5,19 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 #include "ops/threads.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::FloatEq;
-using ::testing::FloatNear;
-using ::testing::Pointwise;
 
 // Everything that adam reads and writes, for one parameter of one element.
 struct AdamTest : public ::testing::Test {

@@ -2,15 +2,11 @@
 #include <limits>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

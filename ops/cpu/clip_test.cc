@@ -1,16 +1,10 @@
 #include <cmath>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::FloatEq;
-using ::testing::IsNan;
 
 absl::StatusOr<Tensor> Clip(const Tensor& x, float min, float max) {
   auto out = RunOp("clip", {{"X", {x}}}, {{"min", min}, {"max", max}}, {{"Out", 1}});

@@ -1,16 +1,11 @@
 #include <algorithm>
 
 #include "absl/status/status.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
 
 constexpr int kFp32 = 5;
 

@@ -3,16 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TEST(ComparisonTest, RepeatsAScalar) {
   const SlotTensors inputs = {{"X", {Floats({3}, {1, 2, 3})}}, {"Y", {Floats({1}, {2})}}};

@@ -4,15 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
 
-using ::testing::Each;
 using Ints = std::vector<int32_t>;
 
 // Numbers between -1 and 1 without a short period.

@@ -2,16 +2,12 @@
 #include <cstring>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 #include "ops/float16.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 TEST(AssignTest, CopiesAnyElementType) {
   WEFT_ASSERT_OK_AND_ASSIGN(

@@ -1,17 +1,11 @@
 #include <cmath>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::FloatEq;
-using ::testing::FloatNear;
 
 std::vector<float> LogCumsumExp(const std::vector<float>& x, bool reverse = false) {
   const int64_t n = static_cast<int64_t>(x.size());

@@ -5,14 +5,12 @@
 #include <thread>
 #include <vector>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using dnnl::memory;
-using ::testing::ElementsAre;
 
 // The transpose of a 2 x 3 matrix.
 DnnlPrimitive Transposition() {
@@ -84,4 +82,4 @@ TEST(DnnlPrimitiveTest, WorkIsNotDividedAmongThreads) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -2,17 +2,11 @@
 #include <string>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
 
 const AttrValues kUpscale = {{"dropout_prob", 0.4f},
                              {"dropout_implementation", std::string("upscale_in_train")}};

@@ -3,16 +3,11 @@
 #include <limits>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 TEST(ElementwiseTest, AddRepeatsTheBiasOverRows) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("elementwise_add",

@@ -1,17 +1,12 @@
 // What the vectors of op_vectors_test leave out.
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // x of three zeros, with `values` put at the indices `numbers`.
 absl::StatusOr<Tensor> IndexPut(const std::vector<int64_t>& numbers,

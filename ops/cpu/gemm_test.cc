@@ -4,10 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 // op(A) op(B) by the definition.
@@ -134,4 +133,4 @@ TEST(GemmDeterminismTest, EqualCallsGiveEqualBits) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

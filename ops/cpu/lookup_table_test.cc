@@ -3,15 +3,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 Tensor Table() { return Floats({3, 2}, {1, 2, 3, 4, 5, 6}); }
 Tensor Ids(const Dims& dims, const std::vector<int64_t>& ids) {

@@ -2,15 +2,11 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 class AucTest : public ::testing::Test {
  protected:
@@ -45,7 +41,7 @@ TEST_F(AucTest, CountsTheLastStepsOnly) {
 
 TEST_F(AucTest, PredictionsAreProbabilities) {
   EXPECT_THAT(Step(1.5f, 0), IsInvalidArgument("1.5 of sample 0 is not in [0, 1]"));
-  EXPECT_THAT(Values<int64_t>(stat_pos_), ::testing::Each(0));
+  EXPECT_THAT(Values<int64_t>(stat_pos_), Each(0));
 }
 
 }  // namespace

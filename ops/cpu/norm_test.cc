@@ -5,18 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 #include "ops/threads.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
-using ::testing::FloatNear;
-using ::testing::Pointwise;
 
 TEST(GroupNormTest, ChannelsMayComeLast) {
   const Tensor scale = Floats({4}, {1, 2, 3, 4}), bias = Floats({4}, {0, 0, 1, 1});

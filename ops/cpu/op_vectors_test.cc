@@ -1,16 +1,9 @@
 // Runs the kernels on vectors that Paddle 2.6.2 computed on its CPU (tests/data/op_vectors).
-#include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <map>
 #include <string>
 #include <vector>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "nlohmann/json.hpp"
 #include "ops/cpu/op_vectors_cases.h"
 #include "ops/cpu/op_vectors_testing.h"

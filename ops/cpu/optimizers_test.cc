@@ -1,15 +1,11 @@
 #include <cmath>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 TEST(SgdTest, StepsAgainstTheGradientInPlace) {
   Tensor p = Floats({2}, {1, 2}), g = Floats({2}, {2, -4}), lr = Floats({}, {0.5});

@@ -1,24 +1,18 @@
 // Against numbers of Paddle 3.3.1, whose optimizers keep the powers of nadam and radam in the shape
 // of the parameter.
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::FloatNear;
-
 ::testing::Matcher<std::vector<float>> Near(const std::vector<float>& values) {
   std::vector<::testing::Matcher<float>> matchers;
   for (const float value : values) matchers.push_back(FloatNear(value, 2e-6f));
-  return ::testing::ElementsAreArray(matchers);
+  return ElementsAreArray(matchers);
 }
 
 // Element `i` of the gradient in a step.

@@ -5,19 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 #include "ops/threads.h"
 
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::FloatEq;
-using ::testing::FloatNear;
-using ::testing::Pointwise;
 using Ints = std::vector<int32_t>;
 
 // Out and X@GRAD, the latter by a gradient of ones, of an image fp32[1, 1, 2, 3] or fp32[1, 2, 3,

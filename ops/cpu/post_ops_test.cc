@@ -6,9 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/bound_kernel.h"
 #include "ops/cpu/testing.h"
 
@@ -73,8 +71,8 @@ void ExpectPostOps(const char* type, std::vector<std::pair<std::string, Tensor*>
   const Tensor found = RunWith(
       type, inputs, attrs, output,
       {{PostOpKind::kBias, &bias}, {PostOpKind::kAdd, &image}, {PostOpKind::kRelu, nullptr}});
-  EXPECT_THAT(Values<T>(found), ::testing::Pointwise(::testing::DoubleNear(1e-4),
-                                                     Expected<T>(plain, bias, image, axis)));
+  EXPECT_THAT(Values<T>(found),
+              Pointwise(::testing::DoubleNear(1e-4), Expected<T>(plain, bias, image, axis)));
 }
 
 template <typename T>
@@ -111,9 +109,8 @@ TYPED_TEST(PostOpsTest, OfConvolutions) {
     std::fill_n(zero.data<TypeParam>(), zero.size(), TypeParam(0));
     const Tensor found = RunWith("conv2d", inputs, attrs, "Output",
                                  {{PostOpKind::kBias, &bias}, {PostOpKind::kRelu, nullptr}});
-    EXPECT_THAT(Values<TypeParam>(found),
-                ::testing::Pointwise(::testing::DoubleNear(1e-5),
-                                     Expected<TypeParam>(plain, bias, zero, axis)));
+    EXPECT_THAT(Values<TypeParam>(found), Pointwise(::testing::DoubleNear(1e-5),
+                                                    Expected<TypeParam>(plain, bias, zero, axis)));
   }
 }
 

@@ -4,15 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 using Lists = std::vector<std::vector<float>>;
 

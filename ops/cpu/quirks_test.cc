@@ -4,16 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/text/program_text.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 // "op 0 (adam): takes ..." for each.
 std::vector<std::string> Quirks(const std::string& lines) {
@@ -58,4 +53,4 @@ TEST(QuirksTest, PutValuesAreReducedInOtherWays) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -1,17 +1,11 @@
 #include <cmath>
 #include <string>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::FloatEq;
-using ::testing::FloatNear;
 
 constexpr char kOp[] = "sigmoid_cross_entropy_with_logits";
 const SlotCounts kOut = {{"Out", 1}};

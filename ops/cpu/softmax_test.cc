@@ -1,16 +1,11 @@
 #include <cmath>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
 
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::FloatEq;
 using ::testing::Gt;
 
 TEST(SoftmaxTest, OverAnyAxis) {

@@ -1,17 +1,11 @@
 #include <cmath>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::FloatNear;
-using ::testing::Pointwise;
 
 constexpr const char* kLossOp = "softmax_with_cross_entropy";
 const SlotCounts kOutputs = {{"Softmax", 1}, {"Loss", 1}};

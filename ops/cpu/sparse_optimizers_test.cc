@@ -8,16 +8,11 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::FloatNear;
 
 // An update of a parameter fp32[3, 1] that starts as 1, 2, 3, with learning rate 1; state starts
 // as zeros.

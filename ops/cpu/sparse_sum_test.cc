@@ -1,13 +1,8 @@
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 TEST(SparseSumTest, RowsOfAllInputsFollowOneAnother) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("sum",

@@ -1,15 +1,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using Ints = std::vector<int32_t>;
 
 // The value of each element is its position in the transposed tensor.
@@ -61,7 +58,7 @@ TEST(ExpandTest, GradientOfRepeatedElementsIsSummed) {
                                              {{"X", {Floats({2, 1}, {0, 0})}},
                                               {"Out@GRAD", {Floats({2, 2}, {1, 2, 3, 4})}}},
                                              {{"shape", Ints{2, 2}}}, {{"X@GRAD", 1}}));
-  EXPECT_THAT(Values<float>(grad["X@GRAD"][0]), ::testing::ElementsAre(3, 7));
+  EXPECT_THAT(Values<float>(grad["X@GRAD"][0]), ElementsAre(3, 7));
 }
 
 TEST(SliceTest, GradientOfALeftOutElementIsZero) {
@@ -70,7 +67,7 @@ TEST(SliceTest, GradientOfALeftOutElementIsZero) {
       RunOp("slice_grad",
             {{"Input", {Floats({3}, {0, 0, 0})}}, {"Out@GRAD", {Floats({2}, {1, 2})}}},
             {{"axes", Ints{0}}, {"starts", Ints{1}}, {"ends", Ints{3}}}, {{"Input@GRAD", 1}}));
-  EXPECT_THAT(Values<float>(grad["Input@GRAD"][0]), ::testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(Values<float>(grad["Input@GRAD"][0]), ElementsAre(0, 1, 2));
 }
 
 TEST(SliceTest, AnAxisThatIsLeftOutHasOneElement) {

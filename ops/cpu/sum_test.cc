@@ -1,16 +1,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
 
 TEST(SumTest, AddsInTheOrderOfTheInputs) {
   // In another order the last bits differ.

@@ -4,18 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/bound_kernel.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::FloatEq;
 
 TEST(UpdateTest, AHalfPrecisionParameterIsUpdatedInItsMaster) {
   // Steps below the resolution of a bf16 near 1 accumulate in the master.

@@ -3,9 +3,7 @@
 
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 #include "ops/gpu/image_cases.h"
 
@@ -53,8 +51,7 @@ TEST(ConvProducts, PartsOfTheImagesGiveTheSame) {
     const std::vector<float> whole = run(conv::kColumnBytes);
     constexpr int64_t kImage = 3 * 5 * 18 * 4;  // positions, elements under the window, bytes
     for (int64_t bytes : {int64_t{1}, 2 * kImage, 3 * kImage}) {
-      EXPECT_THAT(run(bytes), ::testing::Pointwise(::testing::FloatNear(1e-5F), whole))
-          << bytes << " bytes";
+      EXPECT_THAT(run(bytes), Pointwise(FloatNear(1e-5F), whole)) << bytes << " bytes";
     }
   }
 }

@@ -9,9 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/bound_kernel.h"
 #include "ops/cpu/testing.h"
 #include "ops/formulas/activation.h"
@@ -32,7 +30,7 @@ TEST(GpuKernels, AreThereInABuildWithCuda) {
   EXPECT_NE(GpuKernels().Find("matmul_v2"), nullptr);
   EXPECT_NE(GpuKernels().FindForRows("sgd"), nullptr);
 #else
-  EXPECT_THAT(GpuKernels().op_types(), ::testing::IsEmpty());
+  EXPECT_THAT(GpuKernels().op_types(), IsEmpty());
   EXPECT_THAT(NewCudaMemory(0).status(),
               StatusIs(absl::StatusCode::kUnavailable, "built without CUDA"));
 #endif
@@ -265,9 +263,8 @@ TEST_F(GpuKernelsTest, MatchCpuKernels) {
       }
       float largest = 0;
       for (float value : Values<float>(want)) largest = std::max(largest, std::abs(value));
-      EXPECT_THAT(
-          Values<float>(found[i]),
-          ::testing::Pointwise(::testing::FloatNear(1e-6F + 1e-5F * largest), Values<float>(want)))
+      EXPECT_THAT(Values<float>(found[i]),
+                  Pointwise(FloatNear(1e-6F + 1e-5F * largest), Values<float>(want)))
           << c.outputs[i];
     }
   }
@@ -310,9 +307,9 @@ TEST_F(GpuKernelsTest, RowsOfEmbeddings) {
                      {{"W", &table}, {"Ids", &ids}, {"Out@GRAD", &dout}}, "W@GRAD", &rows));
   WEFT_ASSERT_OK(run("merge_selected_rows", {}, {{"X", &rows}}, "Out", &merged));
   WEFT_ASSERT_OK(run("get_tensor_from_selected_rows", {}, {{"X", &merged}}, "Out", &values));
-  EXPECT_THAT(merged.rows(), ::testing::ElementsAre(1, 3));
+  EXPECT_THAT(merged.rows(), ElementsAre(1, 3));
   WEFT_ASSERT_OK_AND_ASSIGN(const Tensor found, values.ToHost());
-  EXPECT_THAT(Values<float>(found), ::testing::ElementsAre(10, 20, 101, 202));
+  EXPECT_THAT(Values<float>(found), ElementsAre(10, 20, 101, 202));
 }
 
 TEST_F(GpuKernelsTest, CastsMatchCpuKernels) {

@@ -10,9 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "nlohmann/json.hpp"
 #include "ops/cpu/op_vectors_cases.h"
 #include "ops/cpu/op_vectors_testing.h"
@@ -22,7 +20,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using Json = nlohmann::json;
 
 // The cases of all files for ops with a kernel for GPUs, with rows or without.
@@ -65,7 +62,7 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
       WEFT_EXPECT_OK(RunCase(c, {place}, GpuKernels()));
     }
   }
-  EXPECT_THAT(without, ::testing::IsEmpty());
+  EXPECT_THAT(without, IsEmpty());
   // Updates and copies between memories are tested below, and so are some ops on images. Several
   // ranks run sync_batch_norm (tests/training/train_gpu_kernels_test.cc). flatten2
   // and its kin have the kernels of flatten, and initializers those of CPUs.
@@ -157,11 +154,10 @@ TEST(GpuKernelsOnHost, OpsOnImagesGiveWhatCpuKernelsGive) {
         ASSERT_EQ(found.dims(), expected.dims());
         ASSERT_EQ(found.dtype(), expected.dtype());
         if (found.dtype() == DType::kFloat32) {
-          EXPECT_THAT(Values<float>(found),
-                      ::testing::Pointwise(::testing::FloatNear(1e-5F), Values<float>(expected)));
+          EXPECT_THAT(Values<float>(found), Pointwise(FloatNear(1e-5F), Values<float>(expected)));
         } else if (found.dtype() == DType::kFloat64) {
           EXPECT_THAT(Values<double>(found),
-                      ::testing::Pointwise(::testing::DoubleNear(1e-12), Values<double>(expected)));
+                      Pointwise(::testing::DoubleNear(1e-12), Values<double>(expected)));
         } else {
           EXPECT_EQ(std::memcmp(found.raw(), expected.raw(), found.bytes()), 0);
         }
@@ -281,14 +277,14 @@ TEST(GpuKernelsOnHost, OptimizersOfPaddle3StepAsOnTheCpu) {
           if (of_param != dtype && dtype == DType::kFloat64) continue;  // a master weight is fp32
           SCOPED_TRACE(absl::StrCat(DTypeName(dtype), ", parameter ", DTypeName(of_param)));
           EXPECT_THAT(StepsOf(type, dtype, of_param, powers, GpuKernels()),
-                      ::testing::Pointwise(::testing::DoubleNear(1e-6),
-                                           StepsOf(type, dtype, of_param, powers, CpuKernels())));
+                      Pointwise(::testing::DoubleNear(1e-6),
+                                StepsOf(type, dtype, of_param, powers, CpuKernels())));
         }
       }
     }
   }
   EXPECT_THAT(StepsOf("nadam", DType::kFloat32, DType::kFloat32, 1, GpuKernels()),
-              ::testing::Not(::testing::Contains(::testing::IsNan())));
+              Not(Contains(IsNan())));
 }
 
 // Rows of the same index, whose values another op changes; in place, too.
@@ -316,7 +312,7 @@ TEST(GpuKernelsOnHost, ValuesOfRowsChangeAsOnTheCpu) {
       };
       const std::vector<float> expected = run(CpuKernels());
       EXPECT_GE(expected.size(), 6U);
-      EXPECT_THAT(run(GpuKernels()), ::testing::Pointwise(::testing::FloatNear(1e-6F), expected));
+      EXPECT_THAT(run(GpuKernels()), Pointwise(FloatNear(1e-6F), expected));
     }
   }
 }
@@ -391,8 +387,7 @@ TEST(GpuKernelsOnHost, ManyParametersAreUpdatedTogether) {
     }
     return results;
   };
-  EXPECT_THAT(run(GpuKernels()),
-              ::testing::Pointwise(::testing::FloatNear(1e-5F), run(CpuKernels())));
+  EXPECT_THAT(run(GpuKernels()), Pointwise(FloatNear(1e-5F), run(CpuKernels())));
 }
 
 }  // namespace

@@ -26,14 +26,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "executor/communicators/local_communicator.h"
 #include "executor/communicators/shared_ring.h"
 #include "executor/communicators/shm_communicator.h"

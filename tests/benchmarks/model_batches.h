@@ -7,9 +7,7 @@
 #include <cstdlib>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "executor/run/feeder.h"
 #include "ops/tensor.h"

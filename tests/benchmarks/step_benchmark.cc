@@ -27,7 +27,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "executor/run/runner.h"
 #include "nlohmann/json.hpp"

@@ -8,8 +8,7 @@
 #include "base/file.h"
 #include "base/option_binder.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/formats/program_file.h"
 #include "proto/op_role.h"
 #include "proto/program.h"
@@ -18,7 +17,7 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
@@ -127,4 +126,4 @@ TEST(HeaderExamplesTest, ExamplesDoWhatTheirHeadersSay) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

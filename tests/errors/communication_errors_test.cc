@@ -11,9 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "tests/support/models.h"
 #include "tools/files/param_attrs_file.h"
 #include "transpiler/transpile.h"
@@ -21,7 +19,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using Flags = std::map<std::string, std::string>;
 
 class CommunicationErrors : public ::testing::Test {

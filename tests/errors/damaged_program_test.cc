@@ -4,9 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/program.h"
 #include "tests/support/models.h"
 #include "transpiler/transpile.h"

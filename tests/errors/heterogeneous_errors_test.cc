@@ -11,9 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "proto/testing/block_text.h"
@@ -23,8 +21,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 // An embedding that lazy Adam trains.
 constexpr char kTraining[] = R"(

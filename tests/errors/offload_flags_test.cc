@@ -7,17 +7,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/text/program_text.h"
 #include "tests/support/models.h"
+#include "tests/support/rewrite.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 struct Flag {
   const char* name;
@@ -38,8 +35,7 @@ TEST_P(OffloadFlags, EveryValueIsVerified) {
         const Model& model = models.at(name);
         Program main = model.main, startup = model.startup;
         ProgramPair programs{&main, has_startup ? &startup : nullptr};
-        TranspileOptions options;
-        options.mode = "optimizer_offload";
+        TranspileOptions options = InMode("optimizer_offload");
         options.mode_flags[GetParam().name] = value;
         options.cluster.nranks = 2;
         const absl::Status status = Transpile(options, programs).status();
@@ -75,13 +71,10 @@ TEST(PlacementFlags, AreReadByEveryModeThatPlacesOps) {
                              std::map<std::string, std::string> flags,
                              std::string* text) -> absl::Status {
     Program main = model.main, startup = model.startup;
-    ProgramPair programs{&main, &startup};
-    TranspileOptions options;
-    options.mode = mode;
-    options.mode_flags = std::move(flags);
+    TranspileOptions options = InMode(mode, absl::nullopt, std::move(flags));
     options.placement.place = place;
     if (mode != "none") options.cluster.nranks = 2;
-    const absl::Status status = Transpile(options, programs).status();
+    const absl::Status status = Rewrite(options, &main, &startup).status();
     *text = ProgramText(main);
     return status;
   };

@@ -15,12 +15,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/npy.h"
 #include "executor/files/npz.h"
 #include "executor/files/params_file.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/tensor.h"
 #include "proto/testing/program_builder.h"
 #include "tools/job/process.h"
@@ -28,10 +26,7 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 using Arrays = std::map<std::string, Tensor>;
 
@@ -226,10 +221,10 @@ class BadHeaderTest : public ::testing::TestWithParam<BadStep> {};
 
 TEST_P(BadHeaderTest, IsRefusedBeforeAnythingRuns) { ExpectBadStep(GetParam(), kBadFeeds); }
 
-INSTANTIATE_TEST_SUITE_P(Headers, BadHeaderTest, ::testing::ValuesIn(kBadHeaders),
+INSTANTIATE_TEST_SUITE_P(Headers, BadHeaderTest, ValuesIn(kBadHeaders),
                          [](const auto& info) { return std::string(info.param.name); });
 
-INSTANTIATE_TEST_SUITE_P(Steps, BadStepTest, ::testing::ValuesIn(kBadSteps),
+INSTANTIATE_TEST_SUITE_P(Steps, BadStepTest, ValuesIn(kBadSteps),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // --- Files --------------------------------------------------------------------------------------
@@ -281,7 +276,7 @@ TEST_P(BadStateTest, IsAnErrorOfItsFileInBothFormats) {
   ExpectFails(with_combine, absl::StrCat(combine, ": "), GetParam().message);
 }
 
-INSTANTIATE_TEST_SUITE_P(States, BadStateTest, ::testing::ValuesIn(kBadStates),
+INSTANTIATE_TEST_SUITE_P(States, BadStateTest, ValuesIn(kBadStates),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Cut off anywhere, a file of parameters or feeds is refused before the first step.

@@ -9,9 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "tests/support/combination_programs.h"
 #include "tests/support/combination_training.h"
 #include "tests/support/training_programs.h"
@@ -19,9 +17,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::ValuesIn;
 
 // --- Pairs ---------------------------------------------------------------------------------------
 

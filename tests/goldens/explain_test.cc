@@ -6,9 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/analysis/training/gradients.h"
 #include "tests/support/models.h"
 #include "transpiler/modes.h"
@@ -16,9 +14,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
 
 using Flags = std::map<std::string, std::string>;
 
@@ -140,7 +135,7 @@ TEST_P(Explain, EveryGradientHasARemarkThatSaysWhatHappenedAndWhy) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(ModesAndModels, Explain, ::testing::ValuesIn(AllCases()), NameOf);
+INSTANTIATE_TEST_SUITE_P(ModesAndModels, Explain, ValuesIn(AllCases()), NameOf);
 
 }  // namespace
 }  // namespace weft::testing

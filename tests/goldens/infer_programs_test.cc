@@ -8,9 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
@@ -20,8 +18,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::IsEmpty;
 
 // What is wrong, once for each kind: the message, and where it was first found.
 using Findings = std::map<std::string, std::string>;

@@ -3,19 +3,11 @@
 #include <string>
 #include <utility>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "tests/goldens/paddle_defects_model.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Contains;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 // For a part of a program, whose gradients come from nowhere: it is not verified.
 TranspileOptions WeftPart(const std::string& mode) {

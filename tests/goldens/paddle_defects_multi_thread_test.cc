@@ -2,20 +2,11 @@
 // as in docs/paddle_dialect.md.
 #include <string>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "tests/goldens/paddle_defects_model.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Contains;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 // Two trainers of one device each; rewritten in either dialect.
 TranspileOptions AllGather(Dialect dialect) {

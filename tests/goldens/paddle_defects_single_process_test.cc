@@ -1,20 +1,11 @@
 // Defects of Paddle's SingleProcessMultiThread, and that the weft dialect does not have them.
 // Numbers of defects as in docs/paddle_dialect.md.
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "tests/goldens/paddle_defects_model.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Contains;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 constexpr char kMode[] = "single_process_multi_thread";
 

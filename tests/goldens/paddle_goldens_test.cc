@@ -11,10 +11,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/status_matchers.h"
 #include "base/testing/archive.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "nlohmann/json.hpp"
 #include "proto/diff/program_diff.h"
 #include "proto/testing/normalize.h"
@@ -26,7 +24,6 @@ namespace weft::testing {
 namespace {
 
 using Json = nlohmann::json;
-using ::testing::HasSubstr;
 
 using Files = std::map<std::string, std::string>;
 

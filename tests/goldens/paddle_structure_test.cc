@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/infer_cache.h"
 #include "ops/schema/tensor_type.h"
@@ -23,8 +21,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::IsEmpty;
 
 struct Found {
   std::string rule;

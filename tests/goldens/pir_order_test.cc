@@ -12,11 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
-#include "base/status_macros.h"
-#include "base/status_matchers.h"
 #include "base/testing/archive.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/formats/pir/document.h"
 #include "proto/formats/pir/importer.h"
 #include "proto/formats/program_file.h"
@@ -24,14 +21,8 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 
 std::string FileOfPaddle(const std::string& name) {
   return weft::testing::ReadTarXz("tests/data/paddle3_pir.tar.xz")->at(name);
@@ -141,7 +132,7 @@ TEST(PirOrderTest, BothBranchesAreOneOp) {
   const std::string tanh = R"("1.tanh","A":[],"I":[{"%":)", scale = R"(},{"%":16}])";
   EXPECT_THAT(OutOfOrder(before(tanh + "6", tanh + "999")), IsEmpty());
   EXPECT_THAT(OutOfOrder(before("6" + scale, "999" + scale)), IsEmpty());
-  EXPECT_THAT(OutOfOrder(before(tanh, tanh)), ::testing::SizeIs(1));
+  EXPECT_THAT(OutOfOrder(before(tanh, tanh)), SizeIs(1));
   // One after them that reads a result of theirs, and one that reads what there was before them.
   const std::string matmul = R"({"#":"1.matmul","A")";
   const auto with = [&](int id) {
@@ -156,4 +147,4 @@ TEST(PirOrderTest, BothBranchesAreOneOp) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,17 +11,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "tests/support/models.h"
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 const std::map<std::string, Model>& Models() {
   static const auto* const models = new std::map<std::string, Model>(ReadModels());

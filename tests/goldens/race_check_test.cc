@@ -9,10 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
-#include "base/status_matchers.h"
 #include "base/testing/archive.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/analysis/streams/streams.h"
 #include "proto/rewriter.h"
 #include "tests/support/models.h"
@@ -21,10 +19,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::Pair;
 
 constexpr ProgramRef kMain, kStartup = {0, /*is_startup=*/true};
 

@@ -4,13 +4,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "base/status_matchers.h"
 #include "base/testing/archive.h"
-#include "gmock/gmock.h"
+#include "base/testing/test.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/dynamic_message.h"
-#include "gtest/gtest.h"
 #include "proto/program.h"
 #include "proto/rewriter.h"
 #include "proto/testing/program_builder.h"

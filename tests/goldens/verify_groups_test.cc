@@ -7,21 +7,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "tests/support/group_programs.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 const Groups kGroups = {{"w", {0, 1}}, {"v", {2, 3}}};
 

@@ -1,23 +1,17 @@
 // `transpile --device_memory` finds placements with which `weft run` stays below that, on models
 // that Paddle has written.
-#include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "tools/job/process.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 struct Model {
   const char* name;

@@ -5,15 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/testing/wire_bytes.h"
 #include "tests/commands/transpile_command.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = 1 << 20;
 

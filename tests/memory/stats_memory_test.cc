@@ -1,15 +1,12 @@
 // `weft stats` prints, from the program alone, the memory that `weft run` measures; and that is
 // close to what lives at once.
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/npz.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "tools/job/process.h"
 
 namespace weft::testing {

@@ -7,13 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/text/program_text.h"
 #include "transpiler/verifier/verify.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 struct Case {
@@ -208,10 +206,10 @@ TEST(Counterexamples, AreSeenThrough) {
     if (*test.rule == '\0') {
       WEFT_EXPECT_OK(ToStatus(findings));
     } else {
-      EXPECT_THAT(rules, ::testing::Contains(test.rule));
+      EXPECT_THAT(rules, Contains(test.rule));
     }
   }
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

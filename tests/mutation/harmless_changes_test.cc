@@ -16,9 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/op_role.h"
 #include "proto/text/program_text.h"
 #include "tests/mutation/mutation_cases.h"
@@ -29,7 +27,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::IsEmpty;
 using Random = std::mt19937;
 
 // Of the smallest model, and of each other one.

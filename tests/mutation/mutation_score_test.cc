@@ -26,9 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/kernel.h"
 #include "tests/mutation/block_mutations.h"
 #include "tests/mutation/loss_mutations.h"
@@ -42,8 +40,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::IsEmpty;
 
 bool all_mutants = false;  // --all
 

@@ -12,9 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/text/program_text.h"
 #include "tests/mutation/mutation_cases.h"
@@ -24,12 +22,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AnyOf;
-using ::testing::Contains;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 constexpr int kRanks = 2;
 

@@ -3,7 +3,6 @@
 #define WEFT_TESTS_PROPERTIES_DRAWN_OPS_H_
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdint>
 #include <set>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"

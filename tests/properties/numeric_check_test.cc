@@ -4,28 +4,18 @@
 #include <string>
 
 #include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "tests/support/rewrite.h"
 #include "tests/support/training_programs.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::SizeIs;
-using ::testing::StartsWith;
 
 struct Pair {
   Program main, startup;
@@ -44,12 +34,7 @@ Pair Programs(const TrainingSpec& spec) {
 Pair Rewritten(const Pair& original, int nranks, const std::string& mode = "grad_allreduce",
                const std::map<std::string, std::string>& flags = {}) {
   Pair result = original;
-  TranspileOptions options;
-  options.mode = mode;
-  options.mode_flags = flags;
-  options.cluster.nranks = nranks;
-  ProgramPair programs{&result.main, &result.startup};
-  EXPECT_THAT(Transpile(options, programs), testing::IsOk());
+  EXPECT_THAT(Rewrite(InMode(mode, nranks, flags), &result.main, &result.startup), testing::IsOk());
   return result;
 }
 

@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/analysis/streams/streams.h"
 #include "proto/testing/program_builder.h"
 #include "proto/text/program_text.h"
@@ -20,8 +18,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::IsEmpty;
 
 constexpr int kMaxOps = 64;
 constexpr int kRings = 2;  // beside the compute stream

@@ -4,7 +4,6 @@
 // Another seed, or more programs:
 //   bazel test --test_env=RC_PARAMS="seed=7 max_success=500"
 //   //tests/properties:server_programs_test
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -17,10 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/server_ops.h"

@@ -6,18 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "tests/support/program_descs.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 // Of rank 0. A gradient is averaged on the ring's stream, and used.
 constexpr absl::string_view kMain = R"(

@@ -8,19 +8,18 @@
 #include <string>
 #include <utility>
 
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/communicators/communicator_decorators.h"
 #include "executor/communicators/local_communicator.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
+#include "tests/support/rewrite.h"
 #include "tools/inspect/program_stats.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 constexpr int kRanks = 2;
@@ -52,7 +51,7 @@ class CommunicatedBytes : public ::testing::TestWithParam<Job> {
     inputs.main = &main;
     inputs.startup = &startup;
     auto feeds = FeedsFromFile(Folder() + "/feeds.npz");
-    EXPECT_THAT(feeds, testing::IsOk());
+    EXPECT_THAT(feeds, IsOk());
     inputs.feeds = *std::move(feeds);
     RunOptions options;
     options.kernels = &CpuKernels();
@@ -61,7 +60,7 @@ class CommunicatedBytes : public ::testing::TestWithParam<Job> {
     options.new_group = [&log](GroupOptions group) {
       return NewRecordingGroup(NewLocalGroup(std::move(group)), &log);
     };
-    EXPECT_THAT(RunProgram(inputs, options), testing::IsOk());
+    EXPECT_THAT(RunProgram(inputs, options), IsOk());
     return log.OfRank(0);
   }
 
@@ -73,12 +72,8 @@ TEST_P(CommunicatedBytes, AreThoseOfTheStatistics) {
   auto startup = ReadProgram(Folder() + "/startup.pb");
   WEFT_ASSERT_OK(main.status());
   WEFT_ASSERT_OK(startup.status());
-  ProgramPair programs{&*main, &*startup};
-  TranspileOptions options;
-  options.mode = GetParam().mode;
-  options.mode_flags = GetParam().flags;
-  options.cluster.nranks = kRanks;
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  WEFT_ASSERT_OK(
+      Rewrite(InMode(GetParam().mode, kRanks, GetParam().flags), &*main, &*startup).status());
 
   WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats stats, ComputeProgramStats(*main));
   // Of so many steps, in which all collectives run.
@@ -110,12 +105,8 @@ TEST_P(BytesOfAThreshold, AreAtMostWhatTheStatisticsSay) {
   auto startup = ReadProgram(Folder() + "/startup.pb");
   WEFT_ASSERT_OK(main.status());
   WEFT_ASSERT_OK(startup.status());
-  ProgramPair programs{&*main, &*startup};
-  TranspileOptions options;
-  options.mode = GetParam().mode;
-  options.mode_flags = GetParam().flags;
-  options.cluster.nranks = kRanks;
-  WEFT_ASSERT_OK(Transpile(options, programs).status());
+  WEFT_ASSERT_OK(
+      Rewrite(InMode(GetParam().mode, kRanks, GetParam().flags), &*main, &*startup).status());
 
   WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats stats, ComputeProgramStats(*main));
   int64_t most = 0, bounded = 0;
@@ -164,4 +155,4 @@ INSTANTIATE_TEST_SUITE_P(
     NameOf);
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -1,28 +1,22 @@
 // Every mode of the weft dialect, on every real program: verified, or refused with the reason of
 // the table below.
 #include <map>
-#include <ostream>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/analysis/core/op_traits.h"
 #include "proto/all_ops.h"
 #include "tests/support/models.h"
+#include "tests/support/rewrite.h"
 #include "transpiler/modes.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::ValuesIn;
 
 // Why a mode refuses a model; empty: it does not.
 std::string ReasonOf(const std::string& mode, const std::string& model) {
@@ -69,12 +63,8 @@ TEST_P(EveryModeTest, IsVerifiedOrRefusedWithItsReason) {
   for (const auto& [name, model] : Models()) {
     SCOPED_TRACE(name);
     Program main = model.main, startup = model.startup;
-    ProgramPair programs{&main, &startup};
-    TranspileOptions options;
-    options.mode = mode->name;
-    options.mode_flags = mode->required;
-    options.cluster.nranks = 2;
-    const absl::Status status = Transpile(options, programs).status();
+    const absl::Status status =
+        Rewrite(InMode(mode->name, 2, mode->required), &main, &startup).status();
     const std::string reason = ReasonOf(mode->name, name);
     if (reason.empty()) {
       WEFT_EXPECT_OK(status);
@@ -110,13 +100,9 @@ TEST_P(EveryModeTest, WritesOpsThatPaddle3Registers) {
     for (const TargetDevice kind : {TargetDevice::kCuda, TargetDevice::kCpu}) {
       SCOPED_TRACE(absl::StrCat(name, kind == TargetDevice::kCpu ? " on the CPU" : ""));
       Program main = model.main, startup = model.startup;
-      ProgramPair programs{&main, &startup};
-      TranspileOptions options;
-      options.mode = mode->name;
-      options.mode_flags = mode->required;
-      options.cluster.nranks = 2;
+      TranspileOptions options = InMode(mode->name, 2, mode->required);
       options.device_kind = kind;
-      const absl::Status status = Transpile(options, programs).status();
+      const absl::Status status = Rewrite(options, &main, &startup).status();
       std::string reason = ReasonOf(mode->name, name);
       if (reason.empty() && kind == TargetDevice::kCpu) reason = ReasonOnCpu(mode->name, name);
       if (!reason.empty()) {

@@ -11,18 +11,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::Each;
 
 int64_t gib = 4;  // --gib
 
@@ -99,7 +95,7 @@ TEST(LargeEmbedding, TrainsBesideASmallDevice) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);

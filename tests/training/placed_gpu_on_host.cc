@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "executor/gpu/gpu_api_testing.h"
 #include "executor/gpu/gpu_device_testing.h"

@@ -9,17 +9,14 @@
 #include <map>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
@@ -234,7 +231,7 @@ TEST(PrefetchedRows, RowThatTheTableLacksIsAnErrorOfItsStep) {
   job.on_result = [&done](const StepResult& result) { done.push_back(result.step); };
   EXPECT_THAT(Train(job), IsInvalidArgument("step 2, rank 0: op 1 (ps_lookup): input Ids: 8 at "
                                             "position 1 is not in [0, 8), the rows of table"));
-  EXPECT_THAT(done, ::testing::ElementsAre(0, 1));
+  EXPECT_THAT(done, ElementsAre(0, 1));
 }
 
 TEST(PrefetchedRows, ComeWhileTheStepBeforeComputes) {

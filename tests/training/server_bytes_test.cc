@@ -14,21 +14,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/jobs/job_link.h"
 #include "executor/jobs/job_link_testing.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
 #include "executor/servers/server_part.h"
 #include "executor/servers/server_traffic.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
 #include "tools/inspect/server_stats.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 constexpr int kWorkers = 2;
@@ -179,9 +177,9 @@ absl::StatusOr<RunResult> RunProcesses(const std::string& model, const Programs&
                                        bool returns_persistables, int64_t* received_bytes) {
   constexpr int kProcesses = kWorkers + 1;
   JobLinkOptions at;
-  at.address = testing::NewTestAddress();
+  at.address = NewTestAddress();
   at.num_processes = kProcesses;
-  const testing::LinkRelay relay(at.address);
+  const LinkRelay relay(at.address);
   std::vector<absl::StatusOr<RunResult>> results(kProcesses);
   std::vector<std::thread> threads;
   for (int p = 0; p < kProcesses; ++p) {
@@ -229,4 +227,4 @@ TEST(ServerBytes, ValuesToSaveGoToProcessZeroAlone) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

@@ -6,18 +6,15 @@
 #include <fstream>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/runner.h"
 #include "executor/servers/server_part.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/cpu/testing.h"
@@ -26,7 +23,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using Json = nlohmann::json;
 
 // --- Rows ----------------------------------------------------------------------------------------

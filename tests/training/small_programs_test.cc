@@ -12,15 +12,14 @@
 #include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
 #include "base/testing/archive.h"
+#include "base/testing/test.h"
 #include "executor/files/npz.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
+#include "tests/support/rewrite.h"
 #include "tests/support/rounding.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
@@ -134,11 +133,7 @@ KernelTable WithKernel(const std::string& op_type, const KernelFactory& factory)
 
 // The gradients reduced, also in what is written, without findings.
 void ReducesGradients(SmallProgram* small, const std::string& format) {
-  TranspileOptions transpile;
-  transpile.mode = "grad_allreduce";
-  transpile.cluster.nranks = 2;
-  ProgramPair programs{&small->main, &small->startup};
-  WEFT_ASSERT_OK(Transpile(transpile, programs));
+  WEFT_ASSERT_OK(Rewrite(InMode("grad_allreduce", 2), &small->main, &small->startup));
   const std::string out = absl::StrCat(::testing::TempDir(), "/out.", format);
   WEFT_ASSERT_OK(WriteProgram(small->main, out));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(out));
@@ -191,7 +186,7 @@ TEST(PirOpsTest, TheGradientOfGumbelSoftmaxHasItsTemperature) {
       temperatures.push_back(op.FloatAttr("temperature").value_or(0));
     }
   }
-  EXPECT_THAT(temperatures, ::testing::UnorderedElementsAre(1.0, 0.5));
+  EXPECT_THAT(temperatures, UnorderedElementsAre(1.0, 0.5));
 }
 
 // All programs of an archive.

@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <ostream>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,11 +19,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/kernel.h"
@@ -37,11 +33,8 @@
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/batch/batch.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::StartsWith;
 
 constexpr int kRanks = 2;
 // Of a variable, relative to its largest element, and of an element.
@@ -116,7 +109,7 @@ class SurveyTest : public ::testing::TestWithParam<Case> {
     options.cluster.nranks = kRanks;
     ProgramPair programs{&rewritten.main, &rewritten.startup};
     WEFT_ASSIGN_OR_RETURN(const TranspileResult result, Transpile(options, programs));
-    rewritten.notes = testing::ResultLines(result.messages);
+    rewritten.notes = ResultLines(result.messages);
     return rewritten;
   }
 
@@ -157,7 +150,7 @@ TEST_P(SurveyTest, DifferencesAreNamed) {
     options.follow_effects = true;
     const BatchFlow flow = BatchFlow::Of(rewritten.main, options);
     const std::set<std::string> named =
-        testing::NamedAsDifferent(rewritten.main, flow, rewritten.notes, kSteps);
+        NamedAsDifferent(rewritten.main, flow, rewritten.notes, kSteps);
     for (const std::string& name : Differing(expected[0], found)) {
       EXPECT_FALSE(flow.AtEnd(rewritten.main.block(0).FindVar(name)).IsOfOneDevice())
           << name << " differs";
@@ -232,7 +225,7 @@ TEST(SurveyOfPlacements, MergedGradientsHaveTheSameLines) {
     ProgramPair programs{&to, &to_startup};
     const absl::StatusOr<TranspileResult> result = Transpile(options, programs);
     EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? testing::ResultLines(result->messages) : std::vector<std::string>();
+    return result.ok() ? ResultLines(result->messages) : std::vector<std::string>();
   };
   const std::vector<std::string> unplaced = lines("", kRanks);
   EXPECT_THAT(unplaced, ElementsAre(StartsWith("note: W707: each of 6 states")));
@@ -245,4 +238,4 @@ TEST(SurveyOfPlacements, MergedGradientsHaveTheSameLines) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

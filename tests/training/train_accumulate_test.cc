@@ -18,11 +18,9 @@
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
 #include "base/testing/archive.h"
+#include "base/testing/test.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
@@ -34,10 +32,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Pair;
-using ::testing::ValuesIn;
 using Json = nlohmann::json;
 
 constexpr char kDataParallel[] = "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce";

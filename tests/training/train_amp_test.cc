@@ -12,11 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
 #include "base/testing/archive.h"
+#include "base/testing/test.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/program.h"
 #include "transpiler/modes.h"
@@ -24,9 +22,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::SizeIs;
 
 constexpr int64_t kRows = 32, kFeatures = 64, kBatches = 4;
 

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,13 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/npz.h"
 #include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
@@ -28,8 +25,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::SizeIs;
 
 using Tensors = std::map<std::string, Tensor>;
 

@@ -14,11 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/float16.h"
@@ -29,8 +27,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::Each;
-using ::testing::ElementsAre;
 using Json = nlohmann::json;
 
 // A table of 6 rows of 2. The gradient of what is looked up is fed.

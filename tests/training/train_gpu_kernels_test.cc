@@ -13,18 +13,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
 #include "executor/step/graph_device_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 using Tensors = std::map<std::string, Tensor>;
@@ -91,7 +89,7 @@ class TrainGpuKernelsTest : public ::testing::TestWithParam<ModelCase> {
     options.steps = kSteps;
     options.graph = graph;
     options.new_device = [](int, Memory*) -> std::unique_ptr<Device> {
-      return std::make_unique<testing::RecordingDevice>();
+      return std::make_unique<RecordingDevice>();
     };
     RunInputs inputs;
     inputs.main = &main;
@@ -112,7 +110,7 @@ TEST_P(TrainGpuKernelsTest, ModelsTrainAsOnCpus) {
   WEFT_ASSERT_OK_AND_ASSIGN(const RunResult found,
                             Run(GpuKernels(), GraphMode::kAuto, &found_losses));
   EXPECT_GE(expected_losses.size(), kSteps);
-  EXPECT_THAT(found_losses, ::testing::Pointwise(::testing::FloatNear(1e-4F), expected_losses));
+  EXPECT_THAT(found_losses, Pointwise(FloatNear(1e-4F), expected_losses));
   ASSERT_EQ(found.persistables.size(), expected.persistables.size());
   for (const auto& [name, want] : expected.persistables) {
     if (want.dtype() != DType::kFloat32 || HasNoGradient(name)) continue;
@@ -127,7 +125,7 @@ TEST_P(TrainGpuKernelsTest, ModelsTrainAsOnCpus) {
     EXPECT_LE(difference, 1e-6F + 1e-3F * largest) << name;
   }
   const std::string obstacle = GetParam().obstacle;
-  EXPECT_THAT(found.graph.obstacle, ::testing::HasSubstr(obstacle));
+  EXPECT_THAT(found.graph.obstacle, HasSubstr(obstacle));
   EXPECT_EQ(found.graph.replayed, obstacle.empty() ? kSteps - 1 : 0) << found.graph.obstacle;
 }
 
@@ -145,4 +143,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

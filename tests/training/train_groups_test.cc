@@ -1,27 +1,20 @@
 // Parameters of groups of ranks: the executor trains them on 4 ranks as a computation on paper
 // does.
 #include <array>
-#include <cmath>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "tests/support/group_programs.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAreArray;
-using ::testing::IsEmpty;
 
 constexpr int kRanks = 4, kRows = 3, kSteps = 5;
 const std::vector<std::string> kParams = {"w", "v", "u"};

@@ -13,24 +13,18 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
 #include "proto/testing/block_text.h"
+#include "tests/support/rewrite.h"
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 using Tensors = std::map<std::string, Tensor>;
 
@@ -244,12 +238,10 @@ class TrainLossesTest : public ::testing::TestWithParam<LossCase> {
                                 std::vector<std::string>* notes) {
     Program main = ProgramOf(GetParam());
     if (nranks > 1) {
-      TranspileOptions options;
-      options.mode = "grad_allreduce";
+      TranspileOptions options = InMode("grad_allreduce");
       if (knows_ranks) options.cluster.nranks = nranks;
       if (exact) options.mode_flags["exact_loss"] = "on";
-      ProgramPair programs{&main, /*startup=*/nullptr};
-      WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, programs));
+      WEFT_ASSIGN_OR_RETURN(TranspileResult result, Rewrite(options, &main));
       *notes = testing::ResultLines(result.messages);
     }
     Tensors state;
@@ -354,8 +346,7 @@ absl::StatusOr<Tensors> TrainTwoLosses(const TranspileOptions& options, int nran
   Program main = TwoLosses();
   if (nranks > 1) {
     const Program original = main;
-    ProgramPair programs{&main, /*startup=*/nullptr};
-    WEFT_ASSIGN_OR_RETURN(const TranspileResult result, Transpile(options, programs));
+    WEFT_ASSIGN_OR_RETURN(const TranspileResult result, Rewrite(options, &main));
     *findings = testing::ResultLines(result.messages);
     VerifyOptions verify;
     verify.setting.nranks = nranks;
@@ -387,10 +378,7 @@ TEST(TrainTwoLossesTest, AMeanAndASumTrainAsOnOneDevice) {
   for (const auto& [mode, flags] : modes) {
     for (const int nranks : {2, 3}) {
       SCOPED_TRACE(absl::StrCat(mode, ", ", nranks, " ranks"));
-      TranspileOptions options;
-      options.mode = mode;
-      options.mode_flags = flags;
-      options.cluster.nranks = nranks;
+      TranspileOptions options = InMode(mode, nranks, flags);
       WEFT_ASSERT_OK_AND_ASSIGN(const Tensors many, TrainTwoLosses(options, nranks, &findings));
       EXPECT_THAT(findings, IsEmpty()) << absl::StrJoin(findings, "\n");
       for (const char* name : {"u", "v", "w"}) EXPECT_LT(Distance(one, many, name), 2e-6) << name;
@@ -399,8 +387,7 @@ TEST(TrainTwoLossesTest, AMeanAndASumTrainAsOnOneDevice) {
 }
 
 TEST(TrainTwoLossesTest, AMeanBesideASumNeedsTheNumberOfRanks) {
-  TranspileOptions options;
-  options.mode = "grad_allreduce";
+  TranspileOptions options = InMode("grad_allreduce");
   std::vector<std::string> findings;
   EXPECT_THAT(TrainTwoLosses(options, 2, &findings).status(),
               IsFailedPrecondition("sum_loss@GRAD is the gradient of a loss that is a sum over the "
@@ -410,10 +397,7 @@ TEST(TrainTwoLossesTest, AMeanBesideASumNeedsTheNumberOfRanks) {
 // One division for all gradients cannot be right.
 TEST(TrainTwoLossesTest, OtherScalesAreRefused) {
   for (const char* scale : {"avg", "loss_grad"}) {
-    TranspileOptions options;
-    options.mode = "grad_allreduce";
-    options.mode_flags["scale"] = scale;
-    options.cluster.nranks = 2;
+    TranspileOptions options = InMode("grad_allreduce", 2, {{"scale", scale}});
     std::vector<std::string> findings;
     EXPECT_THAT(TrainTwoLosses(options, 2, &findings).status(), IsFailedPrecondition("W702"))
         << scale;
@@ -458,12 +442,10 @@ TEST(TrainStatisticsTest, ReducedStatisticsAreThoseOfOneDevice) {
     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD]
 )");
     if (nranks > 1) {
-      TranspileOptions options;
-      options.mode = "grad_allreduce";
-      options.cluster.nranks = nranks;
-      options.mode_flags["statistics"] = reduce ? "true" : "false";
-      ProgramPair programs{&main, /*startup=*/nullptr};
-      WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, programs));
+      WEFT_ASSIGN_OR_RETURN(
+          TranspileResult result,
+          Rewrite(InMode("grad_allreduce", nranks, {{"statistics", reduce ? "true" : "false"}}),
+                  &main));
       *notes = testing::ResultLines(result.messages);
     }
     Tensors state;

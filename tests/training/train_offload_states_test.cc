@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <string>
@@ -16,18 +15,16 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/float16.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
 constexpr int kSize = 5;
@@ -377,4 +374,4 @@ TEST(TrainOffloadStates, BranchesThatAreNotTakenChangeNothing) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

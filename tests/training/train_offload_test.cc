@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,11 +15,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/memory_estimate.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/devices/device_memory.h"
 #include "ops/analysis/devices/device_placement.h"
@@ -28,6 +25,7 @@
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/float16.h"
 #include "ops/kernel.h"
+#include "tests/support/rewrite.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
@@ -64,11 +62,6 @@ absl::StatusOr<Results> Train(const Program& main, const Program& startup, FeedS
   WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
   if (memory != nullptr) *memory = result.memory;
   return results;
-}
-
-absl::Status Rewrite(const TranspileOptions& options, Program* main, Program* startup) {
-  ProgramPair pair{main, startup};
-  return Transpile(options, pair).status();
 }
 
 // --- MindSpore's optimizers ----------------------------------------------------------------------
@@ -290,7 +283,7 @@ absl::StatusOr<Tensor> TrainWith(absl::string_view offload, absl::string_view ty
   options.passes =
       absl::StrCat("optimizer-offload{offload=", offload, "},hetero-partition{place=op_device}");
   options.cluster.nranks = 1;
-  WEFT_RETURN_IF_ERROR(Rewrite(options, &main, &startup));
+  WEFT_RETURN_IF_ERROR(Rewrite(options, &main, &startup).status());
   const Json tensor = {{"dtype", "float32"}, {"values", first}};
   const std::map<std::string, Tensor> params = {{"w", TensorOf(tensor)}};
   FeedSource feeds;
@@ -362,18 +355,10 @@ std::map<std::string, std::string> BitsOf(const Results& results) {
   return bits;
 }
 
-TranspileOptions Mode(const std::string& mode, std::map<std::string, std::string> flags = {}) {
-  TranspileOptions options;
-  options.mode = mode;
-  options.mode_flags = std::move(flags);
-  options.cluster.nranks = 2;
-  return options;
-}
-
 // The losses and parameters of two ranks.
 absl::StatusOr<Results> TrainIn(const TranspileOptions& options, const TrainingSpec& spec) {
   TrainingPrograms programs = BuildPrograms(spec);
-  WEFT_RETURN_IF_ERROR(Rewrite(options, &programs.main, &programs.startup));
+  WEFT_RETURN_IF_ERROR(Rewrite(options, &programs.main, &programs.startup).status());
   std::vector<std::string> fetch = programs.losses;
   fetch.insert(fetch.end(), programs.parameters.begin(), programs.parameters.end());
   return Train(programs.main, programs.startup, programs.feeds, /*steps=*/4, /*ranks=*/2, fetch);
@@ -382,10 +367,10 @@ absl::StatusOr<Results> TrainIn(const TranspileOptions& options, const TrainingS
 TEST(TrainOffload, RanksTrainToTheBitsOfOneMemory) {
   for (OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kMomentum}) {
     const TrainingSpec spec = Layers(kind);
-    WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(Mode("grad_allreduce"), spec));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(InMode("grad_allreduce", 2), spec));
     for (const char* order : {"early_start", "few_switches"}) {
       WEFT_ASSERT_OK_AND_ASSIGN(const Results found,
-                                TrainIn(Mode("optimizer_offload", {{"order", order}}), spec));
+                                TrainIn(InMode("optimizer_offload", 2, {{"order", order}}), spec));
       EXPECT_EQ(BitsOf(found), BitsOf(expected)) << order;
     }
   }
@@ -400,7 +385,7 @@ TEST(TrainOffload, ChangesOnTwoRanksTrainTheParametersOfOneRank) {
     WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, Train(one.main, one.startup, one.feeds,
                                                             kSteps, /*ranks=*/1, one.parameters));
     WEFT_ASSERT_OK(
-        Rewrite(Mode("optimizer_offload", {{"offload", "states"}}), &two.main, &two.startup));
+        Rewrite(InMode("optimizer_offload", 2, {{"offload", "states"}}), &two.main, &two.startup));
     ASSERT_TRUE(IsOnTwoDevices(two.main));
     WEFT_ASSERT_OK_AND_ASSIGN(const Results found, Train(two.main, two.startup, two.feeds, kSteps,
                                                          /*ranks=*/2, two.parameters));
@@ -418,10 +403,10 @@ TEST(TrainOffload, ChangesOnTwoRanksTrainTheParametersOfOneRank) {
 TEST(TrainOffload, SomeOptimizersMayStayOnTheAccelerator) {
   const TrainingSpec spec = Layers(OptimizerKind::kAdam);
   TrainingPrograms programs = BuildPrograms(spec);
-  WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(Mode("grad_allreduce"), spec));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(InMode("grad_allreduce", 2), spec));
   WEFT_ASSERT_OK_AND_ASSIGN(
       const Results found,
-      TrainIn(Mode("optimizer_offload", {{"offload_params", programs.parameters[0]}}), spec));
+      TrainIn(InMode("optimizer_offload", 2, {{"offload_params", programs.parameters[0]}}), spec));
   EXPECT_EQ(BitsOf(found), BitsOf(expected));
 }
 
@@ -430,7 +415,7 @@ TEST(TrainOffload, SomeOptimizersMayStayOnTheAccelerator) {
 TEST(TrainOffload, OptionsOfParametersTrain) {
   const TrainingSpec spec = Layers(OptimizerKind::kMomentum);
   TrainingPrograms programs = BuildPrograms(spec);
-  TranspileOptions options = Mode("optimizer_offload");
+  TranspileOptions options = InMode("optimizer_offload", 2);
   options.param_attrs[programs.parameters[0]].lr_ratio = 0.5;
   options.param_attrs[programs.parameters[0]].weight_decay = 0.25;
   options.param_attrs[programs.parameters[1]].lr_ratio = 0;
@@ -442,11 +427,11 @@ TEST(TrainOffload, OptionsOfParametersTrain) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(options, spec));
   EXPECT_EQ(BitsOf(found), BitsOf(expected));
   // Other modes change updates first, too.
-  TranspileOptions other = Mode("grad_allreduce");
+  TranspileOptions other = InMode("grad_allreduce", 2);
   other.param_attrs = options.param_attrs;
   WEFT_ASSERT_OK_AND_ASSIGN(const Results in_other_mode, TrainIn(other, spec));
   EXPECT_EQ(BitsOf(found), BitsOf(in_other_mode));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Results without, TrainIn(Mode("grad_allreduce"), spec));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results without, TrainIn(InMode("grad_allreduce", 2), spec));
   EXPECT_NE(BitsOf(found), BitsOf(without));
   // A ratio of 0 leaves the parameter as it was.
   const std::string fetched = absl::StrCat("/0/", programs.losses.size() + 1);
@@ -489,8 +474,8 @@ TEST(TrainOffload, EmbeddingsOnTheHostTrainToTheSameBits) {
   TrainingSpec spec = Layers(OptimizerKind::kAdam);
   spec.lookups = 2;
   spec.sparse = true;
-  WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(Mode("grad_allreduce"), spec));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Results found, TrainIn(Mode("embedding_offload"), spec));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results expected, TrainIn(InMode("grad_allreduce", 2), spec));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Results found, TrainIn(InMode("embedding_offload", 2), spec));
   EXPECT_EQ(BitsOf(found), BitsOf(expected));
 }
 
@@ -498,7 +483,7 @@ TEST(TrainOffload, DenseGradientsOfEmbeddingsAreRefused) {
   TrainingSpec spec = Layers(OptimizerKind::kAdam);
   spec.lookups = 1;
   spec.sparse = false;
-  EXPECT_THAT(TrainIn(Mode("embedding_offload"), spec).status(),
+  EXPECT_THAT(TrainIn(InMode("embedding_offload", 2), spec).status(),
               IsFailedPrecondition("the gradient is dense"));
 }
 
@@ -507,7 +492,7 @@ TEST(TrainOffload, MemoryOfBothDevicesIsEstimated) {
   for (const int ranks : {1, 2}) {
     SCOPED_TRACE(ranks);
     TrainingPrograms programs = BuildPrograms(Layers(OptimizerKind::kAdam));
-    TranspileOptions options = Mode("optimizer_offload", {{"buckets", "count{count=2}"}});
+    TranspileOptions options = InMode("optimizer_offload", 2, {{"buckets", "count{count=2}"}});
     if (ranks == 1) {
       options = {};
       options.passes = "optimizer-offload,hetero-partition{place=op_device,staging=double}";
@@ -538,7 +523,7 @@ TEST(TrainOffload, MemoryOfBothDevicesIsEstimated) {
 TEST(TrainOffload, BytesOfParametersInBucketsAreCounted) {
   for (const char* buckets : {"none", "count{count=2}"}) {
     TrainingPrograms programs = BuildPrograms(Layers(OptimizerKind::kAdam));
-    WEFT_ASSERT_OK(Rewrite(Mode("optimizer_offload", {{"buckets", buckets}}), &programs.main,
+    WEFT_ASSERT_OK(Rewrite(InMode("optimizer_offload", 2, {{"buckets", buckets}}), &programs.main,
                            &programs.startup));
     const ParameterBytes bytes = FindParameterBytes(programs.main);
     EXPECT_EQ(bytes.Of(DeviceKind::kAccelerator), 8) << buckets;
@@ -599,8 +584,7 @@ TEST(TrainOffload, ParametersTakeTheBytesThatAreCounted) {
   TranspileOptions options;
   options.passes = "optimizer-offload,hetero-partition{place=op_device}";
   options.cluster.nranks = 1;
-  ProgramPair pair{&main, nullptr};
-  WEFT_ASSERT_OK(Transpile(options, pair).status());
+  WEFT_ASSERT_OK(Rewrite(options, &main));
   EXPECT_NEAR(FindParameterBytes(main).Of(DeviceKind::kAccelerator), 4, 0.01);
   EXPECT_NEAR(FindParameterBytes(main).Of(DeviceKind::kHost), 16, 0.01);
   WEFT_ASSERT_OK_AND_ASSIGN(const double offloaded, measured(main));

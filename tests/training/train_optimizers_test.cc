@@ -18,16 +18,15 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/float16.h"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/text/program_text.h"
 #include "tests/support/models.h"
+#include "tests/support/rewrite.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
@@ -35,23 +34,17 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ValuesIn;
 using Json = nlohmann::json;
 
 constexpr char kDataParallel[] =
     "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce,sync-elimination";
 
-absl::Status Rewrite(const TranspileOptions& options, Program* main, Program* startup) {
-  ProgramPair pair{main, startup};
-  return Transpile(options, pair).status();
-}
-
-absl::Status Rewrite(const std::string& passes, int ranks, Program* main, Program* startup) {
+absl::Status RewriteBy(const std::string& passes, int ranks, Program* main, Program* startup) {
   TranspileOptions options;
   options.passes = passes;
   options.cluster.nranks = ranks;
   options.verification = Verification::kAfterEachPass;
-  return Rewrite(options, main, startup);
+  return Rewrite(options, main, startup).status();
 }
 
 // The fetched values: by step, variable and element, on rank 0.
@@ -175,7 +168,7 @@ absl::StatusOr<SingaPrograms> SetTo(const std::string& options,
                                     const std::string& startup_text = kStartup) {
   WEFT_ASSIGN_OR_RETURN(Program main, ParseProgramText(main_text));
   WEFT_ASSIGN_OR_RETURN(Program startup, ParseProgramText(startup_text));
-  WEFT_RETURN_IF_ERROR(Rewrite("set-optimizer" + options, 1, &main, &startup));
+  WEFT_RETURN_IF_ERROR(RewriteBy("set-optimizer" + options, 1, &main, &startup));
   SingaPrograms programs{std::move(main), std::move(startup), "", false};
   for (OpId id : programs.main.block(0).ops()) {
     for (Symbol rate : programs.main.op(id).Input("LearningRate")) {
@@ -389,7 +382,7 @@ TEST_P(ReplacedTest, TrainsAsAProgramThatWasWrittenWithIt) {
     spec.learning_rate = LearningRateKind::kHalvedInBlock;  // goes with the old updates
     TrainingPrograms replaced = With(before, spec);
     WEFT_ASSERT_OK(
-        Rewrite(absl::StrCat("set-optimizer", options), 1, &replaced.main, &replaced.startup));
+        RewriteBy(absl::StrCat("set-optimizer", options), 1, &replaced.main, &replaced.startup));
     WEFT_ASSERT_OK_AND_ASSIGN(const Fetched found, Train(replaced, 1));
     WEFT_ASSERT_OK_AND_ASSIGN(const Fetched trained, Train(expected, 1));
     ExpectNear(found, trained, expected.parameters, 1e-6);
@@ -412,9 +405,9 @@ TEST_P(ReplacedTest, RanksTrainAsOneDevice) {
     SCOPED_TRACE(options);
     TrainingPrograms one = With(OptimizerKind::kMomentum, GetParam().spec);
     TrainingPrograms two = one;
-    WEFT_ASSERT_OK(Rewrite("set-optimizer" + options, 1, &one.main, &one.startup));
-    WEFT_ASSERT_OK(Rewrite(absl::StrCat("set-optimizer", options, ",", kDataParallel), 2, &two.main,
-                           &two.startup));
+    WEFT_ASSERT_OK(RewriteBy("set-optimizer" + options, 1, &one.main, &one.startup));
+    WEFT_ASSERT_OK(RewriteBy(absl::StrCat("set-optimizer", options, ",", kDataParallel), 2,
+                             &two.main, &two.startup));
     WEFT_ASSERT_OK_AND_ASSIGN(const Fetched found, Train(two, 2));
     WEFT_ASSERT_OK_AND_ASSIGN(const Fetched expected, Train(one, 1));
     ExpectNear(found, expected, one.parameters, 1e-5);
@@ -431,8 +424,8 @@ TEST(TrainOptimizersTest, RowsTrainAsTheirTensor) {
     TrainingPrograms dense = With(OptimizerKind::kSgd, spec);
     spec.sparse = true;
     TrainingPrograms rows = With(OptimizerKind::kSgd, spec);
-    WEFT_ASSERT_OK(Rewrite("set-optimizer" + options, 1, &dense.main, &dense.startup));
-    WEFT_ASSERT_OK(Rewrite("set-optimizer" + options, 1, &rows.main, &rows.startup));
+    WEFT_ASSERT_OK(RewriteBy("set-optimizer" + options, 1, &dense.main, &dense.startup));
+    WEFT_ASSERT_OK(RewriteBy("set-optimizer" + options, 1, &rows.main, &rows.startup));
     WEFT_ASSERT_OK_AND_ASSIGN(const Fetched found, Train(rows, 1));
     WEFT_ASSERT_OK_AND_ASSIGN(const Fetched expected, Train(dense, 1));
     ExpectNear(found, expected, dense.parameters, 1e-6);
@@ -461,9 +454,9 @@ TEST(TrainOptimizersTest, DecayThatStandsStillIsAConstant) {
     TrainingPrograms expected = With(OptimizerKind::kSgd, TwoLayers([](TrainingSpec*) {}));
     TrainingPrograms found = expected;
     WEFT_ASSERT_OK(
-        Rewrite(absl::StrCat("set-optimizer", constant), 1, &expected.main, &expected.startup));
+        RewriteBy(absl::StrCat("set-optimizer", constant), 1, &expected.main, &expected.startup));
     WEFT_ASSERT_OK(
-        Rewrite(absl::StrCat("set-optimizer", decaying), 1, &found.main, &found.startup));
+        RewriteBy(absl::StrCat("set-optimizer", decaying), 1, &found.main, &found.startup));
     WEFT_ASSERT_OK_AND_ASSIGN(const Fetched of_decaying, Train(found, 1));
     WEFT_ASSERT_OK_AND_ASSIGN(const Fetched of_constant, Train(expected, 1));
     ExpectNear(of_decaying, of_constant, expected.parameters, 1e-6);
@@ -492,21 +485,18 @@ std::set<std::string> Uninitialized(const Model& model) {
 // The pass finds what it replaces, leaves nothing behind, and other passes take its result.
 void ExpectReplaced(const Model& model, const std::string& passes) {
   Model replaced = model;
-  WEFT_ASSERT_OK(Rewrite(passes, 1, &replaced.main, &replaced.startup));
+  WEFT_ASSERT_OK(RewriteBy(passes, 1, &replaced.main, &replaced.startup));
   EXPECT_EQ(Uninitialized(replaced), Uninitialized(model));
   Model apart = replaced;
-  WEFT_EXPECT_OK(Rewrite(absl::StrCat(passes, ",", kDataParallel), 2, &apart.main, &apart.startup));
+  WEFT_EXPECT_OK(
+      RewriteBy(absl::StrCat(passes, ",", kDataParallel), 2, &apart.main, &apart.startup));
   // Verified against the program with the new optimizer.
   const std::pair<const char*, std::map<std::string, std::string>> modes[] = {
       {"grad_allreduce", {}}, {"local_sgd", {{"k_steps", "2"}, {"state", "reset"}}}};
   for (const auto& [mode, flags] : modes) {
     SCOPED_TRACE(mode);
     apart = replaced;
-    TranspileOptions options;
-    options.mode = mode;
-    options.mode_flags = flags;
-    options.cluster.nranks = 2;
-    WEFT_EXPECT_OK(Rewrite(options, &apart.main, &apart.startup));
+    WEFT_EXPECT_OK(Rewrite(InMode(mode, 2, flags), &apart.main, &apart.startup));
   }
 }
 
@@ -523,7 +513,7 @@ TEST(TrainOptimizersTest, RealProgramsAreReplacedAndVerified) {
         continue;
       }
       Model refused = model;
-      EXPECT_THAT(Rewrite("set-optimizer" + options, 1, &refused.main, &refused.startup),
+      EXPECT_THAT(RewriteBy("set-optimizer" + options, 1, &refused.main, &refused.startup),
                   IsFailedPrecondition("SkipUpdate"));
     }
   }

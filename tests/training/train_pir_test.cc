@@ -12,19 +12,18 @@
 #include "absl/strings/str_replace.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
 #include "base/testing/archive.h"
+#include "base/testing/test.h"
 #include "executor/files/npz.h"
 #include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "proto/formats/pir/op_table.h"
 #include "proto/formats/program_file.h"
+#include "tests/support/rewrite.h"
 #include "tests/support/rounding.h"
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
@@ -33,18 +32,67 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::Combine;
-using ::testing::HasSubstr;
 using ::testing::Values;
 
 using Tensors = std::map<std::string, Tensor>;
+using Flags = std::map<std::string, std::string>;
+
+// By "MODEL/main.json".
+using Files = std::map<std::string, std::string>;
+const Files& ModelFiles() {
+  static const auto* const files = new Files(ReadTarXz("tests/data/paddle3_pir.tar.xz").value());
+  return *files;
+}
+const Files& MoreOpsFiles() {
+  static const auto* const files =
+      new Files(ReadTarXz("tests/data/paddle3_pir_more_ops.tar.xz").value());
+  return *files;
+}
+
+std::string TempPath(const std::string& name) {
+  return absl::StrCat(::testing::TempDir(), "/", name);
+}
+
+// Writes the bytes to a file, which is read as users' files are.
+absl::StatusOr<Program> ReadBytes(const std::string& bytes) {
+  const std::string path = TempPath("read.json");
+  WEFT_RETURN_IF_ERROR(WriteFile(path, bytes));
+  return ReadProgram(path);
+}
+
+absl::StatusOr<std::string> BytesOf(const Program& program) {
+  const std::string path = TempPath("written.json");
+  WEFT_RETURN_IF_ERROR(WriteProgram(program, path));
+  WEFT_ASSIGN_OR_RETURN(const FileBytes written, ReadFile(path));
+  return std::string(written.bytes);
+}
+
+// Written to two files that belong together, and read again.
+absl::Status WriteAndRead(Program* main, Program* startup) {
+  const std::string main_path = TempPath("out.json"), startup_path = TempPath("out_startup.json");
+  WEFT_RETURN_IF_ERROR(WritePrograms({{main, main_path}, {startup, startup_path}}));
+  WEFT_ASSIGN_OR_RETURN(*main, ReadProgram(main_path));
+  WEFT_ASSIGN_OR_RETURN(*startup, ReadProgram(startup_path));
+  return absl::OkStatus();
+}
+
+TranspileOptions OnTwoCpus(const std::string& mode, const Flags& flags = {}) {
+  TranspileOptions options = InMode(mode, 2, flags);
+  options.device_kind = TargetDevice::kCpu;
+  return options;
+}
+
+// Why the program is not rewritten; "" if it is.
+std::string Refusal(const TranspileOptions& options, Program main, Program* startup = nullptr) {
+  return std::string(Rewrite(options, &main, startup).status().message());
+}
 
 struct Case {
   const char* name;
   int ranks;
   const char* mode = "";
-  std::map<std::string, std::string> flags = {};
+  Flags flags = {};
   const char* reference = "dp2";  // that of data-parallel ranks
 };
 
@@ -56,31 +104,8 @@ class TrainPirTest : public ::testing::TestWithParam<std::tuple<const char*, Cas
     return absl::StrCat("tests/data/paddle3_", Model(), "/", file);
   }
 
-  // Writes the bytes to a file, which is read as users' files are.
   static absl::StatusOr<Program> Read(const std::string& file) {
-    WEFT_ASSIGN_OR_RETURN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-    const std::string path = Written(file);
-    WEFT_RETURN_IF_ERROR(WriteFile(path, files.at(absl::StrCat(Model(), "/", file))));
-    return ReadProgram(path);
-  }
-  static std::string Written(const std::string& file) {
-    return absl::StrCat(::testing::TempDir(), "/", Model(), TheCase().name, file);
-  }
-
-  // Rewritten for the ranks, as two files have it.
-  static absl::Status Rewrite(Program* main, Program* startup) {
-    TranspileOptions options;
-    options.mode = TheCase().mode;
-    for (const auto& [flag, value] : TheCase().flags) options.mode_flags[flag] = value;
-    options.cluster.nranks = TheCase().ranks;
-    options.device_kind = TargetDevice::kCpu;
-    ProgramPair programs{main, startup};
-    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
-    WEFT_RETURN_IF_ERROR(
-        WritePrograms({{main, Written("out.json")}, {startup, Written("out_startup.json")}}));
-    WEFT_ASSIGN_OR_RETURN(*main, ReadProgram(Written("out.json")));
-    WEFT_ASSIGN_OR_RETURN(*startup, ReadProgram(Written("out_startup.json")));
-    return absl::OkStatus();
+    return ReadBytes(ModelFiles().at(absl::StrCat(Model(), "/", file)));
   }
 
   static absl::StatusOr<TrainingInputs> Inputs() {
@@ -126,7 +151,10 @@ TEST_P(TrainPirTest, LossesAreThoseOfPaddle) {
   options.setting.nranks = TheCase().ranks;
   const Program main_before = main, startup_before = startup;
   if (TheCase().ranks > 1) {
-    WEFT_ASSERT_OK(Rewrite(&main, &startup));
+    TranspileOptions transpile = OnTwoCpus(TheCase().mode, TheCase().flags);
+    transpile.cluster.nranks = TheCase().ranks;
+    WEFT_ASSERT_OK(Rewrite(transpile, &main, &startup));
+    WEFT_ASSERT_OK(WriteAndRead(&main, &startup));
     options.original = {&main_before, &startup_before};
     options.setting.ordered_by_data = true;
   }
@@ -176,53 +204,25 @@ INSTANTIATE_TEST_SUITE_P(
 
 // What has no form in PIR is refused before anything is written.
 TEST(PirModesTest, RefusalsSayWhatHasNoForm) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string in = absl::StrCat(::testing::TempDir(), "/refused.json");
-  const std::string out = absl::StrCat(::testing::TempDir(), "/refused_out.json");
-  struct Refused {
-    const char* mode;
-    std::map<std::string, std::string> flags;
-    const char* why;
+  const std::string out = TempPath("refused_out.json");
+  const std::pair<const char*, const char*> all[] = {
+      {"singa_sparse_topk", "(sparsify_topk): a pass has inserted this op"},
+      {"singa_sparse_threshold", "(sparsify_threshold): a pass has inserted this op"},
+      {"optimizer_offload", "(memcpy_h2d): a pass has inserted this op"},
   };
-  const Refused all[] = {
-      {"singa_sparse_topk", {}, "(sparsify_topk): a pass has inserted this op"},
-      {"singa_sparse_threshold", {}, "(sparsify_threshold): a pass has inserted this op"},
-      {"optimizer_offload", {}, "(memcpy_h2d): a pass has inserted this op"},
-  };
-  for (const Refused& refused : all) {
-    SCOPED_TRACE(refused.mode);
-    WEFT_ASSERT_OK(WriteFile(in, files.at("mlp_sgd/main.json")));
-    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
-    WEFT_ASSERT_OK(WriteFile(in, files.at("mlp_sgd/startup.json")));
-    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(in));
-    TranspileOptions options;
-    options.mode = refused.mode;
-    for (const auto& [flag, value] : refused.flags) options.mode_flags[flag] = value;
-    options.cluster.nranks = 2;
-    ProgramPair programs{&main, &startup};
-    WEFT_ASSERT_OK(Transpile(options, programs));
-    EXPECT_THAT(std::string(WriteProgram(main, out).message()), HasSubstr(refused.why));
+  for (const auto& [mode, why] : all) {
+    SCOPED_TRACE(mode);
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadBytes(ModelFiles().at("mlp_sgd/main.json")));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadBytes(ModelFiles().at("mlp_sgd/startup.json")));
+    WEFT_ASSERT_OK(Rewrite(InMode(mode, 2), &main, &startup));
+    EXPECT_THAT(std::string(WriteProgram(main, out).message()), HasSubstr(why));
     EXPECT_FALSE(ReadFile(out).ok());
   }
 }
 
 // What is written shows that gradients are reduced, in buffers and gathered, too.
 TEST(PirModesTest, WrittenFilesAreNotRewrittenAgain) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string file = absl::StrCat(::testing::TempDir(), "/twice.json");
-  const auto rewrite = [&](const std::string& mode,
-                           const std::map<std::string, std::string>& flags) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(file));
-    TranspileOptions options;
-    options.mode = mode;
-    for (const auto& [flag, value] : flags) options.mode_flags[flag] = value;
-    options.cluster.nranks = 2;
-    options.device_kind = TargetDevice::kCpu;
-    ProgramPair programs{&main, nullptr};
-    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
-    return WriteProgram(main, file);
-  };
-  const std::pair<std::string, std::map<std::string, std::string>> first[] = {
+  const std::pair<const char*, Flags> first[] = {
       {"grad_allreduce", {{"buckets", "none"}}},
       {"grad_allreduce", {{"buckets", "count{count=3}"}}},
       {"multi_thread", {{"trans_mode", "all_gather"}}},
@@ -230,10 +230,13 @@ TEST(PirModesTest, WrittenFilesAreNotRewrittenAgain) {
   for (const char* model : {"mlp_momentum", "wide_deep"}) {
     for (const auto& [mode, flags] : first) {
       SCOPED_TRACE(absl::StrCat(model, " ", mode, " ", flags.begin()->second));
-      WEFT_ASSERT_OK(WriteFile(file, files.at(absl::StrCat(model, "/main.json"))));
-      WEFT_ASSERT_OK(rewrite(mode, flags));
+      WEFT_ASSERT_OK_AND_ASSIGN(Program main,
+                                ReadBytes(ModelFiles().at(absl::StrCat(model, "/main.json"))));
+      WEFT_ASSERT_OK(Rewrite(OnTwoCpus(mode, flags), &main));
+      WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, BytesOf(main));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadBytes(bytes));
       for (const char* again : {"grad_allreduce", "local_sgd"}) {
-        EXPECT_THAT(std::string(rewrite(again, {}).message()),
+        EXPECT_THAT(Refusal(OnTwoCpus(again), written),
                     HasSubstr("gradients-reduced already holds"));
       }
     }
@@ -273,12 +276,9 @@ TEST(PirOpsTest, CollectivesOfTheSchemaAreCollectivesOfPir) {
 
 // Modes that do something on some steps only: a counter and blocks.
 TEST(PirModesTest, PeriodsAreInWrittenFiles) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string folder = ::testing::TempDir();
-  const std::string main_file = folder + "/periods.json", startup_file = folder + "/begin.json";
   struct Period {
     const char* mode;
-    std::map<std::string, std::string> flags;
+    Flags flags;
     int blocks;
     const char* model = "mlp_momentum";
   };
@@ -293,21 +293,12 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
   for (const Period& period : all) {
     SCOPED_TRACE(absl::StrCat(period.mode, " of ", period.model));
     const std::string model = period.model;
-    WEFT_ASSERT_OK(WriteFile(main_file, files.at(model + "/main.json")));
-    WEFT_ASSERT_OK(WriteFile(startup_file, files.at(model + "/startup.json")));
-    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(main_file));
-    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(startup_file));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadBytes(ModelFiles().at(model + "/main.json")));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadBytes(ModelFiles().at(model + "/startup.json")));
     const Program main_before = main, startup_before = startup;
-    TranspileOptions options;
-    options.mode = period.mode;
-    for (const auto& [flag, value] : period.flags) options.mode_flags[flag] = value;
-    options.cluster.nranks = 2;
-    options.device_kind = TargetDevice::kCpu;
-    ProgramPair programs{&main, &startup};
-    WEFT_ASSERT_OK(Transpile(options, programs));
-    WEFT_ASSERT_OK(WritePrograms({{&main, main_file}, {&startup, startup_file}}));
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(main_file));
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
+    WEFT_ASSERT_OK(Rewrite(OnTwoCpus(period.mode, period.flags), &main, &startup));
+    Program written = main, written_startup = startup;
+    WEFT_ASSERT_OK(WriteAndRead(&written, &written_startup));
     EXPECT_EQ(written.num_blocks(), 1 + period.blocks);
     if (absl::string_view(period.mode) == "megengine") {
       // All parameters: the losses would not show that one is not broadcast.
@@ -331,23 +322,15 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
 
 // Gradients travel in fp16, which Paddle's library for CPUs cannot add: the file is for GPUs.
 TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string main_file = absl::StrCat(::testing::TempDir(), "/half.json");
-  const std::string startup_file = absl::StrCat(::testing::TempDir(), "/half_startup.json");
-  WEFT_ASSERT_OK(WriteFile(main_file, files.at("mlp_momentum/main.json")));
-  WEFT_ASSERT_OK(WriteFile(startup_file, files.at("mlp_momentum/startup.json")));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(main_file));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(startup_file));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadBytes(ModelFiles().at("mlp_momentum/main.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup,
+                            ReadBytes(ModelFiles().at("mlp_momentum/startup.json")));
   const Program main_before = main, startup_before = startup;
-  TranspileOptions options;
-  options.mode = "singa_half";
-  options.cluster.nranks = 2;
+  TranspileOptions options = InMode("singa_half", 2);
   options.device_kind = TargetDevice::kCuda;
-  ProgramPair programs{&main, &startup};
-  WEFT_ASSERT_OK(Transpile(options, programs));
-  WEFT_ASSERT_OK(WritePrograms({{&main, main_file}, {&startup, startup_file}}));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(main_file));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program written_startup, ReadProgram(startup_file));
+  WEFT_ASSERT_OK(Rewrite(options, &main, &startup));
+  Program written = main, written_startup = startup;
+  WEFT_ASSERT_OK(WriteAndRead(&written, &written_startup));
   VerifyOptions verify;
   verify.setting.nranks = 2;
   verify.setting.gradients_are_rounded = true;
@@ -363,20 +346,14 @@ TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
 // Ops that the table lacks, on the way to a gradient: one that reads a parameter, one that does not
 // look like a gradient op.
 TEST(PirModesTest, RefusalsSayWhatToDoAboutOpsOutsideTheTable) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
   for (const char* const replaced : {"1.matmul", "1.square_grad"}) {
     SCOPED_TRACE(replaced);
-    const std::string in = absl::StrCat(::testing::TempDir(), "/outside.json");
-    WEFT_ASSERT_OK(WriteFile(
-        in, absl::StrReplaceAll(files.at("fit_a_line/main.json"), {{replaced, "1.cube"}})));
-    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
-    WEFT_ASSERT_OK(WriteFile(in, files.at("fit_a_line/startup.json")));
-    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(in));
-    TranspileOptions options;
-    options.mode = "grad_allreduce";
-    options.cluster.nranks = 2;
-    ProgramPair programs{&main, &startup};
-    const std::string error(Transpile(options, programs).status().message());
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program main,
+                              ReadBytes(absl::StrReplaceAll(ModelFiles().at("fit_a_line/main.json"),
+                                                            {{replaced, "1.cube"}})));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup,
+                              ReadBytes(ModelFiles().at("fit_a_line/startup.json")));
+    const std::string error = Refusal(InMode("grad_allreduce", 2), main, &startup);
     EXPECT_THAT(error, HasSubstr("W313"));
     EXPECT_THAT(error, HasSubstr(", which is unregistered and may not be linear in it"));
     EXPECT_THAT(error, ::testing::ContainsRegex(
@@ -387,23 +364,14 @@ TEST(PirModesTest, RefusalsSayWhatToDoAboutOpsOutsideTheTable) {
 
 // Not known to be an update, and not to be left out by a mode that reduces gradients.
 TEST(PirModesTest, UnknownOpsInPlaceAreCopiedAndNotRewritten) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string in = absl::StrCat(::testing::TempDir(), "/in_place.json");
   const std::string bytes =
-      absl::StrReplaceAll(files.at("fit_a_line/main.json"), {{"1.sgd_", "1.new_"}});
-  WEFT_ASSERT_OK(WriteFile(in, bytes));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.mode = "none";
-  WEFT_ASSERT_OK(Transpile(options, programs));
-  WEFT_ASSERT_OK(WriteProgram(main, in));
-  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes copy, ReadFile(in));
-  EXPECT_TRUE(copy.bytes == bytes);
+      absl::StrReplaceAll(ModelFiles().at("fit_a_line/main.json"), {{"1.sgd_", "1.new_"}});
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadBytes(bytes));
+  WEFT_ASSERT_OK(Rewrite(InMode("none"), &main));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string copy, BytesOf(main));
+  EXPECT_TRUE(copy == bytes);
   for (const char* const mode : {"grad_allreduce", "local_sgd"}) {
-    options.mode = mode;
-    options.cluster.nranks = 2;
-    EXPECT_THAT(std::string(Transpile(options, programs).status().message()),
+    EXPECT_THAT(Refusal(InMode(mode, 2), main),
                 HasSubstr("op 11 (pd_op.new_): writes operands in place, and which ones is not "
                           "known"));
   }
@@ -419,14 +387,11 @@ TEST(PirModesTest, RanksChooseBranchesByTheirOwnBatch) {
     SCOPED_TRACE(exact);
     WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(folder + "main.json"));
     WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(folder + "startup.json"));
-    ProgramPair programs{&main, &startup};
-    TranspileOptions options;
-    options.mode = "grad_allreduce";
-    options.cluster.nranks = 2;
-    options.device_kind = TargetDevice::kCpu;
-    if (exact) options.mode_flags["exact_loss"] = "on";
-    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
-    EXPECT_EQ(absl::c_any_of(testing::ResultLines(result.messages),
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        const TranspileResult result,
+        Rewrite(OnTwoCpus("grad_allreduce", exact ? Flags{{"exact_loss", "on"}} : Flags{}), &main,
+                &startup));
+    EXPECT_EQ(absl::c_any_of(ResultLines(result.messages),
                              [](const std::string& note) {
                                return absl::StrContains(note, "W706") &&
                                       absl::StrContains(note,
@@ -452,26 +417,16 @@ TEST(PirModesTest, RanksChooseBranchesByTheirOwnBatch) {
 // What no pass changes, an unknown op may read, with its blocks: the file is written with it as it
 // is.
 TEST(PirModesTest, UnknownOpsWithBlocksStayWhereTheyAccessNoParameter) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string in = absl::StrCat(::testing::TempDir(), "/unknown_blocks.json");
-  WEFT_ASSERT_OK(WriteFile(in, files.at("cond_mlp/startup.json")));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program startup_before, ReadProgram(in));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program startup_before,
+                            ReadBytes(ModelFiles().at("cond_mlp/startup.json")));
   const auto transpile = [&](const std::string& bytes) -> absl::StatusOr<std::string> {
-    WEFT_RETURN_IF_ERROR(WriteFile(in, bytes));
-    WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(in));
+    WEFT_ASSIGN_OR_RETURN(Program main, ReadBytes(bytes));
     Program startup = startup_before;
-    ProgramPair programs{&main, &startup};
-    TranspileOptions options;
-    options.mode = "grad_allreduce";
-    options.cluster.nranks = 2;
-    options.device_kind = TargetDevice::kCpu;
-    WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
-    WEFT_RETURN_IF_ERROR(WriteProgram(main, in));
-    WEFT_ASSIGN_OR_RETURN(const FileBytes written, ReadFile(in));
-    return std::string(written.bytes);
+    WEFT_RETURN_IF_ERROR(Rewrite(OnTwoCpus("grad_allreduce"), &main, &startup).status());
+    return BytesOf(main);
   };
   const std::string bytes =
-      absl::StrReplaceAll(files.at("cond_mlp/main.json"), {{"1.if", "1.other"}});
+      absl::StrReplaceAll(ModelFiles().at("cond_mlp/main.json"), {{"1.if", "1.other"}});
   WEFT_ASSERT_OK_AND_ASSIGN(const std::string written, transpile(bytes));
   const size_t begin = bytes.find("{\"#\":\"1.other\"");
   const size_t end = bytes.find("{\"#\":\"1.matmul\"", begin);
@@ -489,41 +444,27 @@ TEST(PirModesTest, UnknownOpsWithBlocksStayWhereTheyAccessNoParameter) {
 
 // Its gradients are summed, and stay so: mode none claims nothing.
 TEST(PirModesTest, RewrittenProgramsOfSumsAreCopied) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string file = absl::StrCat(::testing::TempDir(), "/sum.json");
-  WEFT_ASSERT_OK(WriteFile(
-      file, absl::StrReplaceAll(files.at("fit_a_line/main.json"), {{"1.mean", "1.sum"}})));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(file));
-  ProgramPair programs{&main, nullptr};
-  TranspileOptions options;
-  options.mode = "grad_allreduce";
-  options.cluster.nranks = 2;
-  WEFT_ASSERT_OK(Transpile(options, programs));
-  WEFT_ASSERT_OK(WriteProgram(main, file));
-  WEFT_ASSERT_OK_AND_ASSIGN(main, ReadProgram(file));
-  TranspileOptions none;
-  none.mode = "none";
-  WEFT_EXPECT_OK(Transpile(none, programs));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main,
+                            ReadBytes(absl::StrReplaceAll(ModelFiles().at("fit_a_line/main.json"),
+                                                          {{"1.mean", "1.sum"}})));
+  WEFT_ASSERT_OK(Rewrite(InMode("grad_allreduce", 2), &main));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, BytesOf(main));
+  WEFT_ASSERT_OK_AND_ASSIGN(main, ReadBytes(bytes));
+  WEFT_EXPECT_OK(Rewrite(InMode("none"), &main));
 }
 
 // As if it were given: --distributed_params.
 TEST(PirModesTest, DistributedParametersAreThoseOfTheFile) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string in = absl::StrCat(::testing::TempDir(), "/distributed.json");
-  const std::string marked = absl::StrReplaceAll(
-      files.at("fit_a_line/main.json"), {{R"([0,1,1,"fc_0.w_0"])", R"([1,1,1,"fc_0.w_0"])"}});
-  ASSERT_NE(marked, files.at("fit_a_line/main.json"));
-  WEFT_ASSERT_OK(WriteFile(in, marked));
-  TranspileOptions options;
-  options.mode = "grad_allreduce";
-  options.mode_flags["buckets"] = "none";
-  options.cluster.nranks = 2;
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
+  const std::string& unmarked = ModelFiles().at("fit_a_line/main.json");
+  const std::string marked =
+      absl::StrReplaceAll(unmarked, {{R"([0,1,1,"fc_0.w_0"])", R"([1,1,1,"fc_0.w_0"])"}});
+  ASSERT_NE(marked, unmarked);
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadBytes(marked));
   const Program original = main;
-  ProgramPair programs{&main, nullptr};
-  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Transpile(options, programs));
-  EXPECT_THAT(testing::ResultLines(result.messages),
-              ::testing::Contains(HasSubstr("parameter fc_0.w_0 is not replicated")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
+                            Rewrite(InMode("grad_allreduce", 2, {{"buckets", "none"}}), &main));
+  EXPECT_THAT(ResultLines(result.messages),
+              Contains(HasSubstr("parameter fc_0.w_0 is not replicated")));
   std::vector<std::string> reduced;
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
@@ -532,54 +473,31 @@ TEST(PirModesTest, DistributedParametersAreThoseOfTheFile) {
     }
   }
   EXPECT_EQ(reduced, std::vector<std::string>{"fc_0.b_0@GRAD"});
-  WEFT_ASSERT_OK(WriteProgram(main, in));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(in));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, BytesOf(main));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program written, ReadBytes(bytes));
   VerifyOptions verify;
   verify.setting.nranks = 2;
   verify.original = {&original, nullptr};
   EXPECT_FALSE(Verify({{&written, nullptr}}, verify).HasErrors());
-
-  TranspileOptions none;
-  none.mode = "none";
-  WEFT_ASSERT_OK_AND_ASSIGN(main, ReadProgram(in));
-  WEFT_EXPECT_OK(Transpile(none, programs).status());
-}
-
-std::string Refusal(const TranspileOptions& options, Program main, Program* startup = nullptr) {
-  ProgramPair programs{&main, startup};
-  return std::string(Transpile(options, programs).status().message());
-}
-
-absl::StatusOr<Program> ReadBytes(const std::string& bytes, const std::string& name) {
-  const std::string path = absl::StrCat(::testing::TempDir(), "/", name);
-  WEFT_RETURN_IF_ERROR(WriteFile(path, bytes));
-  return ReadProgram(path);
-}
-
-TranspileOptions OnTwoRanks(const std::string& mode) {
-  TranspileOptions options;
-  options.mode = mode;
-  options.cluster.nranks = 2;
-  return options;
+  WEFT_EXPECT_OK(Rewrite(InMode("none"), &written));
 }
 
 // Ranks that draw other numbers update a parameter by them.
 TEST(PirModesTest, RandomOpsLetRanksDriftInTheTableOrNot) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
   const std::string type =
       R"({"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[13,1],"NCHW",[],0]}}],"OA":[]},)";
   const std::string update = R"("I":[{"%":3},{"%":1},{"%":21},{"%":0}])";
   for (const char* const draw : {"1.bernoulli", "1.standard_gamma", "1.cube"}) {
     SCOPED_TRACE(draw);
-    std::string bytes = files.at("fit_a_line/main.json");
+    std::string bytes = ModelFiles().at("fit_a_line/main.json");
     const std::string noise =
         absl::StrCat(R"({"#":")", draw, R"(","A":[],"I":[{"%":3}],"O":[{"%":110,"TT":)", type,
                      R"({"#":"1.add","A":[],"I":[{"%":21},{"%":110}],"O":[{"%":111,"TT":)", type);
     bytes.insert(bytes.find(R"({"#":"1.sgd_")"), noise);
     ASSERT_NE(bytes.find(update), std::string::npos);
     bytes = absl::StrReplaceAll(bytes, {{update, R"("I":[{"%":3},{"%":1},{"%":111},{"%":0}])"}});
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadBytes(bytes, "drift.json"));
-    const std::string error = Refusal(OnTwoRanks("grad_allreduce"), main);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadBytes(bytes));
+    const std::string error = Refusal(InMode("grad_allreduce", 2), main);
     if (std::string(draw) == "1.cube") {
       EXPECT_EQ(error, "");
     } else {
@@ -589,17 +507,14 @@ TEST(PirModesTest, RandomOpsLetRanksDriftInTheTableOrNot) {
 }
 
 TEST(PirModesTest, FormatsOfPaddle2AreRefused) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program main,
-                            ReadBytes(files.at("fit_a_line/main.json"), "formats.json"));
-  TranspileOptions options = OnTwoRanks("grad_allreduce");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadBytes(ModelFiles().at("fit_a_line/main.json")));
+  TranspileOptions options = InMode("grad_allreduce", 2);
   options.paddle_version = 2;
   EXPECT_THAT(Refusal(options, main), HasSubstr("paddle_version 2: found a program in Paddle 3's"));
   options.paddle_version = 3;
   EXPECT_EQ(Refusal(options, main), "");
-  WEFT_ASSERT_OK_AND_ASSIGN(Program startup,
-                            ReadBytes(files.at("fit_a_line/startup.json"), "formats.json"));
-  const std::string old = absl::StrCat(::testing::TempDir(), "/formats.pb");
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadBytes(ModelFiles().at("fit_a_line/startup.json")));
+  const std::string old = TempPath("formats.pb");
   WEFT_ASSERT_OK(WriteProgram(startup, old));
   WEFT_ASSERT_OK_AND_ASSIGN(startup, ReadProgram(old));
   EXPECT_THAT(Refusal(options, main, &startup),
@@ -608,24 +523,20 @@ TEST(PirModesTest, FormatsOfPaddle2AreRefused) {
 
 // It can be copied, and no mode averages what it does not find.
 TEST(PirModesTest, AccumulatedGradientsAreNoGradients) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string bytes = absl::StrReplaceAll(files.at("fit_a_line/main.json"),
+  const std::string bytes = absl::StrReplaceAll(ModelFiles().at("fit_a_line/main.json"),
                                                 {{R"({"%":1},{"%":19},)", R"({"%":1},{"%":2},)"},
                                                  {R"({"%":1},{"%":21},)", R"({"%":1},{"%":3},)"}});
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadBytes(bytes, "state.json"));
-  TranspileOptions none;
-  none.mode = "none";
-  EXPECT_EQ(Refusal(none, main), "");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadBytes(bytes));
+  EXPECT_EQ(Refusal(InMode("none"), main), "");
   EXPECT_THAT(
-      Refusal(OnTwoRanks("grad_allreduce"), main),
+      Refusal(InMode("grad_allreduce", 2), main),
       HasSubstr("the program has no gradients: ops update fc_0.b_0, fc_0.w_0, and none of"));
 }
 
 TEST(PirModesTest, ProgramsThatUpdateNothingAreNamedSo) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program startup,
-                            ReadBytes(files.at("fit_a_line/startup.json"), "nothing.json"));
-  const std::string error = Refusal(OnTwoRanks("grad_allreduce"), startup);
+                            ReadBytes(ModelFiles().at("fit_a_line/startup.json")));
+  const std::string error = Refusal(InMode("grad_allreduce", 2), startup);
   EXPECT_THAT(error, HasSubstr("no op updates a parameter; was it saved before minimize(), after "
                                "append_backward() alone"));
   EXPECT_THAT(error, HasSubstr("export_program.py writes the program that trains"));
@@ -633,37 +544,23 @@ TEST(PirModesTest, ProgramsThatUpdateNothingAreNamedSo) {
 
 // There is no op_role_var to speak of.
 TEST(PirModesTest, RefusalsSayWhatALossIs) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string in = absl::StrCat(::testing::TempDir(), "/no_loss.json");
-  WEFT_ASSERT_OK(WriteFile(in, absl::StrReplaceAll(files.at("fit_a_line/main.json"),
-                                                   {{"1.full_like", "1.other_like"}})));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(in));
-  TranspileOptions options;
-  options.mode = "grad_allreduce";
-  options.cluster.nranks = 2;
-  ProgramPair programs{&main, nullptr};
-  const std::string error(Transpile(options, programs).status().message());
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program main,
+                            ReadBytes(absl::StrReplaceAll(ModelFiles().at("fit_a_line/main.json"),
+                                                          {{"1.full_like", "1.other_like"}})));
+  const std::string error = Refusal(InMode("grad_allreduce", 2), main);
   EXPECT_THAT(error, HasSubstr("ops update fc_0.b_0, fc_0.w_0, and none of them reads a gradient"));
   EXPECT_THAT(error, HasSubstr("its gradient: 1.full_like of one element with 1.0"));
-  EXPECT_THAT(error, ::testing::Not(HasSubstr("op_role_var")));
+  EXPECT_THAT(error, Not(HasSubstr("op_role_var")));
 }
 
 // Ops of the file divide by what all ranks count: a loss that is no mean over the batch is that of
 // one device.
 TEST(PirModesTest, ExactLossesAreWritten) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_more_ops.tar.xz"));
-  const std::string file = absl::StrCat(::testing::TempDir(), "/exact.json");
-  WEFT_ASSERT_OK(WriteFile(file, files.at("weighted/main.json")));
-  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(file));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadBytes(MoreOpsFiles().at("weighted/main.json")));
   const Program original = main;
-  TranspileOptions options;
-  options.mode = "grad_allreduce";
-  options.mode_flags["exact_loss"] = "on";
-  options.cluster.nranks = 2;
-  ProgramPair programs{&main, nullptr};
-  WEFT_ASSERT_OK(Transpile(options, programs));
-  WEFT_ASSERT_OK(WriteProgram(main, file));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(file));
+  WEFT_ASSERT_OK(Rewrite(InMode("grad_allreduce", 2, {{"exact_loss", "on"}}), &main));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, BytesOf(main));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadBytes(bytes));
   VerifyOptions verify;
   verify.setting.nranks = 2;
   verify.original = {&original, nullptr};
@@ -676,16 +573,12 @@ TEST(PirModesTest, ExactLossesAreWritten) {
 // Of an output of an op that only reports, and of the norm of a parameter, which weight_norm
 // copies.
 TEST(PirModesTest, GradientsOfZerosRaiseNoWarning) {
-  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir_more_ops.tar.xz"));
   for (const std::string model : {"topk_indices", "weight_norm"}) {
     SCOPED_TRACE(model);
-    WEFT_ASSERT_OK_AND_ASSIGN(Program main,
-                              ReadBytes(files.at(model + "/main.json"), "zeros.json"));
-    ProgramPair programs{&main, nullptr};
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadBytes(MoreOpsFiles().at(model + "/main.json")));
     WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
-                              Transpile(OnTwoRanks("grad_allreduce"), programs));
-    EXPECT_THAT(testing::ResultLines(result.messages),
-                ::testing::Not(::testing::Contains(HasSubstr("W708"))));
+                              Rewrite(InMode("grad_allreduce", 2), &main));
+    EXPECT_THAT(ResultLines(result.messages), Not(Contains(HasSubstr("W708"))));
   }
 }
 

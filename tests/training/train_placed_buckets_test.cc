@@ -4,23 +4,18 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "proto/text/program_text.h"
 #include "tests/training/placed_training.h"
 #include "transpiler/verifier/verify.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 TEST(TrainPlacedBuffers, CollectivesOnTheHostHaveTheBitsOfOneDevice) {
   constexpr int kRanks = 2;

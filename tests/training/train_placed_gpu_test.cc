@@ -16,11 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/kernel.h"
 #include "tests/support/training_programs.h"
@@ -31,8 +29,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr int64_t kSteps = 3;
 
@@ -149,7 +145,7 @@ TEST_P(TrainPlacedOnGpu, IsAsOnTheSimulatedAccelerator) {
   ExpectSame(also, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Placements, TrainPlacedOnGpu, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Placements, TrainPlacedOnGpu, ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST_F(PlacedOnGpu, TracesHaveTheOpsOfAllStreams) {
@@ -164,7 +160,7 @@ TEST_F(PlacedOnGpu, TracesHaveTheOpsOfAllStreams) {
     return absl::OkStatus();
   };
   WEFT_ASSERT_OK(Train(programs, OnGpus(1), inputs).status());
-  EXPECT_THAT(streams, ::testing::ElementsAre("compute", "cpu", "d2h", "h2d"));
+  EXPECT_THAT(streams, ElementsAre("compute", "cpu", "d2h", "h2d"));
 }
 
 TEST_F(PlacedOnGpu, SizesOfTheSimulatedAcceleratorAreRefused) {
@@ -270,7 +266,7 @@ TEST_F(PlacedOnGpu, ErrorsOnTheHostAreReported) {
     RunOptions options = OnGpus(1);
     options.check_nan = check_nan;
     EXPECT_THAT(Train(programs, options).status().message(),
-                ::testing::AllOf(HasSubstr("step 1, rank 0"), HasSubstr("lookup_table")));
+                AllOf(HasSubstr("step 1, rank 0"), HasSubstr("lookup_table")));
   }
 }
 

@@ -3,17 +3,14 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/analysis/streams/streams.h"
 #include "ops/analysis/testing/compact_program.h"
@@ -166,7 +163,7 @@ TEST_P(TrainPlaced, OpOnTheOtherDeviceIsFound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Placements, TrainPlaced, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Placements, TrainPlaced, ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
 // y = tanh(h) tanh(h) in every second step, and its gradient: the loss is the sum of y.

@@ -13,20 +13,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/text/program_text.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
 
-using ::testing::ValuesIn;
 using Json = nlohmann::json;
 
 std::vector<Json> ReadCases() {
@@ -306,4 +303,4 @@ std::string NameOf(const ::testing::TestParamInfo<Json>& info) {
 INSTANTIATE_TEST_SUITE_P(All, ReductionTest, ValuesIn(ReadCases()), NameOf);
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

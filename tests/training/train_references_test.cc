@@ -10,7 +10,6 @@
 //   <run>[_rank0]/final_head/<variable> the first 16 elements after the last step, where the whole
 //                                       values are in no final_<run>[_rank0].params
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <tuple>
@@ -20,17 +19,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/npz.h"
 #include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/formats/program_file.h"

@@ -14,23 +14,19 @@
 #include "absl/strings/str_format.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/text/program_text.h"
+#include "tests/support/rewrite.h"
 #include "transpiler/transpile.h"
 
-namespace weft {
+namespace weft::testing {
 namespace {
-
-using ::testing::FloatNear;
-using ::testing::Pointwise;
 
 using Json = nlohmann::json;
 
@@ -232,13 +228,10 @@ TEST(TrainSchedulesTest, PartialUpdatesAreThoseOfSinga) {
   for (const Json& json : cases) {
     SCOPED_TRACE(json["id"].get<std::string>());
     WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "momentum", /*drifts=*/false));
-    TranspileOptions options;
-    options.mode = "singa_partial";
-    options.mode_flags["threshold"] = json["threshold"].dump();
-    options.cluster.nranks = json["ranks"].get<int>();
+    TranspileOptions options = InMode("singa_partial", json["ranks"].get<int>(),
+                                      {{"threshold", json["threshold"].dump()}});
     options.verification = Verification::kAfterEachPass;
-    ProgramPair pair{&programs.main, &programs.startup};
-    WEFT_ASSERT_OK(Transpile(options, pair).status());
+    WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup).status());
 
     const Json& partitions = json["partitions"];
     EXPECT_EQ(CountOps(programs.main, "c_allreduce_sum"), partitions.size());
@@ -266,13 +259,11 @@ TEST(TrainSchedulesTest, LocalSgdAveragesInTheStepsOfPaddlesStrategy) {
   for (const Json& json : cases) {
     SCOPED_TRACE(json["id"].get<std::string>());
     WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "sgd", /*drifts=*/false));
-    TranspileOptions options;
-    options.mode = "local_sgd";
+    TranspileOptions options = InMode("local_sgd");
     for (const char* flag : {"k_steps", "begin_step"}) options.mode_flags[flag] = json[flag].dump();
     options.cluster.nranks = json["ranks"].get<int>();
     options.verification = Verification::kAfterEachPass;
-    ProgramPair pair{&programs.main, &programs.startup};
-    WEFT_ASSERT_OK(Transpile(options, pair).status());
+    WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup).status());
     WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, false).Train());
     ExpectNear(after, json["after"]);
     for (size_t step = 0; step < after.size(); ++step) {
@@ -298,8 +289,7 @@ TEST(TrainSchedulesTest, PeriodicBroadcastsAreThoseOfMegEngine) {
     options.cluster.nranks = json["ranks"].get<int>();
     // Ranks that drift apart are wrong.
     options.verification = Verification::kNever;
-    ProgramPair pair{&programs.main, &programs.startup};
-    WEFT_ASSERT_OK(Transpile(options, pair).status());
+    WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup).status());
     EXPECT_EQ(CountOps(programs.startup, "c_broadcast"),
               json["broadcasts_at_construction"].get<int>());
     WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, true).Train());
@@ -334,18 +324,15 @@ TEST(TrainSchedulesTest, PackedGradientsAreThoseOfMegEngine) {
   for (const Json& json : cases) {
     SCOPED_TRACE(json["id"].get<std::string>());
     WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "sgd", /*drifts=*/true));
-    TranspileOptions options;
-    options.mode = "megengine";
-    options.mode_flags = {
-        {"reduce_method", json["reduce_method"].get<std::string>()},
-        {"bcast_period", json["period"].dump()},
-        {"buckets",
-         absl::StrCat("megengine{threshold_bytes=", json["threshold_bytes"].dump(), "}")}};
-    options.cluster.nranks = json["ranks"].get<int>();
+    TranspileOptions options =
+        InMode("megengine", json["ranks"].get<int>(),
+               {{"reduce_method", json["reduce_method"].get<std::string>()},
+                {"bcast_period", json["period"].dump()},
+                {"buckets",
+                 absl::StrCat("megengine{threshold_bytes=", json["threshold_bytes"].dump(), "}")}});
     // Ranks that drift apart are wrong.
     options.verification = Verification::kNever;
-    ProgramPair pair{&programs.main, &programs.startup};
-    WEFT_ASSERT_OK(Transpile(options, pair).status());
+    WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup).status());
     const auto of_steps = json["elements_of_all_reduces"].get<std::vector<std::vector<int64_t>>>();
     const std::vector<int64_t> found = ElementsOfAllReduces(programs.main);
     ASSERT_GT(of_steps.size(), 1u);
@@ -374,8 +361,7 @@ TEST(TrainSchedulesTest, MicroBatchesAreAccumulatedAndReducedOnce) {
     options.cluster.nranks = json["ranks"].get<int>();
     // Ranks that drift apart are wrong.
     options.verification = Verification::kNever;
-    ProgramPair pair{&programs.main, &programs.startup};
-    WEFT_ASSERT_OK(Transpile(options, pair).status());
+    WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup).status());
     std::vector<int64_t> expected = ElementsOfAllReduces(programs.main);
     for (size_t i = 1; i < micro_batches; ++i) {
       const std::vector<int64_t> of_one(expected.begin(), expected.begin() + json["sizes"].size());
@@ -393,4 +379,4 @@ TEST(TrainSchedulesTest, MicroBatchesAreAccumulatedAndReducedOnce) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::testing

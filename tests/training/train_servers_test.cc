@@ -13,13 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
@@ -28,8 +26,6 @@
 
 namespace weft::testing {
 namespace {
-
-using ::testing::SizeIs;
 
 using Tensors = std::map<std::string, Tensor>;
 

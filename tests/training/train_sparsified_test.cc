@@ -13,10 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
+#include "base/testing/test.h"
 #include "executor/run/runner.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
@@ -27,7 +25,6 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::SizeIs;
 using Json = nlohmann::json;
 
 using Numbers = std::vector<float>;

@@ -1,14 +1,10 @@
 #include <cstdint>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 TEST(BinCountTest, NegativeNumbersAndThoseThatNoTensorHasRoomForAreErrors) {
   for (const int64_t number : {int64_t{-1}, int64_t{1} << 60}) {

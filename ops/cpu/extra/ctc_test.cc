@@ -2,16 +2,11 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::FloatNear;
 
 // One sequence of two equally probable classes per time step; class 0 is blank.
 struct Ctc {

@@ -1,15 +1,10 @@
 #include <cmath>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::Pointwise;
 
 const Tensor& Counts() {
   static const auto* const counts = new Tensor(Floats({1, 2}, {5, 6}));
@@ -21,8 +16,7 @@ TEST(CvmTest, CountsBecomeLogarithms) {
       auto out,
       RunOp("cvm", {{"X", {Floats({1, 3}, {3, 7, 9})}}, {"CVM", {Counts()}}}, {}, {{"Y", 1}}));
   EXPECT_THAT(Values<float>(out["Y"][0]),
-              Pointwise(::testing::FloatNear(1e-6f),
-                        {std::log(4.0f), std::log(8.0f) - std::log(4.0f), 9.0f}));
+              Pointwise(FloatNear(1e-6f), {std::log(4.0f), std::log(8.0f) - std::log(4.0f), 9.0f}));
 }
 
 TEST(CvmTest, CountsMayBeLeftOut) {

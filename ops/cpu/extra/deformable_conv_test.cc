@@ -1,14 +1,10 @@
 #include <cmath>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // With no offsets and a mask of 1 it is a convolution.
 TEST(DeformableConvTest, OffsetsMoveTheWindow) {

@@ -1,14 +1,10 @@
 #include <string>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // A matrix that has an inverse, and one that has none.
 Tensor OneSingular() { return Floats({2, 2, 2}, {2, 1, 1, 1, 4, 2, 2, 1}); }

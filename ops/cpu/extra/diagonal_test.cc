@@ -1,12 +1,8 @@
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 TEST(TraceTest, AxesInReverseOrderAreTheTransposedMatrix) {
   for (const bool as_paddle : {false, true}) {

@@ -1,15 +1,11 @@
 // Cases beyond op_vectors_test, which compares with Paddle's numbers.
 #include <string>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 TEST(EinsumTest, SumOfNothingIsZero) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("einsum", {{"Operands", {Floats({2, 0}, {})}}},

@@ -1,18 +1,13 @@
 // Windows as Paddle 3.3.1 places them, draws, and errors.
 #include <cstdint>
 #include <numeric>
-#include <string>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 using Ints = std::vector<int32_t>;
 

@@ -3,9 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {

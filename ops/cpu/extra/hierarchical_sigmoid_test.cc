@@ -2,16 +2,11 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
 
 // The gradient of the weights, dense or rows, of one example on a given path; on that of the
 // default tree if `table` has no dimensions.

@@ -1,15 +1,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // A window of at least 2 steps: the sums of full windows go to sum 3.
 TEST(AverageAccumulatesTest, SumsAWindowInPlace) {

@@ -5,16 +5,11 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
 
 absl::StatusOr<std::vector<float>> PoolRegions(const std::string& type,
                                                const std::vector<float>& box,

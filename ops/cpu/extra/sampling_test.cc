@@ -3,19 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::Ge;
-using ::testing::Lt;
 
 absl::StatusOr<std::vector<float>> Draw(absl::string_view op, const Tensor& x,
                                         const AttrValues& attrs, const std::string& slot = "Out",

@@ -8,16 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 #include "ops/schema/op_schema.h"
 
 namespace weft::testing {
 namespace {
 
-using ::testing::ValuesIn;
 using Kind = SecondGradient::Kind;
 
 Tensor Random(const Dims& dims, std::mt19937* random) {

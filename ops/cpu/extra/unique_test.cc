@@ -1,16 +1,11 @@
 #include <cstdint>
 #include <limits>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsNan;
 
 TEST(UniqueTest, NanCountsOnceAndComesLast) {
   const float nan = std::numeric_limits<float>::quiet_NaN();

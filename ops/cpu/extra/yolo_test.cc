@@ -3,18 +3,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::FloatNear;
-using ::testing::Pointwise;
 
 struct YoloTest : public ::testing::Test {
   Tensor box = Floats({1, 1, 4}, {0.7, 0.6, 0.5, 0.25}), label = MakeTensor<int32_t>({1, 1}, {1});
