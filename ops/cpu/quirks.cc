@@ -1,8 +1,12 @@
 #include "ops/cpu/quirks.h"
 
+#include <cstdint>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 
 namespace weft {
@@ -27,10 +31,41 @@ bool IsOne(const Op& op, absl::string_view attr) { return op.FloatAttr(attr).val
 
 bool IsTrue(const Op& op, absl::string_view attr) { return op.BoolAttr(attr).value_or(false); }
 
+bool IsOfPaddle3(const Op& op) { return op.program().version() >= 3'000'000; }
+
+// Whether the padding of an average follows from the sizes, and counts.
+bool CountsSamePadding(const Op& op) {
+  return op.StringAttr("pooling_type") == "avg" && op.StringAttr("padding_algorithm") == "SAME" &&
+         !op.BoolAttr("exclusive").value_or(true);
+}
+
+// The declared type of the first argument of a slot.
+absl::optional<TensorType> TypeOf(const Op& op, absl::string_view slot) {
+  const absl::Span<const Symbol> args = op.Input(slot);
+  if (args.empty()) return absl::nullopt;
+  const VarId var = op.program().block(op.block()).Resolve(args[0]);
+  return var.valid() ? DeclaredType(op.program().var(var)) : absl::nullopt;
+}
+
+// Whether powers of one element are those of a parameter of several.
+bool HasOnePower(const Op& op) {
+  const absl::optional<TensorType> power = TypeOf(op, "Beta2Pow"), param = TypeOf(op, "Param");
+  return power.has_value() && param.has_value() && NumElements(power->dims) == 1 &&
+         NumElements(param->dims) > 1;
+}
+
+// Whether it puts means of integers.
+bool PutsIntegerMeans(const Op& op) {
+  const absl::optional<TensorType> type = TypeOf(op, "Input");
+  return IsOfPaddle3(op) && op.StringAttr("Reduce") == "mean" && type.has_value() &&
+         !IsFloating(type->dtype);
+}
+
 struct Quirk {
   absl::string_view type;
   Applies applies;
   absl::string_view how;
+  bool is_reproduced = true;
 };
 
 const Quirk kQuirks[] = {
@@ -86,6 +121,22 @@ const Quirk kQuirks[] = {
      [](const Op& op) { return IsTrue(op, "unitriangular") && !IsTrue(op, "upper"); },
      "gives the diagonal a gradient"},
     {"yolov3_loss_grad", Always, "gives the gradient of the last of several boxes in a cell"},
+    {"group_norm_grad", [](const Op& op) { return op.Input("Scale").empty(); },
+     "leaves out the mean of the gradient", false},
+    {"masked_fill_grad", Always, "gives value a gradient that is 0 or arbitrary", false},
+    {"nadam", HasOnePower, "reads powers and products beyond their end", false},
+    {"radam", HasOnePower, "reads powers and products beyond their end", false},
+    {"pool2d", CountsSamePadding, "counts only a part of the padding at the end", false},
+    {"pool3d", CountsSamePadding, "counts only a part of the padding at the end", false},
+    {"put_along_axis", PutsIntegerMeans, "rounds means down", false},
+    {"sigmoid_cross_entropy_with_logits_grad", IsOfPaddle3, "is 1 less where the logit is 0",
+     false},
+    {"unique",
+     [](const Op& op) {
+       const absl::optional<std::vector<int64_t>> axis = op.IntsAttr("axis");
+       return axis.has_value() && !axis->empty() && (*axis)[0] >= 2;
+     },
+     "sorts layers by other dimensions first", false},
 };
 
 }  // namespace
@@ -103,7 +154,7 @@ std::vector<QuirkyOp> FindQuirkyOps(const Program& program) {
     if (found == by_type.end()) continue;
     for (const Quirk* quirk : found->second) {
       if (!quirk->applies(op)) continue;
-      ops.push_back({op.id(), quirk->how});
+      ops.push_back({op.id(), quirk->how, quirk->is_reproduced});
       break;
     }
   }

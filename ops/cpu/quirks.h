@@ -10,10 +10,10 @@
 
 namespace weft {
 
-// An op whose kernel depends on KernelSpec::paddle_cpu_quirks.
 struct QuirkyOp {
   OpId op;
-  absl::string_view how;  // what Paddle's kernel does, as in docs/reference/ops.md
+  absl::string_view how;      // what Paddle's kernel does, as in docs/reference/ops.md
+  bool is_reproduced = true;  // the kernel depends on KernelSpec::paddle_cpu_quirks
 };
 
 // Those of all blocks that attributes and declared types do not rule out, in program order. Whether

@@ -38,6 +38,38 @@ TEST(QuirksTest, AttributesRuleQuirksOut) {
               ElementsAre("op 0 (cast): cuts digits off"));
 }
 
+TEST(QuirksTest, SomeAreOnlySaid) {
+  const auto is_reproduced = [](const std::string& lines) {
+    const absl::StatusOr<Program> program = ParseProgramText(
+        absl::StrCat("program version=3003001 {\n  block 0 parent=-1 {\n", lines, "  }\n}\n"));
+    WEFT_EXPECT_OK(program.status());
+    const std::vector<QuirkyOp> found = FindQuirkyOps(*program);
+    EXPECT_EQ(found.size(), 1) << lines;
+    return found.size() != 1 || found[0].is_reproduced;
+  };
+  EXPECT_TRUE(is_reproduced("Out=[y] = lars_momentum(Param=[w])\n"));
+  for (const char* line :
+       {"X@GRAD=[g] = group_norm_grad(X=[x])\n",
+        "Out=[y] = pool2d(X=[x]) {pooling_type=\"avg\", padding_algorithm=\"SAME\", "
+        "exclusive=false}\n",
+        "X@GRAD=[g] = sigmoid_cross_entropy_with_logits_grad(X=[x])\n",
+        "Out=[y] = unique(X=[x]) {axis=ints[2]}\n",
+        "var x : int64[4]\nResult=[y] = put_along_axis(Input=[x]) {Reduce=\"mean\"}\n",
+        "var b : fp32[1]\nvar w : fp32[4]\nParamOut=[w] = nadam(Param=[w], Beta2Pow=[b])\n"}) {
+    EXPECT_FALSE(is_reproduced(line)) << line;
+  }
+  // With a scale, without padding that counts, along other axes, of other numbers and states.
+  for (const char* line :
+       {"X@GRAD=[g] = group_norm_grad(X=[x], Scale=[s])\n",
+        "Out=[y] = pool2d(X=[x]) {pooling_type=\"avg\", padding_algorithm=\"SAME\", "
+        "exclusive=true}\n",
+        "X@GRAD=[g] = sigmoid_cross_entropy_with_logits_grad(X=[x])\n",  // of Paddle 2
+        "Out=[y] = unique(X=[x]) {axis=ints[1]}\n",
+        "var b : fp32[4]\nvar w : fp32[4]\nParamOut=[w] = nadam(Param=[w], Beta2Pow=[b])\n"}) {
+    EXPECT_THAT(Quirks(line), IsEmpty()) << line;
+  }
+}
+
 TEST(QuirksTest, PutValuesAreReducedInOtherWays) {
   const auto quirks = [](const std::string& attrs) {
     return Quirks("Value@GRAD=[g] = put_along_axis_grad(Index=[i], Result@GRAD=[d]) {" + attrs +

@@ -26,6 +26,7 @@ namespace {
 struct Counter {
   Metric metric;
   bool is_windowed = false;
+  bool keeps_counts = true;  // from batch to batch
 };
 
 // By the variable that it computes.
@@ -38,7 +39,8 @@ std::map<std::string, Counter> FindCounters(const Program& program) {
     const std::string name(program.name(area[0]));
     counters[name] = {{name, MetricKind::kCounts, std::string(program.name(positives[0])),
                        std::string(program.name(negatives[0]))},
-                      op.IntAttr("slide_steps").value_or(1) != 0};
+                      op.IntAttr("slide_steps").value_or(1) != 0,
+                      program.var(program.block(0).FindVar(positives[0])).persistable()};
   }
   return counters;
 }
@@ -139,7 +141,12 @@ absl::StatusOr<Metrics> FindMetrics(const Program& program, const std::vector<st
   }
   absl::flat_hash_set<std::string> is_count;
   for (const auto& [name, counter] : counters) {
+    if (!counter.keeps_counts) continue;
     is_count.insert({counter.metric.positives, counter.metric.negatives});
+  }
+  for (const Metric& metric : metrics.all) {
+    if (metric.kind != MetricKind::kCounts || counters.at(metric.name).keeps_counts) continue;
+    metrics.batch_counts.insert(metrics.batch_counts.end(), {metric.positives, metric.negatives});
   }
   metrics.counts.assign(is_count.begin(), is_count.end());
   std::sort(metrics.counts.begin(), metrics.counts.end());
@@ -153,7 +160,20 @@ absl::StatusOr<Metrics> FindMetrics(const Program& program, const std::vector<st
 void Evaluation::Add(const StepResult& batch) {
   Batch& added = batches_[batch.step];
   added.samples = batch.samples;
-  for (const Tensor& value : batch.values) added.values.push_back({MeanOf(value), value.size()});
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    const Tensor& value = batch.values[i];
+    added.values.push_back({MeanOf(value), value.size()});
+  }
+  for (size_t i = 0; i < batch_counts_.size(); ++i) {
+    AddCount(batch_counts_[i], batch.values[metrics_.size() + i]);
+  }
+}
+
+void Evaluation::AddCount(const std::string& name, const Tensor& counts) {
+  if (counts.dtype() != DType::kInt64) return;
+  std::vector<int64_t>& sums = counts_[name];
+  sums.resize(counts.size());
+  for (int64_t i = 0; i < counts.size(); ++i) sums[i] += counts.data<int64_t>()[i];
 }
 
 void Evaluation::AddCounts(const std::map<std::string, Tensor>& variables) {
@@ -161,11 +181,7 @@ void Evaluation::AddCounts(const std::map<std::string, Tensor>& variables) {
     if (metric.kind != MetricKind::kCounts) continue;
     for (const std::string& name : {metric.positives, metric.negatives}) {
       const auto found = variables.find(name);
-      if (found == variables.end() || found->second.dtype() != DType::kInt64) continue;
-      const Tensor& counts = found->second;
-      std::vector<int64_t>& sums = counts_[name];
-      sums.resize(counts.size());
-      for (int64_t i = 0; i < counts.size(); ++i) sums[i] += counts.data<int64_t>()[i];
+      if (found != variables.end()) AddCount(name, found->second);
     }
   }
 }

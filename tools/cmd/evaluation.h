@@ -36,6 +36,8 @@ struct Metrics {
   // Persistable variables in which the program counts, such as those of kCounts. They begin at
   // zero: training has counted other batches.
   std::vector<std::string> counts;
+  // Of kCounts, those that begin anew in each batch: fetched after all metrics.
+  std::vector<std::string> batch_counts;
   // Other persistable variables that a batch leaves with values of its own.
   std::vector<std::string> states;
 };
@@ -52,10 +54,11 @@ absl::StatusOr<Metrics> FindMetrics(const Program& program, const std::vector<st
 // The values of metrics over batches. The order in which batches are added does not matter.
 class Evaluation {
  public:
-  explicit Evaluation(std::vector<Metric> metrics) : metrics_(std::move(metrics)) {}
+  explicit Evaluation(const Metrics& metrics)
+      : metrics_(metrics.all), batch_counts_(metrics.batch_counts) {}
 
-  // Adds a batch: StepResult::step is its number, and the values are those of the metrics, in
-  // order. It weighs as many samples as it has; if no data are split, 1.
+  // Adds a batch: StepResult::step is its number, and the values are those of the metrics, and of
+  // Metrics::batch_counts, in order. It weighs as many samples as it has; if no data are split, 1.
   void Add(const StepResult& batch);
   // Adds the counts of some of the batches; other variables are ignored.
   void AddCounts(const std::map<std::string, Tensor>& variables);
@@ -78,10 +81,12 @@ class Evaluation {
     int64_t samples;
     std::vector<Value> values;  // by metric
   };
+  void AddCount(const std::string& name, const Tensor& counts);
   double TotalOf(size_t metric, int64_t* elements) const;
   double AreaOf(const Metric& metric) const;
 
   std::vector<Metric> metrics_;
+  std::vector<std::string> batch_counts_;
   std::map<int64_t, Batch> batches_;  // by number
   std::map<std::string, std::vector<int64_t>> counts_;
 };

@@ -212,9 +212,10 @@ class Collector {
  public:
   Collector(const Flags& flags, const Inputs& inputs)
       : flags_(flags),
-        evaluation_(inputs.metrics.all),
+        evaluation_(inputs.metrics),
         queue_(1, NamesOf(inputs.metrics), [this](const StepResult& r) { return Write(r); }),
         lines_(flags.metrics),
+        num_metrics_(inputs.metrics.all.size()),
         batches_(inputs.batches),
         progress_(stderr) {}
 
@@ -236,8 +237,8 @@ class Collector {
     copy.step = result.step;
     copy.samples = result.samples;
     copy.ms = result.ms;
-    for (const Tensor& value : result.values) {
-      WEFT_RETURN_IF_ERROR(copy.values.emplace_back().CopyFrom(value));
+    for (size_t i = 0; i < num_metrics_; ++i) {
+      WEFT_RETURN_IF_ERROR(copy.values.emplace_back().CopyFrom(result.values[i]));
     }
     return queue_.Post(std::move(copy));
   }
@@ -274,6 +275,7 @@ class Collector {
   ResultQueue queue_;
   LineFile lines_;
   absl::optional<NpzWriter> fetched_;
+  const size_t num_metrics_;
   const int64_t batches_;
   ProgressLine progress_;
 };
@@ -294,6 +296,8 @@ absl::Status EvaluatePart(const Flags& flags, const Inputs& read, int64_t begin,
   options.steps = end - begin;
   options.fetch.clear();
   for (const Metric& metric : read.metrics.all) options.fetch.push_back(metric.name);
+  options.fetch.insert(options.fetch.end(), read.metrics.batch_counts.begin(),
+                       read.metrics.batch_counts.end());
   options.stop_requested = [&failed] { return failed.load(); };
   options.warn = [](const std::string& message) { PrintWarning(kCommand, message); };
   WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));

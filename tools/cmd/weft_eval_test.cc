@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/file.h"
 #include "base/status_matchers.h"
 #include "executor/files/npz.h"
 #include "executor/files/params_file.h"
@@ -24,6 +26,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
@@ -220,6 +223,25 @@ TEST(WeftEvalTest, AreaUnderTheCurveIsThatOfAllBatchesNotTheMean) {
     EXPECT_EQ(result.status, 0) << result.err;
     EXPECT_THAT(result.out, StartsWith("area: 0.75 (from the counts of all batches)\n"));
   }
+  // In PIR, no count is kept between batches.
+  std::string of_each = absl::StrReplaceAll(
+      kAuc, {{" persistable", ""},
+             {"StatNeg=[negatives], StatPos=[positives]", "StatNeg=[zeros], StatPos=[zeros]"}});
+  of_each = absl::StrReplaceAll(
+      of_each, {{"    AUC=",
+                 "    var zeros : int64[1, 256]\n    Out=[zeros] = fill_constant() "
+                 "{shape=longs[1, 256], dtype=3, value=0.0}\n    AUC="}});
+  const std::string lines = TestPath("auc.jsonl");
+  for (const char* ranks : {"1", "2"}) {
+    const ProcessResult result =
+        Weft({"eval", MakeFile("auc_of_each.prog", of_each), "--feeds", TestPath("auc_feeds.npz"),
+              "--ranks", ranks, "--metrics", lines});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, StartsWith("area: 0.75 (from the counts of all batches)\n"));
+  }
+  // Counts are no metrics of their own.
+  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes written, ReadFile(lines));
+  EXPECT_THAT(std::string(written.bytes), Not(HasSubstr("positives")));
 }
 
 TEST(WeftEvalTest, BatchesAreWrittenInOrder) {
@@ -397,6 +419,16 @@ TEST(WeftRunTest, ScheduleOfTheProgramIsFollowedUnlessAnotherIsGiven) {
   const ProcessResult constant = run(scheduled, {"--set", "learning_rate_0=0.25"});
   EXPECT_EQ(constant.out, run(kMain, {"--set", "learning_rate_0=0.25"}).out);
   EXPECT_THAT(constant.err, IsEmpty());
+}
+
+TEST(WeftRunTest, RateOfPaddlesModelMayHaveAScheduler) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ReadProgram(kMain));
+  const std::string model = MakeFile("model.pdmodel", program.ToProto().SerializeAsString());
+  std::vector<std::string> args = {"run", model, "--startup", kStartup, "--feeds", kFeeds};
+  EXPECT_THAT(Weft(args).err, StartsWith("note: learning_rate_0 stays constant: Paddle's file does "
+                                         "not say whether the script has a scheduler"));
+  args.insert(args.end(), {"--set", "learning_rate_0=0.25"});
+  EXPECT_THAT(Weft(args).err, IsEmpty());
 }
 
 TEST(WeftRunTest, TableThatEndsBeforeTheRunIsRefused) {

@@ -63,12 +63,19 @@ void PrintMismatch(const RunFlags& flags, const RunFiles& inputs) {
 
 // Losses may differ from those that Paddle printed.
 void PrintDeviationsOfPaddle(const RunFlags& flags, const Program& main) {
-  if (flags.run.paddle_cpu_quirks || flags.device != "cpu") return;
+  if (flags.device != "cpu") return;
   const std::vector<QuirkyOp> ops = FindQuirkyOps(main);
-  if (ops.empty()) return;
-  PrintNote(absl::StrCat("Paddle's CPU kernel of ", main.op(ops[0].op).DebugName(), " ", ops[0].how,
-                         ops.size() > 1 ? absl::StrCat(" (and ", ops.size() - 1, " more ops)") : "",
-                         "; --paddle_cpu_quirks reproduces it"));
+  const auto print = [&](bool is_reproduced, absl::string_view advice) {
+    const auto is_of = [&](const QuirkyOp& op) { return op.is_reproduced == is_reproduced; };
+    const auto first = absl::c_find_if(ops, is_of);
+    if (first == ops.end()) return;
+    const auto more = absl::c_count_if(ops, is_of) - 1;
+    PrintNote(absl::StrCat("Paddle's CPU kernel of ", main.op(first->op).DebugName(), " ",
+                           first->how, more > 0 ? absl::StrCat(" (and ", more, " more ops)") : "",
+                           "; ", advice));
+  };
+  if (!flags.run.paddle_cpu_quirks) print(true, "--paddle_cpu_quirks reproduces it");
+  print(false, "Weft computes the op as it is defined");
 }
 
 // Of data variables about which the user has said nothing.
@@ -130,10 +137,12 @@ absl::Status AddHostValues(const RunFlags& flags, RunFiles* inputs) {
   const auto note = [&flags](const std::string& text) {
     if (flags.reports) PrintNote(text);
   };
+  RunSchedule schedule = flags.schedule;
+  schedule.is_paddles_model = absl::EndsWith(flags.main, ".pdmodel");
   const int64_t begin = flags.run.begin_step;
   WEFT_ASSIGN_OR_RETURN(HostSettings settings,
-                        HostSettingsOf(flags.schedule, *inputs->main, inputs->feeds.variables,
-                                       begin, begin + inputs->steps, note));
+                        HostSettingsOf(schedule, *inputs->main, inputs->feeds.variables, begin,
+                                       begin + inputs->steps, note));
   WEFT_ASSIGN_OR_RETURN(inputs->feeds,
                         WithHostValues(std::move(inputs->feeds), *inputs->main, settings.values));
   inputs->plateau = std::move(settings.plateau);

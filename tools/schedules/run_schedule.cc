@@ -120,11 +120,19 @@ absl::StatusOr<HostSettings> HostSettingsOf(const RunSchedule& schedule, const P
   }
   const absl::StatusOr<std::string> rate = FindLearningRate(main);
   const VarId var = rate.ok() ? main.block(0).FindVar(*rate) : VarId();
-  if (var.valid() && main.var(var).is_parameter() && !is_set.contains(*rate)) {
+  if (!var.valid() || is_set.contains(*rate)) return settings;
+  constexpr absl::string_view kAdvice =
+      "; --lr_schedule gives one, or write the program with tools/paddle/export_program.py";
+  if (main.var(var).is_parameter()) {
     note(absl::StrCat(*rate,
                       " stays constant: in Paddle 3's format, a rate that is a parameter has a "
-                      "scheduler, and the program does not have its schedule; --lr_schedule gives "
-                      "one, or write the program with tools/paddle/export_program.py"));
+                      "scheduler, and the program does not have its schedule",
+                      kAdvice));
+  } else if (schedule.is_paddles_model) {
+    note(absl::StrCat(*rate,
+                      " stays constant: Paddle's file does not say whether the script has a "
+                      "scheduler",
+                      kAdvice));
   }
   return settings;
 }

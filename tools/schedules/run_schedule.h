@@ -21,10 +21,11 @@
 namespace weft {
 
 struct RunSchedule {
-  std::string lr_schedule;       // see ParseLrSchedule; empty: none
-  std::string lr_var;            // empty: the program's only learning rate
-  std::vector<std::string> set;  // NAME=VALUE
-  std::string state;             // of a rate that follows a metric, in the checkpoint; empty: none
+  std::string lr_schedule;        // see ParseLrSchedule; empty: none
+  std::string lr_var;             // empty: the program's only learning rate
+  std::vector<std::string> set;   // NAME=VALUE
+  std::string state;              // of a rate that follows a metric, in the checkpoint; empty: none
+  bool is_paddles_model = false;  // the program is a file that Paddle 2 saved
 };
 
 // A learning rate that follows a metric.
@@ -46,7 +47,7 @@ absl::StatusOr<std::vector<HostValue>> ParseHostValues(const std::vector<std::st
 // The variables that the host sets before every step of a run from `begin` to `end`: those of the
 // schedule, and those that the program says Paddle's scheduler sets (FindHostSchedules), unless the
 // schedule sets them or they are in `fed`. Calls `note` for the latter, and for a rate that
-// Paddle's scheduler sets and that nothing sets here.
+// Paddle's scheduler sets, or of Paddle's model may set, and that nothing sets here.
 //
 // InvalidArgument, naming the variable: a program without a single learning rate
 // (FindLearningRate), a rate that ends before the run, and a second one that follows a metric.

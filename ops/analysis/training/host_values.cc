@@ -11,15 +11,16 @@
 namespace weft {
 namespace {
 
-// By variable: what the host sets it to.
+// By variable: what the host does with it.
 std::map<std::string, std::string> HostValuesOf(const Program& program) {
   std::map<std::string, std::string> values;
   for (VarId id : FindData(program)) {
     const Var var = program.var(id);
-    if (var.block() == 0) values.emplace(var.name(), "a feed");
+    if (var.block() == 0) values.emplace(var.name(), "feeds it");
   }
   for (const HostSchedule& schedule : FindHostSchedules(program)) {
-    values[schedule.variable] = absl::StrCat("the schedule ", CanonicalSchedule(schedule.text));
+    values[schedule.variable] =
+        absl::StrCat("sets it by the schedule ", CanonicalSchedule(schedule.text));
   }
   return values;
 }
@@ -31,7 +32,7 @@ absl::optional<std::string> ValueIn(const std::map<std::string, std::string>& va
   if (found != values.end()) return found->second;
   const VarId var = program.block(0).FindVar(name);
   if (!var.valid() || !program.var(var).persistable()) return absl::nullopt;
-  return "nothing";
+  return "does not set it";
 }
 
 // A table may have thousands of numbers.

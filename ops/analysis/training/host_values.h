@@ -13,7 +13,8 @@ namespace weft {
 // compute other values in one of them, although they are the same function of its name.
 struct HostValueDifference {
   std::string variable;
-  std::string expected, found;  // "the schedule step{...}", "a feed", "nothing"
+  // What the host does: "sets it by the schedule step{...}", "feeds it", "does not set it".
+  std::string expected, found;
 };
 
 // Compares the schedules (FindHostSchedules) and the data variables (FindData) of two programs. A

@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// "lr: expected nothing, found a feed", of two declarations of the rate of an update.
+// "lr: expected feeds it, found does not set it", of two declarations of the rate of an update.
 std::vector<std::string> Compare(const std::string& expected, const std::string& found) {
   std::vector<Program> programs;
   for (const std::string& declaration : {expected, found}) {
@@ -46,14 +46,14 @@ TEST(HostValues, SchedulesFeedsAndStatesDiffer) {
       "var lr : fp32[1] persistable {lr_schedule=\"step{learning_rate=1,step_size=9}\"}";
   const std::string state = "var lr : fp32[1] persistable";
   const std::string feed = "var lr : fp32[1] need_check_feed";
-  const std::string text = "the schedule step{learning_rate=1,step_size=9}";
+  const std::string text = "sets it by the schedule step{learning_rate=1,step_size=9}";
   EXPECT_THAT(Compare(schedule, state),
-              ElementsAre(absl::StrCat("lr: expected ", text, ", found nothing")));
+              ElementsAre(absl::StrCat("lr: expected ", text, ", found does not set it")));
   EXPECT_THAT(Compare(state, schedule),
-              ElementsAre(absl::StrCat("lr: expected nothing, found ", text)));
+              ElementsAre(absl::StrCat("lr: expected does not set it, found ", text)));
   EXPECT_THAT(Compare(feed, schedule),
-              ElementsAre(absl::StrCat("lr: expected a feed, found ", text)));
-  EXPECT_THAT(Compare(state, feed), ElementsAre("lr: expected nothing, found a feed"));
+              ElementsAre(absl::StrCat("lr: expected feeds it, found ", text)));
+  EXPECT_THAT(Compare(state, feed), ElementsAre("lr: expected does not set it, found feeds it"));
   EXPECT_THAT(Compare(feed, feed), IsEmpty());
 }
 

@@ -263,9 +263,13 @@ class BatchChecker {
     };
     std::vector<absl::string_view> names;
     for (const BatchFetch* part : parts) names.push_back(main_.var(part->variable).name());
+    const bool has_sums = absl::c_any_of(parts, [](const BatchFetch* part) {
+      return part->value.relation == BatchRelation::PartialSum();
+    });
     report_.Add("W711", parts[0]->op, names,
                 absl::StrCat("fetched values are not the reference values: ",
-                             absl::StrJoin(parts, ", ", append)));
+                             absl::StrJoin(parts, ", ", append),
+                             has_sums ? "; weft run prints a partial sum added up" : ""));
   }
 
  private:

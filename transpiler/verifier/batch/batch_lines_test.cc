@@ -296,6 +296,10 @@ TEST(BatchLinesTest, FetchedPartsAreOneLine) {
               fetch("loss") + fetch("w") + fetch("w@GRAD") + fetch("m") + fetch("y")),
       ElementsAre("note: W711: fetched values are not the reference values: m (a partial mean), y "
                   "(sharded along axis 0)"));
+  EXPECT_THAT(LinesOf(declares + "    Out=[m] = reduce_sum(X=[x]) {reduce_all=true}\n", kMean,
+                      kReduces, fetch("m")),
+              ElementsAre("note: W711: fetched values are not the reference values: m (a partial "
+                          "sum); weft run prints a partial sum added up"));
   // As the op finds it.
   EXPECT_THAT(LinesOf(mean, kMean, kReduces, fetch("m") + "    Out=[m] = mean(X=[v])\n"),
               ElementsAre(HasSubstr("m (a partial mean)")));

@@ -189,9 +189,9 @@ void CheckHostValuesAgree(absl::Span<const ConstProgramPair> ranks, Findings* fi
     Reporter reporter({static_cast<int>(rank), false}, findings);
     for (const HostValueDifference& difference : CompareHostValues(*first, *ranks[rank].main)) {
       reporter.Add("W510", OpId(), difference.variable,
-                   absl::StrCat("variable ", difference.variable,
-                                ": before each step, the host sets it by ", difference.found,
-                                " on rank ", rank, ", by ", difference.expected, " on rank 0"));
+                   absl::StrCat("variable ", difference.variable, ": before each step, the host ",
+                                difference.found, " on rank ", rank, "; on rank 0, it ",
+                                difference.expected));
     }
   }
 }

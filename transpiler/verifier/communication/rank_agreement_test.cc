@@ -187,7 +187,8 @@ TEST(RankAgreement, HostSetsVariablesAlike) {
                                      "sets it by the schedule step{gamma=0.9")));
   EXPECT_THAT(Check(start, start, scheduled("0.1"), TwoRankStep()),
               ElementsAre(StartsWith("error: W510: rank 1: variable lr: before each step, the host "
-                                     "sets it by nothing on rank 1, by the schedule step{")));
+                                     "does not set it on rank 1; on rank 0, it sets it by the "
+                                     "schedule step{")));
 }
 
 // --- One program for all ranks -------------------------------------------------------------------

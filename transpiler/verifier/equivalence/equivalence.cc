@@ -278,8 +278,8 @@ void EquivalenceChecker::CheckData() {
     const VarId var = original_.main->block(0).FindVar(name);
     if (original_.main->var(var).need_check_feed()) continue;  // W608
     reporter_.Add("W602", OpId(), name,
-                  absl::StrCat("variable ", name, ": before each step, the host sets it by ", found,
-                               "; in the original by ", expected));
+                  absl::StrCat("variable ", name, ": before each step, the host ", found,
+                               "; in the original, it ", expected));
   }
 }
 
