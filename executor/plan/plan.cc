@@ -138,7 +138,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   } else {
     WEFT_RETURN_IF_ERROR(FillArguments(op, &plan_op));
     if (options_.nranks > 1 && communications_.Of(op) == Communication::kMoments) {
-      WEFT_ASSIGN_OR_RETURN(schema, AddSumsOverRanks(op, *schema, &plan_op));
+      WEFT_ASSIGN_OR_RETURN(schema, AddSumsOfRanks(op, *schema, &plan_op));
     }
     WEFT_RETURN_IF_ERROR(FillKernel(op, *schema, std::move(attrs), &plan_op));
   }
@@ -146,8 +146,8 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<const OpSchema*> PlanBuilder::AddSumsOverRanks(const Op& op, const OpSchema& schema,
-                                                              Plan::PlanOp* plan_op) {
+absl::StatusOr<const OpSchema*> PlanBuilder::AddSumsOfRanks(const Op& op, const OpSchema& schema,
+                                                            Plan::PlanOp* plan_op) {
   // By op type: the schema with input Sums.
   static const auto* const kWithSums = [] {
     auto* const schemas = new absl::flat_hash_map<std::string, OpSchema>();
@@ -156,6 +156,15 @@ absl::StatusOr<const OpSchema*> PlanBuilder::AddSumsOverRanks(const Op& op, cons
     }
     return schemas;
   }();
+  const auto add_variable = [&](absl::string_view what) {
+    Plan::Variable variable;
+    variable.name = absl::StrCat(plan_op->name, what);
+    variable.memory = device_;
+    variable.is_written = true;
+    plan_.variables.push_back(std::move(variable));
+    return static_cast<int>(plan_.variables.size()) - 1;
+  };
+  const int of_rank = add_variable(" sums"), of_ranks = add_variable(" sums of ranks");
   const OpSchema& sums_schema = *FindOpSchema(absl::StrCat(schema.type(), "_sums"));
   Plan::PlanOp sums;
   sums.name = plan_op->name;
@@ -167,25 +176,19 @@ absl::StatusOr<const OpSchema*> PlanBuilder::AddSumsOverRanks(const Op& op, cons
     sums.kernel_spec.inputs[slot.name] = {static_cast<int>(sums.inputs.size()), 1};
     sums.inputs.push_back(plan_op->inputs[argument]);
   }
-  Plan::Variable variable;
-  variable.name = absl::StrCat(plan_op->name, " sums");
-  variable.memory = device_;
-  variable.is_written = true;
-  const int of_ranks = static_cast<int>(plan_.variables.size());
-  plan_.variables.push_back(std::move(variable));
   sums.kernel_spec.outputs["Sums"] = {0, 1};
-  sums.outputs = {of_ranks};
+  sums.outputs = {of_rank};
   WEFT_RETURN_IF_ERROR(FillKernel(op, sums_schema, std::move(attrs), &sums));
   AddPlanOp(std::move(sums));
 
-  Plan::PlanOp reduce;
-  reduce.name = plan_op->name;
-  reduce.type = "c_allreduce_sum";
-  reduce.desc.kind = CollectiveKind::kAllReduce;
-  reduce.desc.reduction = Reduction::kSum;
-  reduce.inputs = reduce.outputs = {of_ranks};
-  reduce.ring = RingIndex(RingKey{0, /*on_compute_stream=*/true});
-  AddPlanOp(std::move(reduce));
+  Plan::PlanOp gather;
+  gather.name = plan_op->name;
+  gather.type = "c_allgather";
+  gather.desc.kind = CollectiveKind::kAllGather;
+  gather.inputs = {of_rank};
+  gather.outputs = {of_ranks};
+  gather.ring = RingIndex(RingKey{0, /*on_compute_stream=*/true});
+  AddPlanOp(std::move(gather));
 
   plan_op->kernel_spec.inputs["Sums"] = {static_cast<int>(plan_op->inputs.size()), 1};
   plan_op->inputs.push_back(of_ranks);

@@ -221,9 +221,9 @@ class PlanBuilder {
                           Plan::PlanOp* plan_op);
 
   // For an op that computes across ranks: adds an op that computes the sums of the rank's part, and
-  // their sum over all ranks, which becomes input Sums of `plan_op`. Returns its schema.
-  absl::StatusOr<const OpSchema*> AddSumsOverRanks(const Op& op, const OpSchema& schema,
-                                                   Plan::PlanOp* plan_op);
+  // one that gathers those of all ranks, which become input Sums of `plan_op`. Returns its schema.
+  absl::StatusOr<const OpSchema*> AddSumsOfRanks(const Op& op, const OpSchema& schema,
+                                                 Plan::PlanOp* plan_op);
 
   // One collective for each variable.
   absl::Status AddCollectives(const Op& op, const CollectiveOp& collective, const OpAttrs& attrs,

@@ -392,7 +392,7 @@ TEST(PlanTest, CollectiveSaysHowHalfPrecisionIsAdded) {
                        "native, found 'fp64'"));
 }
 
-TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreSummedOverTheRanks) {
+TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreGathered) {
   ProgramBuilder builder;
   for (const char* name : {"scale", "bias", "mean", "variance"}) builder.Var(name, {3});
   builder.Var("x", {8, 3}).Var("y", {8, 3});
@@ -411,7 +411,7 @@ TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreSummedOverTheRanks) {
     return found;
   };
   EXPECT_THAT(types(1), ElementsAre("sync_batch_norm"));
-  EXPECT_THAT(types(2), ElementsAre("sync_batch_norm_sums", "c_allreduce_sum", "sync_batch_norm"));
+  EXPECT_THAT(types(2), ElementsAre("sync_batch_norm_sums", "c_allgather", "sync_batch_norm"));
 }
 
 TEST(PlanTest, TypesThatDoNotFitAreAnErrorBeforeAnythingRuns) {

@@ -14,6 +14,7 @@
 #include "ops/cpu/families.h"
 #include "ops/cpu/normalize.h"
 #include "ops/op_kernel.h"
+#include "ops/sums_of_ranks.h"
 
 namespace weft {
 namespace {
@@ -51,25 +52,29 @@ class ChannelNorm {
     moments_.variance.assign(channels_, variance);
   }
 
-  // Writes Σx and Σx² of each channel, and the number of its elements.
+  // Writes the mean of each channel, then the sum of the squared distances to it, then the number
+  // of elements of a channel.
   template <typename T>
   void SumMoments(const T* x, double* sums) {
     SetMoments(x);
     for (int64_t c = 0; c < channels_; ++c) {
-      const double mean = moments_.mean[c];
-      sums[c] = channel_size_ * mean;
-      sums[channels_ + c] = channel_size_ * (moments_.variance[c] + mean * mean);
+      sums[c] = moments_.mean[c];
+      sums[channels_ + c] = channel_size_ * moments_.variance[c];
     }
     sums[2 * channels_] = channel_size_;
   }
-  // The moments become those that such sums tell.
-  void SetMomentsFromSums(const double* sums) {
+  // The moments become those of the elements of all ranks, each of which gives such sums.
+  void SetMomentsOfRanks(const Tensor& sums) {
+    const SumsOfRanks of(sums, channels_);
     SetMoments(0, 0);
-    const double count = sums[2 * channels_];
-    for (int64_t c = 0; c < channels_ && count > 0; ++c) {
-      const double mean = sums[c] / count;
-      moments_.mean[c] = mean;
-      moments_.variance[c] = std::max(sums[channels_ + c] / count - mean * mean, 0.0);
+    for (int64_t c = 0; c < channels_ && of.count() > 0; ++c) {
+      double &mean = moments_.mean[c], &variance = moments_.variance[c];
+      for (int r = 0; r < of.ranks(); ++r) mean += of.count(r) / of.count() * of.at(r, 0, c);
+      for (int r = 0; r < of.ranks(); ++r) {
+        const double distance = of.at(r, 0, c) - mean;
+        variance += of.at(r, 1, c) + of.count(r) * distance * distance;
+      }
+      variance /= of.count();
     }
   }
 
@@ -90,13 +95,18 @@ class ChannelNorm {
             int64_t i, int64_t j) { y[i] = (x[i] - center[j]) * factor[j] + shift[j]; });
   }
 
-  // Likewise. Null skips a gradient.
+  // Likewise. Null skips a gradient. `sums`: what all ranks give by SumGradient; null: the moments
+  // are as moments_of says.
   template <typename T>
-  void Gradient(const T* x, const T* dy, MomentsOf moments_of, const T* scale, Tensor* dx,
-                Tensor* dscale, Tensor* dbias) {
-    if (has_columns_) return GradientOfColumns(x, dy, moments_of, scale, dx, dscale, dbias);
-    NormalizeGrad(planes_, x, dy, moments_.mean, moments_.variance, moments_of, scale, dx, dscale,
-                  dbias, &buffers_);
+  void Gradient(const T* x, const T* dy, MomentsOf moments_of, const T* scale, const Tensor* sums,
+                Tensor* dx, Tensor* dscale, Tensor* dbias) {
+    if (sums != nullptr) AddUpRanks(SumsOfRanks(*sums, channels_));
+    const std::vector<double>* const of_ranks = sums == nullptr ? nullptr : &of_ranks_;
+    if (has_columns_) {
+      return GradientOfColumns(x, dy, moments_of, scale, of_ranks, dx, dscale, dbias);
+    }
+    NormalizeGrad(planes_, x, dy, moments_.mean, moments_.variance, moments_of, scale, of_ranks, dx,
+                  dscale, dbias, &buffers_);
   }
 
   // Writes Σdy and Σ(dy x̂) of each channel, and the number of its elements.
@@ -115,25 +125,21 @@ class ChannelNorm {
     }
     sums[2 * channels_] = channel_size_;
   }
-  // To a gradient of x for moments that do not depend on x, adds what the moments contribute:
-  //   dx -= scale / deviation (Σdy + x̂ Σ(dy x̂)) / n.
-  template <typename T>
-  void AddGradientOfMoments(const T* x, const T* scale, const double* sums, T* dx) {
-    const double count = sums[2 * channels_];
-    const Grouping by_channel =
-        has_columns_ ? Grouping{{1, 1, channel_size_, channels_}, {}, {0, 0, 0, 1}} : planes_;
-    ForEachNormRunOnThreads(by_channel, [&](auto channel_step, const NormRun& run) {
-      for (int64_t i = 0; i < by_channel.size[3]; ++i) {
-        const int64_t c = run.channel + i * channel_step, at = run.begin + i;
-        const double inverse = moments_.variance[c];
-        const double x_hat = (x[at] - moments_.mean[c]) * inverse;
-        dx[at] = static_cast<T>(dx[at] - scale[c] * inverse *
-                                             (sums[c] + x_hat * sums[channels_ + c]) / count);
-      }
-    });
-  }
 
  private:
+  // The sums of the ranks' parts: channel by channel Σdy, then Σ(dy x̂), then the number of
+  // elements.
+  void AddUpRanks(const SumsOfRanks& of) {
+    of_ranks_.assign(2 * channels_ + 1, 0);
+    for (int r = 0; r < of.ranks(); ++r) {
+      for (int64_t c = 0; c < channels_; ++c) {
+        of_ranks_[c] += of.at(r, 0, c);
+        of_ranks_[channels_ + c] += of.at(r, 1, c);
+      }
+    }
+    of_ranks_[2 * channels_] = of.count();
+  }
+
   template <typename T>
   using TilesOf = std::array<std::vector<T>, 4>;
   TilesOf<double>& Tiles(double) { return tiles_; }
@@ -174,8 +180,9 @@ class ChannelNorm {
   }
 
   template <typename T>
-  void GradientOfColumns(const T* x, const T* dy, MomentsOf moments_of, const T* scale, Tensor* dx,
-                         Tensor* dscale, Tensor* dbias) {
+  void GradientOfColumns(const T* x, const T* dy, MomentsOf moments_of, const T* scale,
+                         const std::vector<double>* of_ranks, Tensor* dx, Tensor* dscale,
+                         Tensor* dbias) {
     const std::vector<double>&mean = moments_.mean, &inverse_deviation = moments_.variance;
     SumColumns(x, dy);
     for (int64_t c = 0; c < channels_; ++c) {
@@ -184,14 +191,24 @@ class ChannelNorm {
       dscale->data<T>()[c] = static_cast<T>(columns_.sum(1, c) * inverse_deviation[c]);
     }
     if (dx == nullptr) return;
-    const double part = moments_of == MomentsOf::kX ? 1.0 / channel_size_ : 0;
+    const double part = of_ranks != nullptr           ? 1 / of_ranks->back()
+                        : moments_of == MomentsOf::kX ? 1.0 / channel_size_
+                                                      : 0;
+    // Σdy and Σ(dy (x - mean)).
+    const auto dy_sum = [&](int64_t c) {
+      return of_ranks != nullptr ? (*of_ranks)[c] : columns_.sum(0, c);
+    };
+    const auto dyx_sum = [&](int64_t c) {
+      return of_ranks != nullptr ? (*of_ranks)[channels_ + c] / inverse_deviation[c]
+                                 : columns_.sum(1, c);
+    };
     const auto dy_factor = [&](int64_t c) { return inverse_deviation[c] * scale[c]; };
     const auto x_factor = [&](int64_t c) {
       const double inverse = inverse_deviation[c];
-      return -part * dy_factor(c) * columns_.sum(1, c) * inverse * inverse;
+      return -part * dy_factor(c) * dyx_sum(c) * inverse * inverse;
     };
     const auto shift = [&](int64_t c) {
-      return -part * dy_factor(c) * columns_.sum(0, c) - Lost<T>(mean[c]) * x_factor(c);
+      return -part * dy_factor(c) * dy_sum(c) - Lost<T>(mean[c]) * x_factor(c);
     };
     auto& [means, dy_factors, x_factors, shifts] = Tiles(T());
     columns_.Tile([&](int64_t c) { return mean[c]; }, &means);
@@ -208,6 +225,7 @@ class ChannelNorm {
   bool channels_last_, has_columns_ = false;
   int64_t channels_ = 0, channel_size_ = 0;
   NormMoments moments_;
+  std::vector<double> of_ranks_;
   Columns columns_;        // if the channels are columns
   TilesOf<double> tiles_;  // by column of a long row
   TilesOf<float> float_tiles_;
@@ -217,21 +235,10 @@ class ChannelNorm {
 
 // --- batch_norm ----------------------------------------------------------------------------------
 
-// For elements of the type of X; sums are always in double precision.
-template <typename Step>
-absl::StatusOr<Kernel> MakeStep(OpKernel& op, In x, In sums, Step step) {
-  if (!sums) return op.Make(Floats(x), std::move(step));
-  return op.Supports(Floats(x)).Make([x, step = std::move(step)](const KernelContext& ctx) mutable {
-    return ForElementType<float, double>("input X", x(ctx), [&](auto tag) {
-      return CallForStatus(step, ctx, typename decltype(tag)::type());
-    });
-  });
-}
-
 // Normalizes by the moments of the batch, which are mixed into the running moments,
 //   MeanOut = momentum Mean + (1 - momentum) mean(X), VarianceOut likewise,
 // or by the running moments, which then stay unchanged. As in Paddle, a batch of one element per
-// channel is not normalized: Y = X. With Sums, the moments are those that they tell.
+// channel is not normalized: Y = X. With Sums, the moments are those of the batches of all ranks.
 absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias"), sums = op.in("Sums");
   const In mean = op.in("Mean"), variance = op.in("Variance");
@@ -252,7 +259,7 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
     if (uses_running) {
       moments.SetTo<T>(mean(ctx), variance(ctx));
     } else if (sums) {
-      norm.SetMomentsFromSums(sums.data<double>(ctx));
+      norm.SetMomentsOfRanks(sums(ctx));
     } else if (is_normalized) {
       norm.SetMoments(x.data<T>(ctx));
     }
@@ -315,13 +322,8 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
     }
     norm.moments().SetTo<T>(mean(ctx), variance(ctx));
     if (uses_running) norm.moments().InvertDeviation(epsilon);
-    norm.Gradient(x.data<T>(ctx), dy.data<T>(ctx),
-                  uses_running || sums ? MomentsOf::kOther : MomentsOf::kX, scale.data<T>(ctx),
-                  dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
-    Tensor* const to = dx.get(ctx);
-    if (!sums || to == nullptr || to->size() == 0) return;
-    norm.AddGradientOfMoments(x.data<T>(ctx), scale.data<T>(ctx), sums.data<double>(ctx),
-                              to->data<T>());
+    norm.Gradient(x.data<T>(ctx), dy.data<T>(ctx), uses_running ? MomentsOf::kOther : MomentsOf::kX,
+                  scale.data<T>(ctx), sums.get(ctx), dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
   };
   return MakeStep(op, x, sums, std::move(step));
 }
@@ -375,7 +377,7 @@ absl::StatusOr<Kernel> AffineChannelGrad(OpKernel op) {
     norm.SetX(x(ctx).dims());
     norm.SetMoments(0, 1);
     norm.Gradient(x.data<T>(ctx), dout.data<T>(ctx), MomentsOf::kOther, scale.data<T>(ctx),
-                  dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
+                  /*sums=*/nullptr, dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
   };
   return op.Make(Floats(x), std::move(step));
 }

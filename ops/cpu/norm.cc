@@ -209,8 +209,8 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const Kept& kept) {
     moments.SetTo<T>(mean(ctx), variance(ctx));
     if (!kept.is_inverse_deviation) moments.InvertDeviation(epsilon);
     NormalizeGrad(g, x.data<T>(ctx), dy.data<T>(ctx), moments.mean, moments.variance, MomentsOf::kX,
-                  scale.data_or_null<T>(ctx), dx.get(ctx), dscale.get(ctx), dbias.get(ctx),
-                  &buffers);
+                  scale.data_or_null<T>(ctx), /*of_ranks=*/nullptr, dx.get(ctx), dscale.get(ctx),
+                  dbias.get(ctx), &buffers);
   });
 }
 

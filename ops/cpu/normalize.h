@@ -235,17 +235,27 @@ void SumGradients(const Grouping& g, const T* x, const T* dy, const std::vector<
   });
 }
 
-// Null skips a gradient.
+// Null skips a gradient. `of_ranks`, if each channel is a set: Σdy and then Σ(dy x̂) of the
+// channels, and the number of elements of one, over the batches of all ranks, of which the moments
+// are.
 template <typename T>
 void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector<double>& mean,
                    const std::vector<double>& inverse_deviation, MomentsOf moments_of,
-                   const T* scale, Tensor* dx, Tensor* dscale, Tensor* dbias,
-                   NormBuffers* buffers) {
+                   const T* scale, const std::vector<double>* of_ranks, Tensor* dx, Tensor* dscale,
+                   Tensor* dbias, NormBuffers* buffers) {
   SumGradients(g, x, dy, mean, inverse_deviation, scale, buffers);
   WriteNumbers<T>(buffers->dy, dbias);
   WriteNumbers<T>(buffers->dyx, dscale);
   if (dx == nullptr) return;
-  const double part = moments_of == MomentsOf::kX ? 1.0 / g.set_size() : 0;
+  double part = moments_of == MomentsOf::kX ? 1.0 / g.set_size() : 0;
+  if (of_ranks != nullptr) {
+    part = 1 / of_ranks->back();
+    const int64_t channels = g.num_channels();
+    for (int64_t c = 0; c < channels; ++c) {
+      buffers->g[c] = scale[c] * (*of_ranks)[c];
+      buffers->gx[c] = scale[c] * (*of_ranks)[channels + c];
+    }
+  }
   T* const dxs = dx->data<T>();
   ForEachNormRunOnThreads(g, [&, width = g.size[3]](auto channel_step, const NormRun& run) {
     const T *const from = x + run.begin, *const dfrom = dy + run.begin;

@@ -11,6 +11,7 @@
 #include "ops/gpu/launch.h"
 #include "ops/gpu/reduce_loops.h"
 #include "ops/op_kernel.h"
+#include "ops/sums_of_ranks.h"
 
 namespace weft {
 namespace {
@@ -75,10 +76,14 @@ struct NormalizeElement {
 struct MomentBuffers {
   Tensor mean, variance, scratch;
 
-  template <typename T>
-  absl::Status Compute(const KernelContext& ctx, const NormDims& dims, const Tensor& x) {
+  void Allocate(const NormDims& dims, const Tensor& x) {
     ScratchLike(x, &mean)->Resize(DType::kFloat64, {dims.sets()});
     ScratchLike(x, &variance)->Resize(DType::kFloat64, {dims.sets()});
+  }
+
+  template <typename T>
+  absl::Status Compute(const KernelContext& ctx, const NormDims& dims, const Tensor& x) {
+    Allocate(dims, x);
     ScratchLike(x, &scratch);
     const double n = static_cast<double>(std::max<int64_t>(dims.set_size(), 1));
     WEFT_RETURN_IF_ERROR(ReduceTo(ctx, dims.all, dims.set, 0.0, LoadElement<T>{x.data<T>()},
@@ -159,28 +164,35 @@ struct NormalizeGradElement {
   }
 };
 
-// From Σdy, Σ(dy x̂) and n of each channel, which is a set: Σg / n and Σ(g x̂) / n.
+// From Σdy, Σ(dy x̂) and n of the ranks, by channel, which is a set: Σg / n and Σ(g x̂) / n.
 template <typename T>
 struct ReadGradSums {
-  int64_t channels;
+  int64_t channels, ranks;
   const double* sums;
   const T* scale;
   Sums* to;
   WEFT_DEVICE void operator()(int64_t c) const {
-    const double n = sums[2 * channels], factor = static_cast<double>(scale[c]) / n;
-    to[c] = {sums[c] * factor, sums[channels + c] * factor};
+    const int64_t stride = 2 * channels + 1;
+    double n = 0, dy = 0, dyx = 0;
+    for (int64_t r = 0; r < ranks; ++r) {
+      n += sums[r * stride + 2 * channels];
+      dy += sums[r * stride + c];
+      dyx += sums[r * stride + channels + c];
+    }
+    const double factor = static_cast<double>(scale[c]) / n;
+    to[c] = {dy * factor, dyx * factor};
   }
 };
 
 struct GradientBuffers {
   Tensor sums, scratch;
 
-  // Null skips a gradient, and is a scale of 1. `of_ranks`: sums over the batches of all ranks,
-  // from which the moments are; null: they are those of x.
+  // Null skips a gradient, and is a scale of 1. `of_ranks`: what all ranks give (ReadGradSums),
+  // if the moments are those of their batches.
   template <typename T>
   absl::Status Run(const KernelContext& ctx, const NormDims& dims, const Moments<T>& moments,
                    bool moments_of_x, const Tensor& x, const T* dy, const T* scale, T* dx,
-                   T* dscale, T* dbias, const double* of_ranks = nullptr) {
+                   T* dscale, T* dbias, const Tensor* of_ranks = nullptr) {
     WEFT_ASSIGN_OR_RETURN(const Loops loops, dims.MakeLoops());
     ScratchLike(x, &sums)->Resize(DType::kUint8,
                                   {dims.sets() * static_cast<int64_t>(sizeof(Sums))});
@@ -195,7 +207,9 @@ struct GradientBuffers {
     auto* const of_sets = static_cast<Sums*>(sums.raw());
     if (of_ranks != nullptr) {
       WEFT_RETURN_IF_ERROR(
-          ForEach(ctx, dims.sets(), ReadGradSums<T>{dims.sets(), of_ranks, scale, of_sets}));
+          ForEach(ctx, dims.sets(),
+                  ReadGradSums<T>{dims.sets(), of_ranks->size() / (2 * dims.sets() + 1),
+                                  of_ranks->data<double>(), scale, of_sets}));
       return ForEach(
           ctx, dims.size(),
           NormalizeGradElement<T>{loops, moments, /*part=*/1, of_sets, from, dy, scale, dx});
@@ -358,28 +372,37 @@ struct Widen {
   }
 };
 
-// Sums of each channel and the number of its elements, of a rank or of all ranks: see
-// ops/cpu/batch_norm.cc.
+// What ranks give each other: see ops/sums_of_ranks.h.
 struct WriteMomentSums {
   int64_t channels;
   double n;
   const double *mean, *variance;
   double* sums;
   WEFT_DEVICE void operator()(int64_t c) const {
-    sums[c] = n * mean[c];
-    sums[channels + c] = n * (variance[c] + mean[c] * mean[c]);
+    sums[c] = mean[c];
+    sums[channels + c] = n * variance[c];
     if (c == 0) sums[2 * channels] = n;
   }
 };
 
 struct ReadMomentSums {
-  int64_t channels;
+  int64_t channels, ranks;
   const double* sums;
   double *mean, *variance;
   WEFT_DEVICE void operator()(int64_t c) const {
-    const double n = sums[2 * channels] > 0 ? sums[2 * channels] : 1;
-    mean[c] = sums[c] / n;
-    variance[c] = fmax(sums[channels + c] / n - mean[c] * mean[c], 0.0);
+    const int64_t stride = 2 * channels + 1;
+    double n = 0, m = 0, v = 0;
+    for (int64_t r = 0; r < ranks; ++r) n += sums[r * stride + 2 * channels];
+    const double part = n > 0 ? 1 / n : 0;
+    for (int64_t r = 0; r < ranks; ++r) {
+      m += sums[r * stride + 2 * channels] * part * sums[r * stride + c];
+    }
+    for (int64_t r = 0; r < ranks; ++r) {
+      const double distance = sums[r * stride + c] - m;
+      v += sums[r * stride + channels + c] + sums[r * stride + 2 * channels] * distance * distance;
+    }
+    mean[c] = m;
+    variance[c] = v * part;
   }
 };
 
@@ -394,20 +417,9 @@ struct StoreGradSums {
   }
 };
 
-// Sums are always fp64, the elements of the type of X.
-template <typename Step>
-absl::StatusOr<Kernel> MakeStep(OpKernel& op, In x, In sums, Step step) {
-  if (!sums) return op.Make(Floats(x), std::move(step));
-  return op.Supports(Floats(x)).Make([x, step = std::move(step)](const KernelContext& ctx) mutable {
-    return ForElementType<float, double>("input X", x(ctx), [&](auto tag) {
-      return CallForStatus(step, ctx, typename decltype(tag)::type());
-    });
-  });
-}
-
 // Normalizes by the moments of the batch, which are mixed into the running moments, or by the
 // running moments, which then stay unchanged. As in Paddle, a batch of one element per channel is
-// not normalized: Y = X. With Sums, the moments are those that they tell.
+// not normalized: Y = X. With Sums, the moments are those of the batches of all ranks.
 absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias"), sums = op.in("Sums");
   const In mean = op.in("Mean"), variance = op.in("Variance");
@@ -428,7 +440,7 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
         const NormDims dims = ByChannel(x(ctx).dims(), last);
         WEFT_ASSIGN_OR_RETURN(const Loops loops, dims.MakeLoops());
         const bool is_normalized = uses_running || sums || dims.set_size() > 1;
-        WEFT_RETURN_IF_ERROR(buffers->Compute<T>(ctx, dims, x(ctx)));
+        buffers->Allocate(dims, x(ctx));
         double* const now_mean = buffers->mean.data<double>();
         double* const now_variance = buffers->variance.data<double>();
         if (uses_running) {  // before Mix, which may overwrite them
@@ -436,9 +448,12 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
               ForEach(ctx, dims.sets(),
                       Widen<T>{mean.data<T>(ctx), variance.data<T>(ctx), now_mean, now_variance}));
         } else if (sums) {
-          WEFT_RETURN_IF_ERROR(
-              ForEach(ctx, dims.sets(),
-                      ReadMomentSums{dims.sets(), sums.data<double>(ctx), now_mean, now_variance}));
+          const int64_t ranks = sums(ctx).size() / (2 * dims.sets() + 1);
+          WEFT_RETURN_IF_ERROR(ForEach(
+              ctx, dims.sets(),
+              ReadMomentSums{dims.sets(), ranks, sums.data<double>(ctx), now_mean, now_variance}));
+        } else {
+          WEFT_RETURN_IF_ERROR(buffers->Compute<T>(ctx, dims, x(ctx)));
         }
         WEFT_RETURN_IF_ERROR(ForEach(
             ctx, dims.sets(),
@@ -498,7 +513,7 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
         return buffers->Run<T>(ctx, dims, moments, !uses_running, x(ctx), dy.data<T>(ctx),
                                scale.data<T>(ctx), dx.data_or_null<T>(ctx),
                                dscale.data_or_null<T>(ctx), dbias.data_or_null<T>(ctx),
-                               sums.data_or_null<double>(ctx));
+                               sums.get(ctx));
       });
 }
 

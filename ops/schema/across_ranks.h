@@ -8,9 +8,9 @@
 namespace weft {
 
 // Whether the op takes moments over the batches of all ranks. sync_batch_norm and its gradient do,
-// unless they normalize by running moments. On one rank they equal batch_norm. On several, one is
-// an op type_sums, the sum of its output over the ranks, and the op itself with that as input Sums
-// (executor/plan/plan.cc).
+// unless they normalize by running moments. On one rank they equal batch_norm. On several ranks, an
+// op of type NAME_sums computes sums of the rank's part, the sums of all ranks are gathered, and
+// the op reads them as Sums (executor/plan/plan.cc).
 inline bool ComputesAcrossRanks(absl::string_view type, const OpAttrs& attrs) {
   if (type != "sync_batch_norm" && type != "sync_batch_norm_grad") return false;
   const bool is_test = attrs.Bool("is_test") && !attrs.Bool("trainable_statistics");

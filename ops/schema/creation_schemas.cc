@@ -135,15 +135,15 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
           .Infer(InferFromShapeAttr)
           .Algebra(Algebra::kConstant)
           .Batch({batch::FillConstant, Powers::kOwn})
-          // The importer adds values of full. Of empty, any values will do.
+          // The importer adds values of full.
           .Pir("full {value=}")
-          .Pir("full_with_tensor(@value, shape:ShapeTensor!)")
-          .Pir("empty(@shape/tensor)"));
+          .Pir("full_with_tensor(@value, shape:ShapeTensor!)"));
   schemas->Add(OpSchema("empty", "ShapeTensor{shape}, ShapeTensorList*{shape} -> Out")
                    .Attr("dtype", kFp32)
                    .Attr("shape", Longs{})
                    .Infer(InferFromShapeAttr)
-                   .Batch({batch::FillConstant, Powers::kOwn}));
+                   .Batch({batch::FillConstant, Powers::kOwn})
+                   .Pir("(@shape/tensor)"));
   schemas->Add(OpSchema("assign_value", "-> Out")
                    .Attr("bool_values", Ints{})
                    .Attr("dtype", kFp32)

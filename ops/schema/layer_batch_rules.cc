@@ -52,9 +52,8 @@ void SyncBatchNorm(BatchContext& c) {
   c.Set("Y", BatchRelation::Sharded(0));
 }
 
-void ChannelSums(BatchContext& c) {
-  if (c.In("X") == BatchRelation::Sharded(0)) c.Set("Sums", BatchRelation::PartialSum());
-}
+// Of a rank's part; the sums of all ranks are gathered before anything is computed from them.
+void ChannelSums(BatchContext&) {}
 
 void Dropout(BatchContext& c) {
   const OpAttrs& attrs = c.attrs();

@@ -104,7 +104,8 @@ void AddBatchNorm(OpSchemaTable* schemas, OpSchema op) {
   schemas->Add(std::move(op));
 }
 
-// Of each channel two sums over the elements, one after the other, then their number.
+// Two numbers of each channel, the first of all channels before the second, then the number of its
+// elements.
 absl::Status InferChannelSums(InferContext& context, const TensorType& x) {
   WEFT_ASSIGN_OR_RETURN(const int64_t channels, Channels(context, x));
   context.SetOutput("Sums", {DType::kFloat64, {channels == -1 ? -1 : 2 * channels + 1}});
@@ -179,8 +180,8 @@ void AddNormSchemas(OpSchemaTable* schemas) {
                         "{data_format=data_layout}",
                         "(x, scale, bias, saved_mean!, saved_variance!, reserve_space, "
                         "out_grad:Y@GRAD)"));
-  schemas->Add(ChannelSums("sync_batch_norm_sums", "X"));  // of x and x²
-  // Of dy and dy x̂.
+  schemas->Add(ChannelSums("sync_batch_norm_sums", "X"));  // the mean m of x, and Σ(x - m)²
+  // Σdy and Σ(dy x̂).
   schemas->Add(ChannelSums("sync_batch_norm_grad_sums", "SavedMean, SavedVariance, X, Y@GRAD"));
   const auto check_groups = [](InferContext& context) {
     return CheckAtLeast(context, "groups", 1);

@@ -208,11 +208,16 @@ class Verifier {
       if (programs.startup != nullptr) check(*programs.startup, {rank, true}, findings);
       check(*programs.main, {rank, false}, findings);
     };
+    // The only rank that runs the programs; none: all run them.
+    const absl::optional<int> only =
+        num_programs_ > 1 ? absl::make_optional(rank) : options_.setting.rank;
+    const auto check_reads = [&](const Program& program, ProgramRef ref, Findings* findings) {
+      CheckUninitializedReads(program, ref, findings, only);
+    };
     const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
-    std::future<void> meanwhile =
-        std::async(policy, [&] { for_both(CheckUninitializedReads, &reads); });
+    std::future<void> meanwhile = std::async(policy, [&] { for_both(check_reads, &reads); });
     for_both(CheckStructure, &structure);
-    if (programs.startup != nullptr) CheckStartupKeeps(programs, {rank, true}, &structure);
+    if (programs.startup != nullptr) CheckStartupKeeps(programs, {rank, true}, &structure, only);
     meanwhile.get();
     structure.Append(reads);
     return structure;

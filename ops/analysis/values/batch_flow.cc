@@ -15,6 +15,7 @@
 #include "ops/analysis/values/batch_interpreter.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/signature_facts.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_key.h"
@@ -334,24 +335,31 @@ absl::optional<ConstantFactors::Factor> BatchInterpreter::FactorOf(const Op& op,
 
 void BatchInterpreter::FindOwnScalings(const Program& original) {
   // Whether the op may be taken for a division.
-  const auto scales = [n = options_.nranks.value_or(1)](const Op& op) {
-    return op.output_args().size() == 1 && op.HasAttr("scale") && !op.HasAttr(kNumRanksAttr) &&
-           IsNthPart(op.FloatAttr("scale").value_or(1), n);
+  const auto scales = [n = options_.nranks.value_or(1)](const Op& op, ConstantFactors* constants) {
+    if (op.output_args().size() != 1 || op.HasAttr(kNumRanksAttr)) return false;
+    if (op.HasAttr("scale")) return IsNthPart(op.FloatAttr("scale").value_or(1), n);
+    const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
+    if (algebra != Algebra::kMultiply && algebra != Algebra::kDivide) return false;
+    const SignatureFacts facts = MakeSignatureFacts(op);
+    if (facts.algebra != algebra) return false;
+    const absl::optional<ConstantFactors::Factor> factor = constants->OfProduct(op, facts);
+    return factor.has_value() && IsNthPart(factor->value, n);
   };
+  ConstantFactors of_original(original);
   const auto key_of = [](const Op& op) {
     return std::string(op.program().name(op.output_args()[0]));
   };
   absl::flat_hash_map<std::string, int> in_original;  // by variable
   for (OpId id : original.block(0).ops()) {
     const Op op = original.op(id);
-    if (scales(op)) ++in_original[key_of(op)];
+    if (scales(op, &of_original)) ++in_original[key_of(op)];
   }
   if (in_original.empty()) return;
   // From the end: a rewrite adds its division right after the gradient of the loss.
   const absl::Span<const OpId> ops = program_.block(0).ops();
   for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
     const Op op = program_.op(*id);
-    if (!scales(op)) continue;
+    if (!scales(op, &constant_factors_)) continue;
     const auto found = in_original.find(key_of(op));
     if (found != in_original.end() && found->second-- > 0) own_scalings_.insert(*id);
   }

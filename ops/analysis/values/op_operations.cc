@@ -1,17 +1,10 @@
 #include "ops/analysis/values/op_operations.h"
 
-#include <algorithm>
-#include <cstring>
-#include <map>
-#include <numeric>
-#include <utility>
-
-#include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
 #include "ops/analysis/core/representation_attrs.h"
 #include "ops/schema/across_ranks.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/weft_attrs.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/text/program_text.h"
 
@@ -169,6 +162,21 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo
   }
 }
 
+bool OpOperations::MixesBatchNorms(const Op& op) {
+  const absl::string_view on_one_device = TypeOnOneDevice(op.type());
+  if (on_one_device != "batch_norm_grad") return false;
+  if (!synchronized_means_.has_value()) {
+    synchronized_means_.emplace();
+    for (const Op& other : AllOps(program_)) {
+      if (other.type() != "sync_batch_norm") continue;
+      for (Symbol mean : other.Output("SavedMean")) synchronized_means_->insert(mean);
+    }
+  }
+  const absl::Span<const Symbol> mean = op.Input("SavedMean");
+  const bool is_synchronized = !mean.empty() && synchronized_means_->contains(mean[0]);
+  return is_synchronized != (op.type() != on_one_device);
+}
+
 OperationId OpOperations::Of(const Op& op) {
   SignatureInfo& signature = Entry(op);
   if (signature.num_places == 0 && !signature.has_blocks) {
@@ -184,6 +192,7 @@ OperationId OpOperations::Of(const Op& op) {
     return true;
   });
   identity_ = signature.prefix;
+  if (MixesBatchNorms(op)) AppendPart("of another op", &identity_);
   for (absl::string_view bytes : places_) {
     if (bytes.empty()) continue;
     AppendPart(bytes, &identity_);
@@ -248,6 +257,8 @@ OpOperations::Order OpOperations::MakeOrder(const Op& op) {
       const VarId var = program_.block(op.block()).Resolve(op.args()[i]);
       const auto found = first_uses.find(var);
       keys[i].first = found == first_uses.end() ? first_uses.size() : found->second;
+      // What no block uses has any place, and what it is called decides.
+      if (found == first_uses.end()) keys[i].second = std::string(program_.name(op.args()[i]));
     }
   }
   const auto is_before = [&](uint32_t a, uint32_t b) { return keys[a] < keys[b]; };

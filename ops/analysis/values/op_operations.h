@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/node_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "ops/analysis/core/block_names.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/schema/op_schema.h"
@@ -24,7 +26,8 @@ namespace weft {
 //   those that choose a representation or an engine (is_sparse, use_mkldnn, ...).
 // - A missing attribute equals its default.
 // - The order of slots and attributes, and the choice of optional outputs, do not matter.
-// - sync_batch_norm is batch_norm: layer 7 tells whose batch each of them normalizes by.
+// - sync_batch_norm is batch_norm: layer 7 tells whose batch each of them normalizes by. A gradient
+//   op of the other of the two differs from both.
 // For an unregistered op all attributes count except those for bookkeeping. Blocks count by their
 // ops, and by the names and declarations of their variables. Inputs of the op that has the block
 // count by their place, so that they may have other names; what the block of a gradient op calls
@@ -48,6 +51,10 @@ class OpOperations {
   std::vector<Symbol> OrderedArgs(const Op& op);
 
  private:
+  // Whether the op is the gradient of a sync_batch_norm, but not synchronized, or the other way
+  // round. The first call for such an op is O(ops).
+  bool MixesBatchNorms(const Op& op);
+
   struct Order {
     std::vector<uint32_t> operands, outputs;  // as OperandOrder and OutputIndex
   };
@@ -87,6 +94,7 @@ class OpOperations {
   // Of ops with blocks.
   absl::flat_hash_map<OpId, std::string> blocks_texts_;
   absl::node_hash_map<OpId, Order> orders_;
+  absl::optional<absl::flat_hash_set<Symbol>> synchronized_means_;
   std::vector<absl::string_view> places_;
   std::string identity_;
 };

@@ -40,13 +40,15 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
       out.is_gradient = out.is_summed = false;
       return expressions_.Opaque(out, CollectiveKindName(collective.kind), {in});
     case CollectiveKind::kReduceScatter:
-      // All ranks have the same gradient of the samples that they have gathered. The sum of a part
-      // is n times that of one device: the rank's own gradient, whose mean over the ranks counts.
-      if (in.has_samples_of_ranks && in.placement == Placement::kReplicated &&
-          collective.reduction == Reduction::kSum && IsBackward(op)) {
+      // Of the samples that all ranks have gathered, all have the same gradient, or each has what
+      // its own part of the loss adds to it. Summed over the ranks, the part of a rank is n times
+      // that of one device, as is the gradient that a rank computes of its own samples.
+      if (in.is_gradient_of_samples && collective.reduction == Reduction::kSum && IsBackward(op) &&
+          (in.placement == Placement::kReplicated ||
+           (in.placement == Placement::kLocal && in.is_gradient && in.is_summed))) {
         out.placement = Placement::kLocal;
         out.is_gradient = true;
-        out.is_summed = out.has_samples_of_ranks = false;
+        out.is_summed = out.is_gradient_of_samples = false;
         out.reductions = 0;
         return out;
       }

@@ -57,7 +57,10 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
     case Algebra::kCopy:
       SetAll(Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
       if (!MergesRows(op.type())) return;
-      for (RankValue& out : outs_) out.has_merged_rows = true;
+      for (RankValue& out : outs_) {
+        out.has_merged_rows = true;
+        out.rows = ExprId();
+      }
       return;
     case Algebra::kAdd:
     case Algebra::kSubtract:
@@ -123,6 +126,37 @@ bool RankFunctions::HoldsIntegers(const Op& op) const {
 bool RankFunctions::HoldsRows(const Op& op, size_t arg) const {
   const VarId var = memory_.Resolve(op.args()[arg]);
   return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
+}
+
+// How rows of a value are: not at all as others, if they are merged or `rows` is valid.
+ExprId RankFunctions::RowsOf(const RankValue& in) {
+  if (in.has_merged_rows) return expressions_.Named("merged rows", "merged");
+  return in.rows.valid() ? in.rows : table().Zero();
+}
+
+ExprId RankFunctions::RowsMadeOf(absl::string_view operation, absl::Span<const RankValue> ins) {
+  const auto is_plain = [](const RankValue& in) { return !in.has_merged_rows && !in.rows.valid(); };
+  if (!expressions_.AreMade() || std::all_of(ins.begin(), ins.end(), is_plain)) return ExprId();
+  std::vector<ExprId> rows;
+  for (const RankValue& in : ins) rows.push_back(RowsOf(in));
+  return expressions_.Named(std::string(operation), "rows", rows);
+}
+
+// An elementwise op keeps the rows of its only operand that has any.
+void RankFunctions::SetRows(const Op& op, const SignatureFacts& facts, RankValue* out) {
+  const RankValue* only = nullptr;
+  int num_with_rows = 0;
+  for (size_t i = 0; i < op.input_args().size(); ++i) {
+    if (!HoldsRows(op, i)) continue;
+    only = &ins_[i];
+    ++num_with_rows;
+  }
+  if (num_with_rows == 1 && facts.is_elementwise) {
+    out->has_merged_rows = only->has_merged_rows;
+    out->rows = only->rows;
+  } else {
+    out->rows = RowsMadeOf(absl::StrCat("rows by ", op.type()), ins_);
+  }
 }
 
 // A single element keeps its value in any shape.
@@ -323,7 +357,7 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   if (out.is_gradient && facts.algebra == Algebra::kBackward) FindSummed(op, facts);
   for (size_t i = 0; facts.algebra == Algebra::kBackward && i < outs_.size(); ++i) {
     const int input = facts.forward_input[i];
-    outs_[i].has_samples_of_ranks = input >= 0 && ins_[input].has_samples_of_ranks;
+    outs_[i].is_gradient_of_samples = input >= 0 && ins_[input].has_samples_of_ranks;
   }
   if (shard_by_shard) {
     // The powers of beta, for example, stay whole.
@@ -397,6 +431,11 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
   absl::optional<double> factor;
   const bool takes_rows = TakesRows(op.type());
   const bool updates_rows = facts.param.count > 0 && UpdatesRowsAlone(op);
+  // sgd(a g, b rate) = sgd(a b g, rate).
+  const absl::Span<const Symbol> rate = op.Input("LearningRate");
+  const bool moves_rate = op.type() == "sgd" && facts.grad.count == 1 && rate.size() == 1;
+  const size_t rate_arg = moves_rate ? rate.data() - op.args().data() : 0;
+  const double rate_factor = moves_rate ? ins_[rate_arg].factor : 1;
   const auto add_operand = [&](size_t i) {
     const RankValue& in = ins_[i];
     const bool is_operand = facts.is_operand[i];
@@ -412,11 +451,14 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
     // An elementwise op on shards computes the shard of its result.
     const ExprId expr = operands == Operands::kShards ? in.expr : expressions_.Placed(in);
     const bool is_alike = is_pulled && SameFactor(in.factor, *factor);
-    const double own = is_alike ? 1 : is_pulled ? in.factor / *factor : in.factor;
+    double own = is_alike ? 1 : is_pulled ? in.factor / *factor : in.factor;
+    if (moves_rate && i == rate_arg) own = 1;
+    if (moves_rate && i == facts.grad.first) own *= rate_factor;
     operands_.push_back(table().Scaled(expr, own));
     if ((takes_rows && !in.has_merged_rows) || (updates_rows && HoldsRows(op, i))) {
       ExprId& operand = operands_.back();
-      operand = expressions_.Named(takes_rows ? "rows to merge" : "rows", "rows", {operand});
+      operand = takes_rows ? expressions_.Named("rows to merge", "rows", {operand, RowsOf(in)})
+                           : expressions_.Named("rows", "rows", {operand});
     }
   };
   for (uint32_t i : operations_->OperandOrder(op)) add_operand(i);
@@ -433,6 +475,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
     out.expr = out.is_zero ? table().Zero()
                            : ExpressionTable::Output(first, operations_->OutputIndex(op, i));
     out.factor = out.is_zero ? 0 : factor.value_or(1);
+    if (HoldsRows(op, op.input_args().size() + i)) SetRows(op, facts, &out);
   }
   if (operands == Operands::kWhole) PutBack(op, facts, first);
   CastMaster(op, facts);

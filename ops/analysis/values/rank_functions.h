@@ -56,6 +56,9 @@ class RankFunctions {
   RankValue AfterCollective(const Op& op, const CollectiveOp& collective, const RankValue& in);
   // `yes` if `condition` holds, else `no`.
   RankValue Select(const RankValue& condition, const RankValue& yes, const RankValue& no);
+  // RankValue::rows of what `operation` makes of `ins`; invalid if they have the rows that their
+  // ops make.
+  ExprId RowsMadeOf(absl::string_view operation, absl::Span<const RankValue> ins);
 
  private:
   // Parameters that ranks average are no sums.
@@ -69,6 +72,9 @@ class RankFunctions {
   void CountGradientsOfSums(const Op& op);
   bool HoldsIntegers(const Op& op) const;
   bool HoldsRows(const Op& op, size_t arg) const;
+  ExprId RowsOf(const RankValue& in);
+  // Sets the rows of `out`, an output of an op on ins_.
+  void SetRows(const Op& op, const SignatureFacts& facts, RankValue* out);
   bool MovesOneElement(const Op& op) const;
   bool ChoosesNoGradient(const Op& op, const SignatureFacts& facts) const;
   RankValue AddOrSubtract(const Op& op, const SignatureFacts& facts);
@@ -96,6 +102,8 @@ class RankFunctions {
 
   // The sum of ins[i] times factors[i]; a multiple. In rank_sums.cc.
   RankValue Sum(const Op& op, absl::Span<const RankValue> ins, absl::Span<const double> factors);
+  void SetRowsOfSum(const Op& op, absl::Span<const RankValue> ins, absl::Span<const double> factors,
+                    RankValue* out);
   RankValue Multiple(const Op& op, const RankValue& in, double factor);
   bool ScalesLossGrad(const Op& op, const RankValue& value);
   bool AreAllRanks(absl::Span<const RankValue> ins) const;

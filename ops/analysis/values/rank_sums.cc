@@ -55,23 +55,28 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
     if (own.reductions > 0) --own.reductions;
     RankValue sum = SumOverRanks(op, own);
     sum.reductions = ins[0].reductions;
+    sum.has_merged_rows = false;
     sum.rank = -1;
     sum.gathered_by = OpId();
     return sum;
   }
   RankValue out;
-  bool is_first = true, all_gradient = true, all_summed = true, all_samples = true;
+  bool is_first = true, has_several = false, all_gradient = true, all_summed = true,
+       all_samples = true;
   const RankValue* local = nullptr;
   for (const RankValue& in : ins) {
     if (in.is_zero) continue;
     const bool is_own = !in.IsEqualOnRanks();
-    all_samples = all_samples && in.has_samples_of_ranks;
+    all_samples = all_samples && in.is_gradient_of_samples;
     if (is_first) {
+      out.has_merged_rows = in.has_merged_rows;
+      out.rows = in.rows;
       out.placement = in.placement;
       out.rank = in.rank;
       out.gathered_by = in.gathered_by;
       out.unscaled_sums = in.unscaled_sums;
     } else {
+      has_several = true;
       out.placement = JoinPlacements(out.placement, in.placement);
       if (out.rank != in.rank || in.placement == Placement::kRankSubset) out.rank = -1;
       if (out.unscaled_sums != in.unscaled_sums) out.is_mixed = out.has_unknown_scale = true;
@@ -87,7 +92,7 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
   }
   if (is_first) return expressions_.ZeroValue();
   out.drawn_by = DrawOf(ins);
-  out.has_samples_of_ranks = all_samples;
+  out.is_gradient_of_samples = all_samples;
   out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
   out.is_summed = out.is_gradient && all_summed;
   out.averaged_across_ranks = out.averaged_across_ranks && out.placement == Placement::kReplicated;
@@ -95,7 +100,23 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
   if (expressions_.AreMade()) {
     expressions_.SetSum(ins, factors, /*keeps_terms=*/!IsForward(op), &out);
   }
+  if (has_several) SetRowsOfSum(op, ins, factors, &out);
   return out;
+}
+
+// They are the rows of one operand after those of another: one index may have several.
+void RankFunctions::SetRowsOfSum(const Op& op, absl::Span<const RankValue> ins,
+                                 absl::Span<const double> factors, RankValue* out) {
+  out->has_merged_rows = false;
+  out->rows = ExprId();
+  if (!expressions_.AreMade() || !HoldsRows(op, op.input_args().size())) return;
+  std::vector<ExprId> rows;
+  for (size_t i = 0; i < ins.size(); ++i) {
+    if (ins[i].is_zero) continue;
+    rows.push_back(table().Scaled(expressions_.Placed(ins[i]), ins[i].factor * factors[i]));
+    rows.push_back(RowsOf(ins[i]));
+  }
+  out->rows = expressions_.Named("rows of a sum", "rows", rows);
 }
 
 RankValue RankFunctions::Multiple(const Op& op, const RankValue& in, double factor) {
@@ -142,6 +163,10 @@ RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes
   out.is_zero = yes.is_zero && no.is_zero;
   out.has_merged_rows = yes.has_merged_rows && no.has_merged_rows;
   out.has_samples_of_ranks = yes.has_samples_of_ranks && no.has_samples_of_ranks;
+  out.is_gradient_of_samples = yes.is_gradient_of_samples && no.is_gradient_of_samples;
+  if (!out.has_merged_rows && yes.rows != no.rows) {
+    out.rows = RowsMadeOf("rows of a branch", {condition, yes, no});
+  }
   out.Inherit(no);
   out.has_unknown_scale = out.has_unknown_scale || condition.has_unknown_scale;
   if (yes.is_zero) {

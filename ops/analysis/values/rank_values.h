@@ -57,9 +57,10 @@ struct RankValue {
   bool has_unknown_scale = false;
   // SelectedRows, each row at most once.
   bool has_merged_rows = false;
-  // Samples that all ranks have gathered from each other, in rank order, or the gradient of such a
-  // value.
-  bool has_samples_of_ranks = false;
+  // Samples that all ranks have gathered from each other, in rank order; the gradient of such.
+  bool has_samples_of_ranks = false, is_gradient_of_samples = false;
+  // Of SelectedRows whose rows are neither merged nor as the op of `expr` makes them: how they are.
+  ExprId rows;
   // The number of collectives since the value was rank-local.
   uint8_t reductions = 0;
   // Sums over ranks minus divisions by their number.

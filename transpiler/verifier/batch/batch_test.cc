@@ -346,6 +346,28 @@ TEST(Batch, ALossThatIsReducedForTheReportIsASumNevertheless) {
   EXPECT_THAT(found("avg"), Contains(StartsWith("error: W702")));
 }
 
+// The original divides by 2 on one device, too.
+TEST(Batch, ADivisionOfTheOriginalByAConstantIsNotThatByTheNumberOfRanks) {
+  const std::string two = "    Out=[t] = fill_constant() {shape=longs[], dtype=5, value=2.0}\n";
+  const std::string halve = "    Out=[s] = elementwise_div(X=[s], Y=[t])\n";
+  const auto found = [&](const std::vector<std::string>& original,
+                         const std::vector<std::string>& rewritten) {
+    const Program before =
+        ProgramOf(absl::StrCat(kVars, kForward, kUpdate, absl::StrJoin(original, "")));
+    const Program after =
+        ProgramOf(absl::StrCat(kVars, kForward, kReduce, kUpdate, absl::StrJoin(rewritten, "")));
+    VerifyOptions options = ForRanks(2);
+    options.layers = {Layer::kBatch};
+    options.original.main = &before;
+    return testing::Lines(Verify({{&after, nullptr}}, options));
+  };
+  EXPECT_THAT(found({kMean, two, halve, kAccumulate}, {kMean, kSum, two, halve, kAccumulate}),
+              Contains(HasSubstr("state")));
+  EXPECT_THAT(found({kMean, kAccumulate}, {kMean, kSum, two, halve, kAccumulate}), IsEmpty());
+  EXPECT_THAT(found({kMean, two, halve, kAccumulate}, {kMean, kAverage, two, halve, kAccumulate}),
+              IsEmpty());
+}
+
 // DDX of a penalty on gradients, which Paddle leaves out so.
 TEST(Batch, AGradientThatIsNotThereIsZero) {
   constexpr char kStep[] = R"(

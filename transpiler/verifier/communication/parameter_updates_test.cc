@@ -73,6 +73,18 @@ TEST(ParameterUpdates, WhatOneRankIsFedIsNotAddedAsADraw) {
   EXPECT_THAT(Found(NoiseStep("0", fed + kBroadcastNoise)), Contains(HasSubstr("W311")));
 }
 
+// What another program sends may depend on its data.
+TEST(ParameterUpdates, WhatOneRankReceivesIsNotAddedAsADraw) {
+  const std::string step = NoiseStep("0", kBroadcastNoise);
+  const size_t draw = step.find("gaussian_random()");
+  ASSERT_NE(draw, std::string::npos);
+  std::string received = step;
+  received.replace(draw, step.find('\n', draw) - draw,
+                   "recv_v2() {out_shape=ints[1, 1], dtype=5, peer=1, ring_id=0, "
+                   "use_calc_stream=true}");
+  EXPECT_THAT(Found(received), Contains(HasSubstr("W311")));
+}
+
 // --- LocalSGD -----------------------------------------------------------------------------------
 
 constexpr absl::string_view kStartupOfProcesses = R"(

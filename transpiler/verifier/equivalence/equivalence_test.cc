@@ -129,6 +129,48 @@ TEST(Equivalence, AGradientMayBeDividedByAConstantThatAnOpMakes) {
               Contains(HasSubstr("W601")));
 }
 
+// A rate that is divided by the number of ranks makes up for a sum of gradients, but not in states
+// that add up gradients.
+TEST(Equivalence, ARateMayBeDividedInsteadOfTheGradient) {
+  const auto divided = [](const std::string& step, absl::string_view scale) {
+    return absl::StrReplaceAll(
+        step, {{"    ParamOut", absl::StrCat("    Out=[rate] = scale(X=[lr]) role=optimize {scale=",
+                                             scale, "}\n    ParamOut")},
+               {"LearningRate=[lr]", "LearningRate=[rate]"}});
+  };
+  const std::string summed = Undivided(kSumGradient);
+  EXPECT_THAT(Differences(Undivided(""), divided(summed, "0.5")), IsEmpty());
+  EXPECT_THAT(Differences(Undivided(""), divided(summed, "0.25")), Contains(HasSubstr("W601")));
+  EXPECT_THAT(Differences(Undivided(""), divided(Undivided(""), "0.5")),
+              Contains(HasSubstr("W601")));
+  EXPECT_THAT(Differences(Undivided(""), summed), Contains(HasSubstr("W601")));
+  const auto with_velocity = [](const std::string& step) {
+    return absl::StrReplaceAll(
+        step, {{"var lr :", "var v : fp32[4, 1] persistable\n    var lr :"},
+               {"ParamOut=[w] = sgd(Param=[w], ",
+                "ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Velocity=[v], "},
+               {" role=optimize\n", " role=optimize {mu=0.9}\n"}});
+  };
+  EXPECT_THAT(Differences(with_velocity(Undivided("")), with_velocity(divided(summed, "0.5"))),
+              Contains(HasSubstr("W602")));
+}
+
+// 1/3 in half precision is another number, which the text of the program does not show.
+TEST(Equivalence, AConstantOfHalfPrecisionIsNoFactor) {
+  const auto step = [](int dtype, absl::string_view type, absl::string_view value) {
+    return absl::StrReplaceAll(
+        Undivided(absl::StrCat(
+            kSumGradient, "    Out=[n] = fill_constant() {shape=longs[], dtype=", dtype,
+            ", value=", value, "}\n    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[n])\n")),
+        {{"l@GRAD, n : fp32", absl::StrCat("l@GRAD : fp32[]\n    var n : ", type)},
+         {"w@GRAD : fp32", absl::StrCat("w@GRAD : ", type)}});
+  };
+  const std::string third = "0.3333333432674408";
+  EXPECT_THAT(Differences(Undivided(""), step(5, "fp32", third), ForRanks(3)), IsEmpty());
+  EXPECT_THAT(Differences(Undivided(""), step(4, "fp16", third), ForRanks(3)),
+              Contains(HasSubstr("W601")));
+}
+
 // Another op changes what the first has made.
 TEST(Equivalence, AVariableThatTwoOpsWriteIsNoConstant) {
   const std::string changed =
@@ -522,6 +564,37 @@ TEST(Equivalence, ANormOfRowsThatAreNotMergedIsAnother) {
               Contains(HasSubstr("W601")));
 }
 
+TEST(Equivalence, RowsStayMergedOrNotInCopiesMultiplesAndSums) {
+  constexpr char kTake[] = "    Out=[values] = get_tensor_from_selected_rows(X=[merged])";
+  const std::string merged = ScaledByItself(true, "squared_l2_norm");
+  const std::string role = " role=optimize";
+  for (const std::string& op :
+       {"Out=[merged] = assign(X=[merged])" + role, "Out=[merged] = sum(X=[merged])" + role,
+        "Out=[merged] = scale(X=[merged])" + role + " {scale=0.5}",
+        "Out=[merged] = elementwise_mul(X=[merged], Y=[lr])" + role,
+        "Out=[merged] = sum(X=[merged, merged])" + role}) {
+    const std::string kept =
+        absl::StrReplaceAll(merged, {{kTake, absl::StrCat("    ", op, "\n", kTake)}});
+    const std::string apart =
+        absl::StrReplaceAll(kept, {{"merge_selected_rows(X=[w@GRAD])", "assign(X=[w@GRAD])"}});
+    EXPECT_NE(kept, apart);
+    EXPECT_THAT(Differences(kept, kept), IsEmpty()) << op;
+    EXPECT_THAT(Differences(apart, apart), IsEmpty()) << op;
+    EXPECT_THAT(Differences(kept, apart), Contains(HasSubstr("W601"))) << op;
+  }
+  // Rows of one index twice, or once with twice the value: other norms.
+  const auto with = [&](const std::string& op) {
+    return absl::StrReplaceAll(merged, {{kTake, absl::StrCat("    ", op, "\n", kTake)}});
+  };
+  const std::string twice = with("Out=[merged] = sum(X=[merged, merged]) role=optimize");
+  const std::string doubled = with("Out=[merged] = scale(X=[merged]) role=optimize {scale=2.0}");
+  const std::string merged_twice = with(
+      "Out=[merged] = sum(X=[merged, merged]) role=optimize\n"
+      "    Out=[merged] = merge_selected_rows(X=[merged]) role=optimize");
+  EXPECT_THAT(Differences(doubled, twice), Contains(HasSubstr("W601")));
+  EXPECT_THAT(Differences(doubled, merged_twice), IsEmpty());
+}
+
 // An update by a gradient with rows, or by the dense one.
 std::string UpdateByRows(bool has_rows, absl::string_view update) {
   return absl::StrCat(R"(
@@ -686,6 +759,14 @@ TEST(Equivalence, OrderInWhichAnOpListsWhatItsBlockUsesDoesNotMatter) {
                 IsEmpty());
   }
   EXPECT_THAT(Differences(original, Looping("a, s, t", "s, b", kStart, kBody), ForRanks(1)),
+              Not(IsEmpty()));
+  // The block does not use a and b.
+  constexpr char kOwn[] = "    Out=[s] = exp(X=[s])\n    Out=[t] = sqrt(X=[t])\n";
+  constexpr char kSwapped[] = "    Out=[s] = sqrt(X=[s])\n    Out=[t] = exp(X=[t])\n";
+  const std::string unused = Looping("a, b, s, t", "s, t", kStart, kOwn);
+  EXPECT_THAT(Differences(unused, Looping("b, s, a, t", "s, t", kStart, kOwn), ForRanks(1)),
+              IsEmpty());
+  EXPECT_THAT(Differences(unused, Looping("b, s, a, t", "s, t", kStart, kSwapped), ForRanks(1)),
               Not(IsEmpty()));
 }
 

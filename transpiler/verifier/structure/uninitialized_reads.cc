@@ -11,9 +11,12 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "ops/analysis/core/block_names.h"
 #include "ops/analysis/core/unguarded_reads.h"
 #include "ops/schema/buffer_slices.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
@@ -26,8 +29,10 @@ namespace {
 
 class UninitializedReads {
  public:
-  UninitializedReads(const Program& program, ProgramRef ref, Findings* findings)
+  UninitializedReads(const Program& program, ProgramRef ref, absl::optional<int> rank,
+                     Findings* findings)
       : program_(program),
+        rank_(rank),
         report_(ref, findings),
         signatures_(program.num_signatures()),
         is_run_(program.num_blocks(), false),
@@ -41,14 +46,16 @@ class UninitializedReads {
     for (const UnguardedRead& read : FindUnguardedReads(program_)) ReportUnguarded(read);
   }
 
-  // These variables of the root block begin without values, as this text says.
-  void BeginWithoutValues(const std::map<std::string, std::string>& without) {
+  // These variables of the root block begin without values, as this text and `whose` say.
+  // `may_be_loaded`: from a file, before the program runs.
+  void BeginWithoutValues(const std::map<std::string, std::string>& without,
+                          absl::string_view whose, bool may_be_loaded) {
     for (const auto& [name, why] : without) {
       const Symbol symbol = program_.FindSymbol(name);
       if (!symbol.valid()) continue;
       TakeValue(&root_[symbol.value()]);
-      without_[symbol] = absl::StrCat("startup program: ", why);
-      may_be_loaded_.insert(symbol);
+      without_[symbol] = absl::StrCat(whose, why);
+      if (may_be_loaded) may_be_loaded_.insert(symbol);
     }
   }
 
@@ -115,10 +122,10 @@ class UninitializedReads {
     });
     if (has_blocks) info.kind = SignatureInfo::Kind::kHoldsBlocks;
     info.schema = FindOpSchema(op.type());
+    info.reads_without_values = ReadsWithoutValues(op.type());
     if (IsFeed(op.type())) data_is_marked_ = true;
     if (info.schema == nullptr) return info;
     info.is_branch = info.schema->Has(Trait::kBranch);
-    info.reads_without_values = ReadsWithoutValues(op.type());
     if (GivesNoValues(op.type())) info.kind = SignatureInfo::Kind::kEmpty;
     if (info.schema->Has(Trait::kStreamSync)) info.kind = SignatureInfo::Kind::kSync;
     if (info.schema->Has(Trait::kAlias)) info.kind = SignatureInfo::Kind::kBuffer;
@@ -200,10 +207,19 @@ class UninitializedReads {
       missing = FirstSliceWithoutValue(*state, fused_.at(state));
       if (!missing.valid()) return;
     }
-    if (without_.count(name) > 0 && InfoOf(op).reads_without_values) return;
+    if (without_.count(name) > 0 && (InfoOf(op).reads_without_values || Receives(op))) return;
     // One report per variable.
     *state |= kHasValue;
     ReportRead(op, i, missing, *state);
+  }
+
+  // Whether the rank that runs the program gets the value of another one.
+  bool Receives(const Op& op) const {
+    const CollectiveOp* const collective = FindCollectiveOp(op);
+    // Roots of groups of ranks count otherwise.
+    return rank_.has_value() && collective != nullptr && !op.HasAttr(kGroupRanksAttr) &&
+           collective->kind == CollectiveKind::kBroadcast &&
+           op.IntAttr(collective->root_attr).value_or(0) != *rank_;
   }
 
   // The first slice without a value. If there is none, the buffer has a value.
@@ -353,6 +369,7 @@ class UninitializedReads {
   }
 
   const Program& program_;
+  const absl::optional<int> rank_;
   Reporter report_;
   std::vector<SignatureInfo> signatures_;
   Symbol empty_;
@@ -368,35 +385,39 @@ class UninitializedReads {
   std::vector<bool> is_made_;                         // by Symbol; computed on demand
 };
 
-}  // namespace
-
-void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings) {
-  UninitializedReads(program, ref, findings).Check();
+bool HasEmpty(const Program& program) {
+  return absl::c_any_of(program.block(0).ops(),
+                        [&](OpId id) { return GivesNoValues(program.op(id).type()); });
 }
 
-namespace {
-
-void CheckStartValues(const ConstProgramPair& programs, ProgramRef ref, Findings* findings) {
-  const Program& startup = *programs.startup;
-  if (absl::c_none_of(startup.block(0).ops(),
-                      [&](OpId id) { return GivesNoValues(startup.op(id).type()); })) {
-    return;
-  }
-  Findings of_startup, of_main;
-  UninitializedReads start(startup, ref, &of_startup);
+// Reads of what `before`, which runs before `program`, leaves without values.
+void CheckReadsAfter(const Program& before, const Program& program, ProgramRef ref,
+                     absl::optional<int> rank, Findings* findings) {
+  if (!HasEmpty(before)) return;
+  Findings of_before, of_program;
+  UninitializedReads start(before, ref, rank, &of_before);
   start.Check();
   const std::map<std::string, std::string> without = start.EndingWithoutValues();
-  UninitializedReads reads(*programs.main, {ref.rank, /*is_startup=*/false}, &of_main);
-  reads.BeginWithoutValues(without);
+  UninitializedReads reads(program, ref, rank, &of_program);
+  const bool is_step = &before == &program;
+  reads.BeginWithoutValues(without, is_step ? "step before: " : "startup program: ",
+                           /*may_be_loaded=*/!is_step);
   reads.Check();
-  for (const Finding& found : of_main.all()) {
+  for (const Finding& found : of_program.all()) {
     if (without.count(found.variable) > 0) findings->Add(found);
   }
 }
 
 }  // namespace
 
-void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Findings* findings) {
+void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings,
+                             absl::optional<int> rank) {
+  UninitializedReads(program, ref, rank, findings).Check();
+  if (!ref.is_startup) CheckReadsAfter(program, program, ref, rank, findings);
+}
+
+void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Findings* findings,
+                       absl::optional<int> rank) {
   const Program &main = *programs.main, &startup = *programs.startup;
   Reporter report({ref.rank, /*is_startup=*/true}, findings);
   absl::flat_hash_set<Symbol> seen;
@@ -413,7 +434,7 @@ void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Finding
                               "variable that is lost when the startup program ends"));
     }
   }
-  CheckStartValues(programs, ref, findings);
+  CheckReadsAfter(startup, main, {ref.rank, /*is_startup=*/false}, rank, findings);
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_VERIFIER_STRUCTURE_UNINITIALIZED_READS_H_
 #define WEFT_TRANSPILER_VERIFIER_STRUCTURE_UNINITIALIZED_READS_H_
 
+#include "absl/types/optional.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/verifier/findings/finding.h"
@@ -15,8 +16,10 @@ namespace weft {
 // runs zero times (FindUnguardedReads). A slice of a fused buffer (Trait::kAlias) loses its value
 // unless it is copied. The buffer has a value when all slices do, and a write to it gives all
 // slices a value. An op that gives memory without values (empty) takes the value of any variable,
-// until another op writes it. Ops that read dims alone, or keep what they do not write, may read
-// such a variable. Synchronizations read and write nothing.
+// until another op writes it, also that of a persistable variable for the next step. Ops that read
+// dims alone, or keep what they do not write, may read such a variable, and so may a broadcast on
+// ranks other than its root: if `rank` alone runs the program. Synchronizations read and write
+// nothing.
 //
 // Paddle before 2.0 does not mark all feed variables. A variable that no op writes (except in
 // place) may be one if it has no gradient and its first reader is neither a backward op nor an
@@ -24,13 +27,15 @@ namespace weft {
 // marked, else it is not reported.
 //
 // Decodes attribute values of fused buffers only. O(arguments * block depth).
-void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings);
+void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings,
+                             absl::optional<int> rank = absl::nullopt);
 
 // Checks that the startup program keeps what it initializes for the main program: that it declares
 // the persistable variables of the main program as persistable, too (W108), and that the main
 // program does not read what it leaves without values (W107, as a file may give them).
 // O(arguments).
-void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Findings* findings);
+void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Findings* findings,
+                       absl::optional<int> rank = absl::nullopt);
 
 }  // namespace weft
 

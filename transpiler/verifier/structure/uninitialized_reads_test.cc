@@ -269,6 +269,31 @@ TEST(UninitializedReads, PersistableVariableLosesItsValueToEmpty) {
       ElementsAre(HasSubstr("W106 op 2 (sgd) input LearningRate: variable lr has no value")));
 }
 
+TEST(UninitializedReads, WhatAStepLeavesEmptyTheNextOneDoesNotRead) {
+  const std::string lr = "Out=[lr] = empty() role=optimize {shape=longs[1], dtype=5}\n";
+  const std::string relu = "Out=[g] = relu(X=[x]) role=backward\n";
+  const std::string fill =
+      "Out=[lr] = fill_constant() role=optimize {shape=longs[1], dtype=5, value=1.0}\n";
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, relu, kUpdate, lr)),
+              ElementsAre("W106 op 1 (sgd) input LearningRate: variable lr has no value: step "
+                          "before: op 2 (empty) gives it memory without values, and no op writes "
+                          "it after that"));
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, relu, kUpdate, lr, fill)), IsEmpty());
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, relu, fill, kUpdate, lr)), IsEmpty());
+}
+
+// The root sends what it has.
+TEST(UninitializedReads, ABroadcastFillsWhatIsEmptyOnOtherRanks) {
+  const Program program = testing::BlockProgram(
+      absl::StrCat(kSgd, kEmpty, "Out=[g] = c_broadcast(X=[g]) role=backward {root=1}\n", kUpdate));
+  for (const absl::optional<int> rank :
+       {absl::optional<int>(), absl::optional<int>(0), absl::optional<int>(1)}) {
+    Findings findings;
+    CheckUninitializedReads(program, ProgramRef(), &findings, rank);
+    EXPECT_EQ(findings.HasErrors(), rank != 0);
+  }
+}
+
 TEST(UninitializedReads, DimsOfEmptyAreReadAndPartsWritten) {
   for (const char* op :
        {"Out=[g] = fill_any_like(X=[g]) role=backward {value=0.0}\n",
