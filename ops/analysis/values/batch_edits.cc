@@ -66,15 +66,6 @@ class EditFinder {
   // Adds edits of the ops in `needed`. Returns whether there are any.
   virtual bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) = 0;
 
-  Targets UnrelatedLosses(const BatchFlow& flow, const std::vector<Symbol>& losses) const {
-    Targets targets;
-    for (Symbol loss : losses) {
-      const VarId var = program_.block(0).Resolve(loss);
-      if (var.valid() && flow.AtEnd(var).relation.IsUnrelated()) targets.push_back(var);
-    }
-    return targets;
-  }
-
   // Those that decide whether and how often blocks run.
   void AppendConditions(const BatchFlow& flow, Targets* targets) const {
     for (const BatchCondition& condition : flow.conditions()) {
@@ -197,7 +188,11 @@ class LossEditFinder : public EditFinder {
 
  private:
   Targets TargetsOf(const BatchFlow& flow) const override {
-    Targets targets = UnrelatedLosses(flow, losses_);
+    Targets targets;
+    for (Symbol loss : losses_) {
+      const VarId var = program_.block(0).Resolve(loss);
+      if (var.valid() && flow.AtEnd(var).relation.IsUnrelated()) targets.push_back(var);
+    }
     AppendConditions(flow, &targets);
     return targets;
   }
@@ -301,12 +296,37 @@ class SampleEditFinder : public EditFinder {
         losses_(FindLosses(program)) {}
 
  private:
-  Targets TargetsOf(const BatchFlow& flow) const override { return UnrelatedLosses(flow, losses_); }
+  // Losses that are a multiple of that of one device count, too.
+  Targets TargetsOf(const BatchFlow& flow) const override {
+    Targets targets;
+    for (Symbol loss : losses_) {
+      const VarId var = program_.block(0).Resolve(loss);
+      if (!var.valid()) continue;
+      const BatchRelation relation = flow.AtEnd(var).relation;
+      const bool is_multiple = relation.IsReplicated() && relation.power != 0;
+      if (relation.IsUnrelated() || is_multiple) targets.push_back(var);
+    }
+    return targets;
+  }
 
   bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) override {
     bool has_changed = false;
     for (const LostRelation& lost : flow.lost_relations()) {
       if (needed.contains(lost.op)) has_changed |= EditInputs(program_.op(lost.op), lost.inputs);
+    }
+    if (has_changed || options_.edits.inputs.empty()) return has_changed;
+    // Numbers of samples beside what all ranks compute now.
+    for (OpId id : needed) {
+      const Op op = program_.op(id);
+      std::vector<BatchRelation> inputs;
+      for (Symbol name : op.input_args()) {
+        const VarId in = program_.block(0).FindVar(name);
+        inputs.push_back(in.valid() ? flow.AtEnd(in).relation : BatchRelation::Unrelated());
+      }
+      const bool are_replicated =
+          absl::c_all_of(inputs, [](BatchRelation in) { return in.IsReplicated(); });
+      const bool has_same = absl::c_any_of(inputs, [](BatchRelation in) { return in.IsSame(); });
+      if (are_replicated && has_same) has_changed |= EditInputs(op, inputs);
     }
     return has_changed;
   }

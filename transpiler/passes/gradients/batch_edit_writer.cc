@@ -9,6 +9,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
@@ -58,6 +59,7 @@ class EditWriter {
       // Blocks may write what their op does not name.
       if (!op.SubBlocks().empty()) edited_.clear();
     }
+    WEFT_RETURN_IF_ERROR(WriteGradients());
     return CommitEdits(&rewriter_);
   }
 
@@ -98,7 +100,8 @@ class EditWriter {
     Rename(renamed, desc.mutable_inputs());
     rewriter_.Replace(op.id(), desc);
     if (divides) return RenameDivisorOfGradient(op, renamed.begin()->second);
-    return RenameInGradients(op, renamed);
+    gathered_[op.id()] = std::move(renamed);
+    return absl::OkStatus();
   }
 
   // Arguments by their number.
@@ -113,26 +116,31 @@ class EditWriter {
     }
   }
 
-  // Gradient ops read what the op reads. All ranks compute the same gradient of gathered samples:
-  // its sum over the ranks, scattered, is that of the rank's samples, times the number of ranks.
-  absl::Status RenameInGradients(const Op& op, const std::map<size_t, std::string>& renamed) {
+  // Gradient ops read what their op reads. Of gathered samples, all ranks compute the same
+  // gradient: its sum over the ranks, scattered, is that of the rank's samples, times the number of
+  // ranks.
+  absl::Status WriteGradients() {
+    if (gathered_.empty()) return absl::OkStatus();
     for (const Op& gradient : BlockOps(main_, 0)) {
-      const absl::optional<GradientLinks> links = LinkGradient(op, gradient);
-      if (!links.has_value() || !HasArgumentsOf(op, gradient, *links)) continue;
+      if (!IsBackward(gradient)) continue;
+      WEFT_ASSIGN_OR_RETURN(const absl::optional<OpId> of, DifferentiatedBy(gradient));
+      if (!of.has_value()) continue;
+      const std::map<size_t, std::string>& renamed = gathered_.at(*of);
+      const GradientLinks links = *LinkGradient(main_.op(*of), gradient);
       std::map<size_t, std::string> inputs, outputs;
-      for (size_t i = 0; i < links->inputs.size(); ++i) {
-        const auto name = renamed.find(links->inputs[i].argument);
-        if (name != renamed.end() && !links->inputs[i].is_gradient) inputs[i] = name->second;
+      for (size_t i = 0; i < links.inputs.size(); ++i) {
+        const auto name = renamed.find(links.inputs[i].argument);
+        if (name != renamed.end() && !links.inputs[i].is_gradient) inputs[i] = name->second;
       }
-      for (size_t i = 0; i < links->outputs.size(); ++i) {
+      for (size_t i = 0; i < links.outputs.size(); ++i) {
         const Symbol of_own = gradient.output_args()[i];
-        const auto name = renamed.find(links->outputs[i]);
+        const auto name = renamed.find(links.outputs[i]);
         if (name == renamed.end() || main_.name(of_own) == kEmptyVarName) continue;
         outputs[i] = Declare(std::string(main_.name(of_own)), BatchInputEdit::kGather);
         NewOp scatter = OpOf(BatchInputEdit::kGather, outputs[i], std::string(main_.name(of_own)));
         scatter.type = "c_reducescatter";
         scatter.role = kRoleBackward;
-        rewriter_.InsertAfter(gradient.id(), BuildOp(scatter, kWeft));
+        rewriter_.InsertAfter(gradient.id(), BuildOp(scatter));
       }
       pb::OpDesc desc = gradient.ToProto();
       Rename(inputs, desc.mutable_inputs());
@@ -140,6 +148,31 @@ class EditWriter {
       rewriter_.Replace(gradient.id(), desc);
     }
     return absl::OkStatus();
+  }
+
+  // The op in gathered_ whose gradient op it is. Of ops with equal arguments, the one whose
+  // output's gradient it reads by its name.
+  absl::StatusOr<absl::optional<OpId>> DifferentiatedBy(const Op& gradient) const {
+    absl::optional<OpId> found, by_name;
+    bool has_several = false;
+    for (const auto& [id, renamed] : gathered_) {
+      const Op op = main_.op(id);
+      const absl::optional<GradientLinks> links = LinkGradient(op, gradient);
+      if (!links.has_value() || !HasArgumentsOf(op, gradient, *links)) continue;
+      has_several = has_several || found.has_value();
+      found = id;
+      for (size_t i = 0; i < links->inputs.size(); ++i) {
+        if (!links->inputs[i].is_gradient) continue;
+        const absl::string_view value = main_.name(op.args()[links->inputs[i].argument]);
+        const absl::string_view name = main_.name(gradient.input_args()[i]);
+        if (absl::StartsWith(name, absl::StrCat(value, kGradSuffix))) by_name = id;
+      }
+    }
+    if (!has_several || by_name.has_value()) return by_name.has_value() ? by_name : found;
+    return absl::FailedPreconditionError(absl::StrCat(
+        gradient.DebugName(),
+        ": expected to know by its name which op it differentiates, found several with "
+        "the same arguments"));
   }
 
   std::string Declare(const std::string& variable, BatchInputEdit edit) {
@@ -214,6 +247,8 @@ class EditWriter {
   Rewriter rewriter_;
   UniqueNames names_;
   std::set<std::string> declared_;
+  // By op, without those that divide: new variables by input.
+  std::map<OpId, std::map<size_t, std::string>> gathered_;
   // By variable that no op has written since, and edit: the variable with the edited value.
   std::map<std::string, std::map<BatchInputEdit, std::string>> edited_;
 };

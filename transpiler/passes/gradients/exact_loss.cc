@@ -39,7 +39,7 @@ void ExactLoss::Foresee(const ConstProgramPair& programs, const PassContext& con
 
 namespace {
 
-// What follows gathered samples is declared with the batch of a rank; a batch of any size fits.
+// Later variables are declared with the batch of one rank. So the batch must be open (-1).
 absl::Status CheckBatchIsOpen(const Program& main, const BatchEdits& edits) {
   for (const auto& [id, inputs] : edits.inputs) {
     const Op op = main.op(id);
@@ -63,7 +63,16 @@ absl::StatusOr<bool> ExactLoss::Run(const PassContext& context, ProgramPair& pro
   WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   bool gathers = false, reduces = false;
   if (options_.gather_negatives) {
+    if (!context.target.cluster.nranks().has_value()) {
+      return absl::FailedPreconditionError(
+          "gather_negatives: expected a known number of ranks, found none; set option:nranks");
+    }
     const BatchEdits edits = FindSampleEdits(*programs.main, FlowOptionsOf(context));
+    if (edits.empty()) {
+      context.sink.Note(
+          "option:gather_negatives gathers nothing: no loss compares samples along their first "
+          "dimension in the root block, where gathering them would make it the reference value");
+    }
     WEFT_RETURN_IF_ERROR(CheckBatchIsOpen(*programs.main, edits));
     WEFT_ASSIGN_OR_RETURN(gathers, WriteBatchEdits(edits, kName, "the loss compares samples",
                                                    context, programs.main));

@@ -32,7 +32,8 @@ namespace weft {
 // The collectives run on ring 0 and on the compute stream. Where a divisor is divided by a known
 // number of ranks, the quotient is a mean over the batch, otherwise a sum: option scale=auto of
 // later passes follows that. FailedPrecondition in the paddle dialect, if the gradient op of a
-// division cannot be found, and for gathered samples of a declared number. O(arguments) for each of
+// division cannot be found, and, with gather_negatives, for samples of a declared number and
+// without a number of ranks. O(arguments) for each of
 // at most 51 walks.
 class ExactLoss : public Pass {
  public:

@@ -14,8 +14,9 @@ namespace weft {
 //   -Y=[y], ... = batch_norm(X=[x], ...)
 //   +Y=[y], ... = sync_batch_norm(X=[x], ...)
 //
-// and likewise its gradient op, in all blocks. Each of them sums 2 C + 1 numbers of fp64 over the
-// ranks, C being the number of channels. Ops that normalize by running statistics stay as they are.
+// and likewise its gradient op, in all blocks. For each of them, ranks gather 2 C + 1 numbers of
+// fp64 from each other, C being the number of channels. Ops that normalize by running statistics
+// stay as they are.
 //
 // Paddle has kernels of sync_batch_norm for GPUs only. Unimplemented for groups of ranks. O(ops).
 class SyncBatchNorm : public Pass {
