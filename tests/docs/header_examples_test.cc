@@ -81,7 +81,7 @@ absl::Status Assign(const std::vector<std::pair<std::string, std::string>>& pair
   const int role = kRoleForward;
   const Dialect dialect = Dialect::kWeft;
   Rewriter rewriter(&program);
-  OpTemplate assign(BuildOp({"assign", {{"X", {}}}, {{"Out", {}}}, {}, role}, dialect));
+  OpTemplate assign(BuildOp({"assign", {{"X", {}}}, {{"Out", {}}}, {}, role}));
   for (const auto& [from, to] : pairs) rewriter.Append(0, assign.Over({from}, {to}));
   return rewriter.Commit();
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/testing/test.h"
 #include "executor/run/runner.h"
@@ -499,6 +500,8 @@ constexpr char kWholeBatchVariables[] = R"(
     var lr : fp32[1] persistable
     var h, k, b, h@GRAD, k@GRAD, b@GRAD : fp32[-1, 4]
     var s, s@GRAD, softmax : fp32[-1, -1]
+    var t, t@GRAD : fp32[4, -1]
+    var tx : fp32[0, -1, 4]
     var l, l@GRAD : fp32[-1, 1]
     var saved_mean, saved_variance, scale@GRAD, bias@GRAD : fp32[4]
     var w@GRAD, v@GRAD : fp32[3, 4]
@@ -553,6 +556,20 @@ const std::vector<WholeBatchCase>& WholeBatchCases() {
     Out=[s] = matmul_v2(X=[h], Y=[k]) {trans_x=false, trans_y=true})",
                     CrossEntropyOf("s"), R"(
     X@GRAD=[h@GRAD], Y@GRAD=[k@GRAD] = matmul_v2_grad(Out@GRAD=[s@GRAD], X=[h], Y=[k]) role=backward {trans_x=false, trans_y=true}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[k@GRAD]) role=backward vars=[v, v@GRAD]
+)",
+                    Sgd({"w", "v"}))},
+      // Compares with samples that lie along the other dimension.
+      {"contrastive_transposed", "gather_negatives", "W701",
+       absl::StrCat(R"(
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[k] = mul(X=[x], Y=[v])
+    Out=[t], XShape=[tx] = transpose2(X=[k]) {axis=ints[1, 0]}
+    Out=[s] = matmul_v2(X=[h], Y=[t]) {trans_x=false, trans_y=false})",
+                    CrossEntropyOf("s"), R"(
+    X@GRAD=[h@GRAD], Y@GRAD=[t@GRAD] = matmul_v2_grad(Out@GRAD=[s@GRAD], X=[h], Y=[t]) role=backward {trans_x=false, trans_y=false}
+    X@GRAD=[k@GRAD] = transpose2_grad(XShape=[tx], Out@GRAD=[t@GRAD]) role=backward {axis=ints[1, 0]}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
     Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[k@GRAD]) role=backward vars=[v, v@GRAD]
 )",
@@ -617,6 +634,27 @@ TEST_P(TrainWholeBatchTest, WithoutItTheRanksTrainAnotherThing) {
               Contains(AllOf(HasSubstr(GetParam().rule), HasSubstr("option:" + GetParam().option))))
       << absl::StrJoin(findings, "\n");
   EXPECT_GT(Distance(one, two), 1e-4);
+}
+
+// The gradient of one of the two is that of neither.
+TEST(SyncBatchNormTest, TheGradientOfTheOtherOpIsAnError) {
+  const std::string ops = absl::StrCat(kWholeBatchVariables, BatchNorm("NCHW"));
+  const Program original = CompactProgram(ops);
+  for (const char* type : {" batch_norm(", " batch_norm_grad("}) {
+    SCOPED_TRACE(type);
+    Program main = CompactProgram(
+        absl::StrReplaceAll(ops, {{type, absl::StrCat(" sync_", absl::StripPrefix(type, " "))}}));
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.verification = Verification::kNever;
+    options.cluster.nranks = 2;
+    ProgramPair programs{&main, /*startup=*/nullptr};
+    WEFT_ASSERT_OK(Transpile(options, programs).status());
+    VerifyOptions verify;
+    verify.setting.nranks = 2;
+    verify.original.main = &original;
+    EXPECT_TRUE(Verify({{&main, nullptr}}, verify).HasErrors());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(WholeBatch, TrainWholeBatchTest, ::testing::ValuesIn(WholeBatchCases()),

@@ -179,7 +179,8 @@ bool OpOperations::MixesBatchNorms(const Op& op) {
 
 OperationId OpOperations::Of(const Op& op) {
   SignatureInfo& signature = Entry(op);
-  if (signature.num_places == 0 && !signature.has_blocks) {
+  const bool mixes = MixesBatchNorms(op);
+  if (signature.num_places == 0 && !signature.has_blocks && !mixes) {
     if (!signature.last.valid())
       signature.last = table_.Operation(signature.prefix, op.type(), &AttrsOf);
     return signature.last;
@@ -192,7 +193,7 @@ OperationId OpOperations::Of(const Op& op) {
     return true;
   });
   identity_ = signature.prefix;
-  if (MixesBatchNorms(op)) AppendPart("of another op", &identity_);
+  if (mixes) AppendPart("of another op", &identity_);
   for (absl::string_view bytes : places_) {
     if (bytes.empty()) continue;
     AppendPart(bytes, &identity_);

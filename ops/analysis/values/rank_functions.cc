@@ -355,10 +355,7 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   }
   SetAll(out);
   if (out.is_gradient && facts.algebra == Algebra::kBackward) FindSummed(op, facts);
-  for (size_t i = 0; facts.algebra == Algebra::kBackward && i < outs_.size(); ++i) {
-    const int input = facts.forward_input[i];
-    outs_[i].is_gradient_of_samples = input >= 0 && ins_[input].has_samples_of_ranks;
-  }
+  if (facts.algebra == Algebra::kBackward) FindGradientsOfSamples(op, facts);
   if (shard_by_shard) {
     // The powers of beta, for example, stay whole.
     for (size_t i = 0; i < outs_.size(); ++i) {
@@ -402,6 +399,16 @@ void RankFunctions::FindSummed(const Op& op, const SignatureFacts& facts) {
     outs_[i].is_summed = std::all_of(ins_.begin(), ins_.end(), [](const RankValue& in) {
       return in.placement == Placement::kReplicated || in.is_summed;
     });
+  }
+}
+
+void RankFunctions::FindGradientsOfSamples(const Op& op, const SignatureFacts& facts) {
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    const int input = facts.forward_input[i];
+    const VarId forward =
+        input >= 0 ? memory_.Resolve(op.input_args()[input]) : ForwardOf(op.output_args()[i]);
+    outs_[i].is_gradient_of_samples =
+        forward.valid() && memory_.values()[forward.value()].has_samples_of_ranks;
   }
 }
 

@@ -85,6 +85,7 @@ class RankFunctions {
   // The gradients of products with constants are multiples of the gradient.
   void FoldConstants(const Op& op);
   void MakeOpaqueParts(const Op& op);
+  void FindGradientsOfSamples(const Op& op, const SignatureFacts& facts);
   void FindSummed(const Op& op, const SignatureFacts& facts);
   void Update(const Op& op, const SignatureFacts& facts);
   // Whether operands are the values that ranks hold, or the shards of these.

@@ -89,7 +89,7 @@ class EditWriter {
       // The variable that another op reads for the same value, if there is one.
       std::string& edited = edited_[variable][edit];
       if (edited.empty()) {
-        edited = Declare(variable, edit);
+        edited = Declare(variable, edit, absl::StrCat(variable, EditOpOf(edit).suffix));
         rewriter_.InsertBefore(op.id(), BuildOp(OpOf(edit, variable, edited)));
       }
       renamed[i] = edited;
@@ -136,7 +136,8 @@ class EditWriter {
         const Symbol of_own = gradient.output_args()[i];
         const auto name = renamed.find(links.outputs[i]);
         if (name == renamed.end() || main_.name(of_own) == kEmptyVarName) continue;
-        outputs[i] = Declare(std::string(main_.name(of_own)), BatchInputEdit::kGather);
+        outputs[i] = Declare(std::string(main_.name(of_own)), BatchInputEdit::kGather,
+                             absl::StrCat(name->second, kGradSuffix));
         NewOp scatter = OpOf(BatchInputEdit::kGather, outputs[i], std::string(main_.name(of_own)));
         scatter.type = "c_reducescatter";
         scatter.role = kRoleBackward;
@@ -175,8 +176,8 @@ class EditWriter {
         "the same arguments"));
   }
 
-  std::string Declare(const std::string& variable, BatchInputEdit edit) {
-    const std::string first = absl::StrCat(variable, EditOpOf(edit).suffix);
+  // Like `variable`; by the name `first`, if no variable has it.
+  std::string Declare(const std::string& variable, BatchInputEdit edit, const std::string& first) {
     std::string name = names_.Of(first);
     for (int i = 1; !declared_.insert(name).second; ++i) name = names_.Of(absl::StrCat(first, i));
     pb::VarDesc var = main_.var(main_.block(0).FindVar(variable)).ToProto();

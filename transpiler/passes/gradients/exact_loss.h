@@ -26,8 +26,8 @@ namespace weft {
 //   Out=[a@GATHERED] = c_allgather(X=[a])          likewise b and the labels
 //   Out=[s] = matmul_v2(X=[a@GATHERED], Y=[b@GATHERED])
 //   ...
-//   X@GRAD=[a@GRAD@GATHERED], ... = matmul_v2_grad(X=[a@GATHERED], ...)
-//   Out=[a@GRAD] = c_reducescatter(X=[a@GRAD@GATHERED])
+//   X@GRAD=[a@GATHERED@GRAD], ... = matmul_v2_grad(X=[a@GATHERED], ...)
+//   Out=[a@GRAD] = c_reducescatter(X=[a@GATHERED@GRAD])
 //
 // The collectives run on ring 0 and on the compute stream. Where a divisor is divided by a known
 // number of ranks, the quotient is a mean over the batch, otherwise a sum: option scale=auto of

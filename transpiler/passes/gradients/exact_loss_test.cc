@@ -124,7 +124,7 @@ std::string Contrastive(const std::string& batch) {
     var lr : fp32[1] persistable
     Out=[a] = mul(X=[x], Y=[w])
     Out=[b] = mul(X=[x], Y=[v])
-  + var a@GATHERED, b@GATHERED, a@GRAD@GATHERED, b@GRAD@GATHERED : fp32[-1, 2]
+  + var a@GATHERED, b@GATHERED, a@GATHERED@GRAD, b@GATHERED@GRAD : fp32[-1, 2]
   - Out=[s] = matmul_v2(X=[a], Y=[b]) {trans_x=false, trans_y=true}
   + Out=[a@GATHERED] = c_allgather(X=[a]) {nranks=2, use_calc_stream=true}
   + Out=[b@GATHERED] = c_allgather(X=[b]) {nranks=2, use_calc_stream=true}
@@ -135,9 +135,9 @@ std::string Contrastive(const std::string& batch) {
     X@GRAD=[e@GRAD] = mean_grad(Out@GRAD=[loss@GRAD], X=[e]) role=backward
     X@GRAD=[s@GRAD] = exp_grad(Out=[e], Out@GRAD=[e@GRAD]) role=backward
   - X@GRAD=[a@GRAD], Y@GRAD=[b@GRAD] = matmul_v2_grad(Out@GRAD=[s@GRAD], X=[a], Y=[b]) role=backward {trans_x=false, trans_y=true}
-  + X@GRAD=[a@GRAD@GATHERED], Y@GRAD=[b@GRAD@GATHERED] = matmul_v2_grad(Out@GRAD=[s@GRAD], X=[a@GATHERED], Y=[b@GATHERED]) role=backward {trans_x=false, trans_y=true}
-  + Out=[a@GRAD] = c_reducescatter(X=[a@GRAD@GATHERED]) role=backward {nranks=2, use_calc_stream=true}
-  + Out=[b@GRAD] = c_reducescatter(X=[b@GRAD@GATHERED]) role=backward {nranks=2, use_calc_stream=true}
+  + X@GRAD=[a@GATHERED@GRAD], Y@GRAD=[b@GATHERED@GRAD] = matmul_v2_grad(Out@GRAD=[s@GRAD], X=[a@GATHERED], Y=[b@GATHERED]) role=backward {trans_x=false, trans_y=true}
+  + Out=[a@GRAD] = c_reducescatter(X=[a@GATHERED@GRAD]) role=backward {nranks=2, use_calc_stream=true}
+  + Out=[b@GRAD] = c_reducescatter(X=[b@GATHERED@GRAD]) role=backward {nranks=2, use_calc_stream=true}
     Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[a@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
     Y@GRAD=[v@GRAD] = mul_grad(Out@GRAD=[b@GRAD], X=[x], Y=[v]) role=backward vars=[v, v@GRAD]
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
