@@ -79,7 +79,6 @@ absl::Status Insert(OpId completes_gradient, const pb::OpDesc& all_reduce, Progr
 absl::Status Assign(const std::vector<std::pair<std::string, std::string>>& pairs,
                     Program program) {
   const int role = kRoleForward;
-  const Dialect dialect = Dialect::kWeft;
   Rewriter rewriter(&program);
   OpTemplate assign(BuildOp({"assign", {{"X", {}}}, {{"Out", {}}}, {}, role}));
   for (const auto& [from, to] : pairs) rewriter.Append(0, assign.Over({from}, {to}));
