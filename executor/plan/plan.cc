@@ -12,6 +12,7 @@
 #include "ops/analysis/training/data_variables.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/make_kernel.h"
+#include "ops/schema/across_ranks.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/feed_ops.h"
@@ -151,8 +152,8 @@ absl::StatusOr<const OpSchema*> PlanBuilder::AddSumsOfRanks(const Op& op, const 
   // By op type: the schema with input Sums.
   static const auto* const kWithSums = [] {
     auto* const schemas = new absl::flat_hash_map<std::string, OpSchema>();
-    for (const char* type : {"sync_batch_norm", "sync_batch_norm_grad"}) {
-      schemas->emplace(type, OpSchema(*FindOpSchema(type)).In("Sums"));
+    for (absl::string_view type : kAcrossRanksTypes) {
+      schemas->emplace(std::string(type), OpSchema(*FindOpSchema(type)).In("Sums"));
     }
     return schemas;
   }();
@@ -183,7 +184,7 @@ absl::StatusOr<const OpSchema*> PlanBuilder::AddSumsOfRanks(const Op& op, const 
 
   Plan::PlanOp gather;
   gather.name = plan_op->name;
-  gather.type = "c_allgather";
+  gather.type = std::string(CollectiveKindName(CollectiveKind::kAllGather));
   gather.desc.kind = CollectiveKind::kAllGather;
   gather.inputs = {of_rank};
   gather.outputs = {of_ranks};

@@ -411,7 +411,7 @@ TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreGathered) {
     return found;
   };
   EXPECT_THAT(types(1), ElementsAre("sync_batch_norm"));
-  EXPECT_THAT(types(2), ElementsAre("sync_batch_norm_sums", "c_allgather", "sync_batch_norm"));
+  EXPECT_THAT(types(2), ElementsAre("sync_batch_norm_sums", "all-gather", "sync_batch_norm"));
 }
 
 TEST(PlanTest, TypesThatDoNotFitAreAnErrorBeforeAnythingRuns) {

@@ -43,6 +43,9 @@ inline bool IsSendOrReceive(absl::string_view type) {
 // Draws the seed of other ops.
 inline bool DrawsSeed(absl::string_view type) { return type == "seed"; }
 
+// An update p - rate g without states: a factor of the rate does what the same factor of g does.
+inline bool IsProductWithRate(absl::string_view type) { return type == "sgd"; }
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_SCHEMA_OP_KINDS_H_

@@ -163,18 +163,17 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo
 }
 
 bool OpOperations::MixesBatchNorms(const Op& op) {
-  const absl::string_view on_one_device = TypeOnOneDevice(op.type());
-  if (on_one_device != "batch_norm_grad") return false;
+  if (!IsBatchNormGradient(op.type())) return false;
   if (!synchronized_means_.has_value()) {
     synchronized_means_.emplace();
     for (const Op& other : AllOps(program_)) {
-      if (other.type() != "sync_batch_norm") continue;
+      if (!IsAcrossRanksType(other.type())) continue;
       for (Symbol mean : other.Output("SavedMean")) synchronized_means_->insert(mean);
     }
   }
   const absl::Span<const Symbol> mean = op.Input("SavedMean");
   const bool is_synchronized = !mean.empty() && synchronized_means_->contains(mean[0]);
-  return is_synchronized != (op.type() != on_one_device);
+  return is_synchronized != IsAcrossRanksType(op.type());
 }
 
 OperationId OpOperations::Of(const Op& op) {

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/schema/algebra.h"
+#include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/rows_ops.h"
 #include "ops/schema/tensor_type.h"
@@ -440,7 +441,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
   const bool updates_rows = facts.param.count > 0 && UpdatesRowsAlone(op);
   // sgd(a g, b rate) = sgd(a b g, rate).
   const absl::Span<const Symbol> rate = op.Input("LearningRate");
-  const bool moves_rate = op.type() == "sgd" && facts.grad.count == 1 && rate.size() == 1;
+  const bool moves_rate = IsProductWithRate(op.type()) && facts.grad.count == 1 && rate.size() == 1;
   const size_t rate_arg = moves_rate ? rate.data() - op.args().data() : 0;
   const double rate_factor = moves_rate ? ins_[rate_arg].factor : 1;
   const auto add_operand = [&](size_t i) {

@@ -524,7 +524,7 @@ void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOpti
             "normalizes ", output,
             " by the statistics of a rank's batch, one device by the statistics of all");
       },
-      ranks_go_alone ? "" : "; transpile option:sync_batch_norm uses those of all");
+      ranks_go_alone ? "" : "; transpile option:sync_batch_norm uses the statistics of all");
   checker.CheckEffects(BatchEffect::kDraws, "W705", [](absl::string_view output) {
     return absl::StrCat("draws other random numbers for ", output, " than one device");
   });
