@@ -80,7 +80,8 @@ TEST(Modes, DevicesAreReadByModesOfSeveralDevicesATrainer) {
 
 TEST(Modes, GradAllReduceFillsBucketsAndLeavesOtherDefaultsToThePasses) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "comm-init,broadcast-params,sync-batch-norm{sync_batch_norm=off},exact-loss{exact_loss="
+            "off},reduce-statistics{statistics="
             "false},dense-gradients,scale-loss-grad,"
             "grad-all-reduce{buckets=bytes},"
             "sync-elimination");
@@ -88,7 +89,8 @@ TEST(Modes, GradAllReduceFillsBucketsAndLeavesOtherDefaultsToThePasses) {
 
 TEST(Modes, FlagsReachEveryPassThatTakesThem) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft, "nrings=3 scale=avg"),
-            "comm-init{nrings=3},broadcast-params{nrings=3},exact-loss{exact_loss=off},reduce-"
+            "comm-init{nrings=3},broadcast-params{nrings=3},sync-batch-norm{sync_batch_norm=off},"
+            "exact-loss{exact_loss=off},reduce-"
             "statistics{statistics=false},dense-"
             "gradients,scale-loss-grad{scale=avg},"
             "grad-all-reduce{nrings=3,scale=avg,buckets=bytes},sync-elimination");
@@ -158,26 +160,31 @@ TEST(Modes, PipelinesOfTheWeftDialect) {
   EXPECT_EQ(Expanded("local_sgd", Dialect::kWeft, "k_steps=4"),
             "comm-init,broadcast-params,local-sgd{k_steps=4},sync-elimination");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "comm-init,broadcast-params,sync-batch-norm{sync_batch_norm=off},exact-loss{exact_loss="
+            "off},reduce-statistics{statistics="
             "false},dense-gradients,scale-loss-grad,"
             "grad-all-reduce{buckets=bytes},"
             "sync-elimination");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, "buckets=count{count=2}"),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "comm-init,broadcast-params,sync-batch-norm{sync_batch_norm=off},exact-loss{exact_loss="
+            "off},reduce-statistics{statistics="
             "false},dense-gradients,scale-loss-grad,"
             "grad-all-reduce{buckets=\"count{count=2}\"},sync-elimination");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, "trans_mode=all_gather"),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "comm-init,broadcast-params,sync-batch-norm{sync_batch_norm=off},exact-loss{exact_loss="
+            "off},reduce-statistics{statistics="
             "false},dense-gradients,scale-loss-grad,"
             "gather-gradients,"
             "sync-elimination");
   EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "comm-init,broadcast-params,sync-batch-norm{sync_batch_norm=off},exact-loss{exact_loss="
+            "off},reduce-statistics{statistics="
             "false},dense-gradients,scale-loss-grad,"
             "grad-all-reduce{buckets=bytes},"
             "sync-elimination");
   EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft, "fuse=0 loss_scale=false"),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "comm-init,broadcast-params,sync-batch-norm{sync_batch_norm=off},exact-loss{exact_loss="
+            "off},reduce-statistics{statistics="
             "false},dense-gradients,grad-all-reduce{"
             "scale=none},"
             "sync-elimination");
@@ -388,7 +395,8 @@ TEST(Modes, FlagsSayWhatTheyExpectAndWhatTheirDefaultsAre) {
 TEST(Modes, PipelineSaysWhichFlagsItReads) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Mode* const mode, FindMode("multi_thread"));
   EXPECT_EQ(absl::StrJoin(FlagsOf(*mode, mode->pipelines[1]), " "),
-            "devices exact_loss nrings scale sparse statistics trans_mode");
+            "devices exact_loss gather_negatives nrings scale sparse statistics sync_batch_norm "
+            "trans_mode");
 }
 
 TEST(Modes, NamesAreDistinctAndDescribed) {

@@ -81,7 +81,7 @@ TEST_F(TranspileTest, ModeRewritesBothPrograms) {
   EXPECT_THAT(OpTexts(startup_), ElementsAre("fill_constant( -> w)", "c_comm_init_all@0( -> )",
                                              "c_wait_compute@0(w -> w)", "c_broadcast@0(w -> w)",
                                              "c_wait_comm@0(w -> w)"));
-  EXPECT_EQ(result.passes.size(), 9);
+  EXPECT_EQ(result.passes.size(), 10);
   EXPECT_THAT(result.remarks, IsEmpty());
 }
 
@@ -215,9 +215,10 @@ TEST_F(TranspileTest, ObserverSeesEveryState) {
     return absl::OkStatus();
   };
   WEFT_ASSERT_OK(Run(options).status());
-  EXPECT_THAT(seen, ElementsAre("input", "comm-init", "broadcast-params", "exact-loss",
-                                "reduce-statistics", "dense-gradients", "scale-loss-grad",
-                                "grad-all-reduce", "sync-elimination", "lower-to-target"));
+  EXPECT_THAT(seen,
+              ElementsAre("input", "comm-init", "broadcast-params", "sync-batch-norm", "exact-loss",
+                          "reduce-statistics", "dense-gradients", "scale-loss-grad",
+                          "grad-all-reduce", "sync-elimination", "lower-to-target"));
 }
 
 // --- What is refused ----------------------------------------------------------------------------

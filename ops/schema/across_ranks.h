@@ -30,6 +30,9 @@ inline absl::string_view TypeOnOneDevice(absl::string_view type) {
   return type;
 }
 
+inline bool IsBatchNorm(absl::string_view type) {
+  return TypeOnOneDevice(type) == TypeOnOneDevice(kAcrossRanksTypes[0]);
+}
 // Whether the op is one of these gradients, or that of the op on one device.
 inline bool IsBatchNormGradient(absl::string_view type) {
   return TypeOnOneDevice(type) == TypeOnOneDevice(kAcrossRanksTypes[1]);

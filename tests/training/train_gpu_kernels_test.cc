@@ -134,8 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(ModelCase{"bert_tiny", ""}, ModelCase{"lenet_momentum", ""},
                       ModelCase{"mlp_adam", ""}, ModelCase{"mlp_clip_global_norm", ""},
                       ModelCase{"mlp_dropout", "(dropout) uses the host"},
-                      ModelCase{"resnet18_cifar", ""}, ModelCase{"resnet18_cifar", "communicates", 2},
-                      ModelCase{"wide_deep", ""},
+                      ModelCase{"resnet18_cifar", ""},
+                      ModelCase{"resnet18_cifar", "communicates", 2}, ModelCase{"wide_deep", ""},
                       ModelCase{"word2vec_sparse_sgd", "types that are known only when it runs"}),
     [](const ::testing::TestParamInfo<ModelCase>& info) {
       return info.param.nranks == 1 ? info.param.name

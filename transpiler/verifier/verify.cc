@@ -51,6 +51,7 @@ class Verifier {
 
   void Run(absl::Span<const ConstProgramPair> ranks) {
     num_programs_ = ranks.size();
+    for (const ConstProgramPair& programs : ranks) ++uses_[{programs.main, programs.startup}];
     for (const ConstProgramPair& programs : ranks) {
       facts_.try_emplace(programs.main, *programs.main);
       if (programs.startup != nullptr) facts_.try_emplace(programs.startup, *programs.startup);
@@ -208,9 +209,12 @@ class Verifier {
       if (programs.startup != nullptr) check(*programs.startup, {rank, true}, findings);
       check(*programs.main, {rank, false}, findings);
     };
-    // The only rank that runs the programs; none: all run them.
-    const absl::optional<int> only =
-        num_programs_ > 1 ? absl::make_optional(rank) : options_.setting.rank;
+    // The only rank that runs the programs; none: several do.
+    absl::optional<int> only = options_.setting.rank;
+    if (num_programs_ > 1) {
+      const auto uses = uses_.find({programs.main, programs.startup});
+      only = uses != uses_.end() && uses->second == 1 ? absl::make_optional(rank) : absl::nullopt;
+    }
     const auto check_reads = [&](const Program& program, ProgramRef ref, Findings* findings) {
       CheckUninitializedReads(program, ref, findings, only);
     };
@@ -405,7 +409,9 @@ class Verifier {
   // Of the programs of all ranks: layers share what they find out.
   std::map<const Program*, ProgramFacts> facts_;
   // By main and startup program.
-  absl::flat_hash_map<std::pair<const Program*, const Program*>, Shared> shared_;
+  using ProgramsKey = std::pair<const Program*, const Program*>;
+  absl::flat_hash_map<ProgramsKey, int> uses_;  // by how many ranks
+  absl::flat_hash_map<ProgramsKey, Shared> shared_;
 };
 
 // Adds findings about another program than that of the workers, whose ops they cannot name.

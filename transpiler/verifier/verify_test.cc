@@ -83,6 +83,19 @@ TEST(Verify, RanksThatShareAProgramGetWhatThoseWithCopiesGet) {
             Lines(Verify({{&right}, {&third}}), /*one_program_for_all=*/false));
 }
 
+// The rank that gives the value has none.
+TEST(Verify, RanksThatShareAProgramDoNotAllReceive) {
+  const Program program =
+      ProgramOf(OneDeviceStep("",
+                              "    Out=[n] = empty() {shape=longs[1], dtype=5}\n"
+                              "    Out=[n] = c_broadcast(X=[n]) {root=1, use_calc_stream=true}\n"
+                              "    Out=[m] = relu(X=[n])\n"));
+  VerifyOptions options = ForRanks(2);
+  options.layers = {Layer::kStructure};
+  EXPECT_THAT(Lines(Verify({{&program}, {&program}}, options)), Each(HasSubstr("W106")));
+  EXPECT_THAT(Lines(Verify({{&program}, {&program}}, options)), Not(IsEmpty()));
+}
+
 TEST(Verify, RanksThatShareAStartupProgramGetWhatThoseWithCopiesGet) {
   const Program main = ProgramOf(TwoRankStep()), startup = ProgramOf(OneDeviceStep());
   const Program main_copy = main, startup_copy = startup;

@@ -28,10 +28,11 @@ namespace weft {
 BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options);
 
 // The edits after which losses that compare samples with each other (contrastive losses) are those
-// of one device: ops of the forward pass read the samples of all ranks, along their first dimension,
-// and numbers of samples as sums. Every rank computes what follows as one device does. The gradient
-// of gathered samples is the same on all ranks, so that its sum over the ranks, scattered, is n times
-// that of the rank's own samples, as a mean over the ranks needs it. None without a number of ranks.
+// of one device: ops of the forward pass read the samples of all ranks, along their first
+// dimension, and numbers of samples as sums. Every rank computes what follows as one device does.
+// The gradient of gathered samples is the same on all ranks, so that its sum over the ranks,
+// scattered, is n times that of the rank's own samples, as a mean over the ranks needs it. None
+// without a number of ranks.
 BatchEdits FindSampleEdits(const Program& program, BatchFlowOptions options);
 
 // The edits after which persistable variables that forward ops compute from the batch (running

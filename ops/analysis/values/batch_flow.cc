@@ -346,10 +346,12 @@ void BatchInterpreter::FindOwnScalings(const Program& original) {
     return factor.has_value() && IsNthPart(factor->value, n);
   };
   ConstantFactors of_original(original);
+  // A scale of the rewrite is no elementwise division of the original.
   const auto key_of = [](const Op& op) {
-    return std::string(op.program().name(op.output_args()[0]));
+    return absl::StrCat(op.HasAttr("scale") ? "scale " : "constant ",
+                        op.program().name(op.output_args()[0]));
   };
-  absl::flat_hash_map<std::string, int> in_original;  // by variable
+  absl::flat_hash_map<std::string, int> in_original;  // by kind and variable
   for (OpId id : original.block(0).ops()) {
     const Op op = original.op(id);
     if (scales(op, &of_original)) ++in_original[key_of(op)];

@@ -164,16 +164,18 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo
 
 bool OpOperations::MixesBatchNorms(const Op& op) {
   if (!IsBatchNormGradient(op.type())) return false;
-  if (!synchronized_means_.has_value()) {
-    synchronized_means_.emplace();
+  if (!batch_norm_of_mean_.has_value()) {
+    batch_norm_of_mean_.emplace();
     for (const Op& other : AllOps(program_)) {
-      if (!IsAcrossRanksType(other.type())) continue;
-      for (Symbol mean : other.Output("SavedMean")) synchronized_means_->insert(mean);
+      if (!IsBatchNorm(other.type())) continue;
+      for (Symbol mean : other.Output("SavedMean")) {
+        (*batch_norm_of_mean_)[mean] = IsAcrossRanksType(other.type());
+      }
     }
   }
   const absl::Span<const Symbol> mean = op.Input("SavedMean");
-  const bool is_synchronized = !mean.empty() && synchronized_means_->contains(mean[0]);
-  return is_synchronized != IsAcrossRanksType(op.type());
+  const auto found = mean.empty() ? batch_norm_of_mean_->end() : batch_norm_of_mean_->find(mean[0]);
+  return found != batch_norm_of_mean_->end() && found->second != IsAcrossRanksType(op.type());
 }
 
 OperationId OpOperations::Of(const Op& op) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/container/node_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -94,7 +93,8 @@ class OpOperations {
   // Of ops with blocks.
   absl::flat_hash_map<OpId, std::string> blocks_texts_;
   absl::node_hash_map<OpId, Order> orders_;
-  absl::optional<absl::flat_hash_set<Symbol>> synchronized_means_;
+  // By SavedMean: whether the last op that writes it is synchronized.
+  absl::optional<absl::flat_hash_map<Symbol, bool>> batch_norm_of_mean_;
   std::vector<absl::string_view> places_;
   std::string identity_;
 };

@@ -366,6 +366,11 @@ TEST(Batch, ADivisionOfTheOriginalByAConstantIsNotThatByTheNumberOfRanks) {
   EXPECT_THAT(found({kMean, kAccumulate}, {kMean, kSum, two, halve, kAccumulate}), IsEmpty());
   EXPECT_THAT(found({kMean, two, halve, kAccumulate}, {kMean, kAverage, two, halve, kAccumulate}),
               IsEmpty());
+  // The division of the rewrite may be another op, after that of the original.
+  const std::string scale = "    Out=[s] = scale(X=[s]) {scale=0.5}\n";
+  EXPECT_THAT(
+      found({kMean, two, halve, kAccumulate}, {kMean, two, halve, kSum, scale, kAccumulate}),
+      IsEmpty());
 }
 
 // DDX of a penalty on gradients, which Paddle leaves out so.
