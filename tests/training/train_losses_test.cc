@@ -341,6 +341,17 @@ Program TwoLosses() {
                                             updates));
 }
 
+// What the verifier says of a rewrite by itself.
+std::vector<std::string> FindingsIn(const Program& main, const Program& original, int nranks) {
+  VerifyOptions verify;
+  verify.setting.nranks = nranks;
+  verify.original.main = &original;
+  const Findings found = Verify({{&main, nullptr}}, verify);
+  std::vector<std::string> texts;
+  for (const Finding& finding : found.all()) texts.push_back(ToString(finding));
+  return texts;
+}
+
 // The weights after training TwoLosses, and what the verifier says of the rewrite by itself.
 absl::StatusOr<Tensors> TrainTwoLosses(const TranspileOptions& options, int nranks,
                                        std::vector<std::string>* findings) {
@@ -349,11 +360,8 @@ absl::StatusOr<Tensors> TrainTwoLosses(const TranspileOptions& options, int nran
     const Program original = main;
     WEFT_ASSIGN_OR_RETURN(const TranspileResult result, Rewrite(options, &main));
     *findings = testing::ResultLines(result.messages);
-    VerifyOptions verify;
-    verify.setting.nranks = nranks;
-    verify.original.main = &original;
-    const Findings found = Verify({{&main, nullptr}}, verify);
-    for (const Finding& finding : found.all()) findings->push_back(ToString(finding));
+    const std::vector<std::string> found = FindingsIn(main, original, nranks);
+    findings->insert(findings->end(), found.begin(), found.end());
   }
   Tensors state;
   for (const char* name : {"u", "v", "w"}) {
@@ -585,17 +593,11 @@ class TrainWholeBatchTest : public ::testing::TestWithParam<WholeBatchCase> {
     Program main = CompactProgram(absl::StrCat(kWholeBatchVariables, GetParam().ops));
     if (nranks > 1) {
       const Program original = main;
-      TranspileOptions options;
-      options.mode = "grad_allreduce";
-      options.cluster.nranks = nranks;
+      TranspileOptions options = InMode("grad_allreduce", nranks);
       if (exact) options.mode_flags[GetParam().option] = "on";
-      ProgramPair programs{&main, /*startup=*/nullptr};
-      WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
-      VerifyOptions verify;
-      verify.setting.nranks = nranks;
-      verify.original.main = &original;
-      const Findings found = Verify({{&main, nullptr}}, verify);
-      for (const Finding& finding : found.all()) findings->push_back(ToString(finding));
+      WEFT_RETURN_IF_ERROR(Rewrite(options, &main).status());
+      const std::vector<std::string> found = FindingsIn(main, original, nranks);
+      findings->insert(findings->end(), found.begin(), found.end());
     }
     Tensors state;
     const auto set = [&](const char* name, const Dims& dims, float shift) {
@@ -644,12 +646,9 @@ TEST(SyncBatchNormTest, TheGradientOfTheOtherOpIsAnError) {
     SCOPED_TRACE(type);
     Program main = CompactProgram(
         absl::StrReplaceAll(ops, {{type, absl::StrCat(" sync_", absl::StripPrefix(type, " "))}}));
-    TranspileOptions options;
-    options.mode = "grad_allreduce";
+    TranspileOptions options = InMode("grad_allreduce", 2);
     options.verification = Verification::kNever;
-    options.cluster.nranks = 2;
-    ProgramPair programs{&main, /*startup=*/nullptr};
-    WEFT_ASSERT_OK(Transpile(options, programs).status());
+    WEFT_ASSERT_OK(Rewrite(options, &main).status());
     VerifyOptions verify;
     verify.setting.nranks = 2;
     verify.original.main = &original;

@@ -1,5 +1,13 @@
 #include "ops/analysis/values/op_operations.h"
 
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "ops/analysis/core/representation_attrs.h"
 #include "ops/schema/across_ranks.h"
 #include "ops/schema/op_attrs.h"
