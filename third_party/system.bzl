@@ -90,6 +90,7 @@ def _impl(rctx):
         ("cli11", "CLI/CLI.hpp", [], "libcli11-dev"),
         ("eigen", "eigen3/Eigen/Core", [], "libeigen3-dev"),  # included as <eigen3/Eigen/...>
         ("json", "nlohmann/json.hpp", [], "nlohmann-json3-dev"),
+        ("sodium", "sodium.h", ["-l:libsodium.a"], "libsodium-dev"),
         ("xxhash", "xxhash.h", [], "libxxhash-dev"),
         ("libzip", "zip.h", ["-lzip"], "libzip-dev"),
         ("libarchive", "archive.h", ["-larchive"], "libarchive-dev"),

@@ -8,11 +8,14 @@
 
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "executor/jobs/host_address.h"
+#include "executor/jobs/job_token.h"
 
 namespace weft {
 namespace {
@@ -58,7 +61,7 @@ class Session : public MpiSession {
   int num_processes() const override { return num_processes_; }
 
   // MPI ends the job if these calls fail: MPI_ERRORS_ARE_FATAL.
-  absl::StatusOr<std::string> LinkAddress() override {
+  absl::StatusOr<Meeting> NewMeeting() override {
     std::vector<char> lines(static_cast<size_t>(num_processes_) * kLineBytes);
     std::vector<char> mine(kLineBytes);
     DescribeNetwork().copy(mine.data(), kLineBytes - 1);
@@ -71,13 +74,15 @@ class Session : public MpiSession {
     std::vector<char> answer(kLineBytes);
     if (process_ == 0) {
       const absl::StatusOr<std::string> address = NewAddress(networks);
-      const std::string text =
-          address.ok() ? *address : absl::StrCat("!", address.status().message());
+      const std::string text = address.ok() ? absl::StrCat(NewJobToken(), " ", *address)
+                                            : absl::StrCat("!", address.status().message());
       text.copy(answer.data(), kLineBytes - 1);
     }
     MPI_Bcast(answer.data(), kLineBytes, MPI_CHAR, 0, MPI_COMM_WORLD);
     if (answer[0] == '!') return absl::UnavailableError(&answer[1]);
-    return std::string(answer.data());
+    const std::pair<std::string, std::string> words =
+        absl::StrSplit(answer.data(), absl::MaxSplits(' ', 1));
+    return Meeting{words.second, words.first};
   }
 
   void End() override {

@@ -25,10 +25,13 @@ class MpiSession {
   virtual int process() const = 0;
   virtual int num_processes() const = 0;
 
-  // JobLinkOptions::address: where process 0 should listen. All processes must call it; waits for
-  // them. On one host, a name among the host's sockets; otherwise an address that ChooseAddress
-  // finds, and a port that is free now.
-  virtual absl::StatusOr<std::string> LinkAddress() = 0;
+  // Of JobLinkOptions: where process 0 should listen, and a new token. All processes must call it;
+  // waits for them. On one host, a name among the host's sockets; otherwise an address that
+  // ChooseAddress finds, and a port that is free now.
+  struct Meeting {
+    std::string address, token;
+  };
+  virtual absl::StatusOr<Meeting> NewMeeting() = 0;
 
   // The process is done with MPI. All processes must call it, after everything has gone well; waits
   // for them.

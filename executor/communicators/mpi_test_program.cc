@@ -79,7 +79,9 @@ absl::Status RunTask(const std::string& task, int local_ranks, const PlannedFaul
   link_options.process = session->process();
   link_options.num_processes = session->num_processes();
   link_options.local_ranks = local_ranks;
-  WEFT_ASSIGN_OR_RETURN(link_options.address, session->LinkAddress());
+  WEFT_ASSIGN_OR_RETURN(const MpiSession::Meeting meeting, session->NewMeeting());
+  link_options.address = meeting.address;
+  link_options.token = meeting.token;
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<JobLink> link, NewJobLink(link_options));
 
   GroupOptions options;

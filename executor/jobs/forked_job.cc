@@ -73,6 +73,7 @@ ForkedJob::ForkedJob(int num_processes, GroupOptions options, const NewGroup& ne
   link.num_processes = num_processes;
   link.local_ranks = options_.nranks / num_processes;
   link.address = NewTestAddress();
+  link.token = kTestToken;
   if (options_.rings.empty()) options_.rings = {RingKey{}};
   for (int p = 0; p < num_processes; ++p) {
     int ends[2];

@@ -1,6 +1,9 @@
 #include "executor/jobs/job_connection.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +14,7 @@
 #include <asio/local/stream_protocol.hpp>
 #include <asio/read.hpp>
 #include <asio/write.hpp>
+#include <cstring>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -35,7 +39,7 @@ struct Address {
   std::string port;
 };
 
-absl::StatusOr<Address> ParseAddress(const std::string& text) {
+absl::StatusOr<Address> ParseAddress(const std::string& text, bool any_port = false) {
   const auto error = [&](absl::string_view what) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", text, "\" is no address \"host:port\" or \"unix:NAME\": ", what));
@@ -62,7 +66,8 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
   if (!absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 0 || port > 65535) {
     return error("the port is no number below 65536");
   }
-  if (port == 0) return error("port 0 is any port, and the other processes cannot know which");
+  if (port == 0 && !any_port)
+    return error("port 0 is any port, and the other processes cannot know which");
   address.host = std::string(host);
   address.port = absl::StrCat(port);
   return address;
@@ -93,11 +98,26 @@ std::vector<Protocol::endpoint> ListenEndpoints(asio::io_context* io, const Addr
   if (!address.unix_name.empty() || !no_ip || address.host == "localhost") {
     return Resolve(io, address, error);
   }
+  std::vector<Protocol::endpoint> endpoints;
+  Tcp::resolver resolver(*io);
+  for (const auto& result : resolver.resolve(address.host, address.port, *error)) {
+    if (!result.endpoint().address().is_loopback()) endpoints.push_back(result.endpoint());
+  }
+  if (!endpoints.empty()) return endpoints;
   *error = {};
   int port = 0;
   if (!absl::SimpleAtoi(address.port, &port)) return {};
   // The first is for both versions of IP.
   return {Tcp::endpoint(Tcp::v6(), port), Tcp::endpoint(Tcp::v4(), port)};
+}
+
+// What an error says of the other end.
+std::string Reason(const std::error_code& error) {
+  if (error == asio::error::eof) return "the connection was closed";
+  if (error == std::errc::protocol_error) {
+    return "what listens there is no process of a Weft job";
+  }
+  return error.message();
 }
 
 // Runs one operation of the context until the deadline. `start` gets the handler to call;
@@ -116,19 +136,101 @@ std::error_code RunUntil(asio::io_context* io, Clock::time_point deadline,
   return asio::error::timed_out;
 }
 
-bool IsSane(const JobMessageHeader& header, uint64_t max_body_bytes) {
-  return header.magic == JobMessageHeader::kMagic && header.size <= max_body_bytes;
+bool IsSane(const JobMessageHeader& header) {
+  return header.magic == JobMessageHeader::kMagic && header.size <= MaxBodyBytes(header.type);
 }
 
-// One try of ConnectTo.
-std::error_code TryToConnect(asio::io_context* io, const Address& address,
-                             const JobMessage& greeting, Clock::time_point deadline,
-                             JobAnswer* answer) {
+// What strangers may send, and process 0 answers.
+bool IsGreeting(JobMessageType type) {
+  return type == JobMessageType::kChallenge || type == JobMessageType::kProof ||
+         type == JobMessageType::kHello;
+}
+
+// The messages of one who connects, one after the other.
+class Greeter {
+ public:
+  Greeter(asio::io_context* io, JobSocket* socket, Clock::time_point deadline)
+      : io_(*io), socket_(*socket), deadline_(deadline) {}
+
+  std::error_code Send(const JobMessage& message) {
+    const std::array<asio::const_buffer, 2> buffers = {
+        asio::buffer(&message.header, sizeof(message.header)), asio::buffer(*message.body)};
+    return Run([&](auto done) {
+      asio::async_write(socket_, buffers, [done](std::error_code e, size_t) { done(e); });
+    });
+  }
+
+  std::error_code Receive(JobMessage* message) {
+    std::error_code error = Read(asio::buffer(&message->header, sizeof(message->header)));
+    if (error) return error;
+    const bool is_answer =
+        IsGreeting(message->header.type) || message->header.type == JobMessageType::kFailure;
+    if (!IsSane(message->header) || !is_answer) {
+      return std::make_error_code(std::errc::protocol_error);
+    }
+    message->body = std::make_shared<std::string>(message->header.size, '\0');
+    return Read(asio::buffer(*message->body));
+  }
+
+  // Sends a message, and receives one of the same type.
+  std::error_code Exchange(const JobMessage& message, std::string* body) {
+    std::error_code error = Send(message);
+    JobMessage answer;
+    if (!error) error = Receive(&answer);
+    if (error) return error;
+    if (answer.header.type != message.header.type) {
+      return std::make_error_code(std::errc::protocol_error);
+    }
+    *body = std::move(*answer.body);
+    return {};
+  }
+
+ private:
+  template <typename Start>
+  std::error_code Run(const Start& start) {
+    return RunUntil(&io_, deadline_, start, [this] {
+      std::error_code ignored;
+      socket_.close(ignored);
+    });
+  }
+  std::error_code Read(asio::mutable_buffer buffer) {
+    return Run([&](auto done) {
+      asio::async_read(socket_, buffer, [done](std::error_code e, size_t) { done(e); });
+    });
+  }
+
+  asio::io_context& io_;
+  JobSocket& socket_;
+  const Clock::time_point deadline_;
+};
+
+// Empty: both ends know the token. Else why this is not sure.
+std::string ProveBoth(const std::string& token, Greeter* greeter) {
+  const auto make = [](JobMessageType type, std::string body) {
+    return MakeJobMessage(type, 0, 0, 0, std::move(body));
+  };
+  const std::string mine = NewJobNonce();
+  std::string theirs, proof;
+  std::error_code error = greeter->Exchange(make(JobMessageType::kChallenge, mine), &theirs);
+  if (error) return Reason(error);
+  error = greeter->Exchange(
+      make(JobMessageType::kProof, JobProof(token, JobSide::kConnects, mine, theirs)), &proof);
+  // Whoever does not know the token gets no answer.
+  const bool is_dropped = error == asio::error::eof || error == asio::error::connection_reset;
+  if (error && !is_dropped) return Reason(error);
+  if (!error && IsSameProof(proof, JobProof(token, JobSide::kListens, mine, theirs))) return "";
+  return "what listens there does not know the token of this job";
+}
+
+// One try of ConnectTo. Empty, or why it failed.
+std::string TryToConnect(asio::io_context* io, const Address& address, const std::string& token,
+                         const JobMessage& greeting, Clock::time_point deadline,
+                         JobAnswer* answer) {
   // A host that drops packets must not keep the others from being tried.
   constexpr std::chrono::seconds kMaxConnectTime(3);
   std::error_code error;
   const std::vector<Protocol::endpoint> endpoints = Resolve(io, address, &error);
-  if (error) return error;
+  if (error) return Reason(error);
   JobSocket& socket = answer->socket;
   const auto close = [&] {
     std::error_code ignored;
@@ -141,31 +243,15 @@ std::error_code TryToConnect(asio::io_context* io, const Address& address,
         [&](auto done) { socket.async_connect(endpoint, done); }, close);
     if (!error) break;
   }
-  if (error) return error;
+  if (error) return Reason(error);
+  if (!IsOfThisUser(&socket)) return "what listens there belongs to another user";
   PrepareSocket(&socket);
-  error = RunUntil(
-      io, deadline,
-      [&](auto done) {
-        const std::array<asio::const_buffer, 2> buffers = {
-            asio::buffer(&greeting.header, sizeof(greeting.header)), asio::buffer(*greeting.body)};
-        asio::async_write(socket, buffers, [done](std::error_code e, size_t) { done(e); });
-      },
-      close);
-  if (error) return error;
-  const auto read = [&](asio::mutable_buffer buffer) {
-    return RunUntil(
-        io, deadline,
-        [&](auto done) {
-          asio::async_read(socket, buffer, [done](std::error_code e, size_t) { done(e); });
-        },
-        close);
-  };
-  JobMessageHeader& header = answer->message.header;
-  error = read(asio::buffer(&header, sizeof(header)));
-  if (error) return error;
-  if (!IsSane(header, kMaxGreetingBytes)) return std::make_error_code(std::errc::protocol_error);
-  answer->message.body = std::make_shared<std::string>(header.size, '\0');
-  return read(asio::buffer(*answer->message.body));
+  Greeter greeter(io, &socket, deadline);
+  const std::string reason = ProveBoth(token, &greeter);
+  if (!reason.empty()) return reason;
+  error = greeter.Send(greeting);
+  if (!error) error = greeter.Receive(&answer->message);
+  return error ? Reason(error) : "";
 }
 
 }  // namespace
@@ -176,10 +262,24 @@ void PrepareSocket(JobSocket* socket) {
   socket->set_option(Tcp::no_delay(true), not_tcp);
 }
 
-absl::Status CheckJobAddress(const std::string& address) { return ParseAddress(address).status(); }
+bool IsOfThisUser(JobSocket* socket) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  int domain = AF_UNSPEC;
+  socklen_t domain_size = sizeof(domain);
+  const int fd = socket->native_handle();
+  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_size) != 0) return false;
+  if (domain != AF_UNIX) return true;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
 
-absl::StatusOr<JobAcceptor> ListenAt(asio::io_context* io, const std::string& text) {
-  WEFT_ASSIGN_OR_RETURN(const Address address, ParseAddress(text));
+absl::Status CheckJobAddress(const std::string& address, bool any_port) {
+  return ParseAddress(address, any_port).status();
+}
+
+absl::StatusOr<JobAcceptor> ListenAt(asio::io_context* io, const std::string& text, bool any_port) {
+  WEFT_ASSIGN_OR_RETURN(Address address, ParseAddress(text, any_port));
+  if (any_port) address.port = "0";
   std::error_code error;
   const auto endpoints = ListenEndpoints(io, address, &error);
   for (const Protocol::endpoint& endpoint : endpoints) {
@@ -199,22 +299,43 @@ absl::StatusOr<JobAcceptor> ListenAt(asio::io_context* io, const std::string& te
       absl::StrCat("process 0 cannot listen at ", text, ": ", error.message()));
 }
 
+int PortOf(const JobAcceptor& acceptor) {
+  std::error_code error;
+  const Protocol::endpoint local = acceptor.local_endpoint(error);
+  if (error) return 0;
+  sockaddr_in ip4 = {};
+  sockaddr_in6 ip6 = {};
+  switch (local.data()->sa_family) {
+    case AF_INET:
+      std::memcpy(&ip4, local.data(), std::min(sizeof(ip4), local.size()));
+      return ntohs(ip4.sin_port);
+    case AF_INET6:
+      std::memcpy(&ip6, local.data(), std::min(sizeof(ip6), local.size()));
+      return ntohs(ip6.sin6_port);
+    default:
+      return 0;
+  }
+}
+
 absl::StatusOr<JobAnswer> ConnectTo(asio::io_context* io, const std::string& text,
+                                    const std::function<absl::StatusOr<JobTokenText>()>& token,
                                     const JobMessage& greeting, Clock::time_point deadline) {
-  WEFT_ASSIGN_OR_RETURN(const Address address, ParseAddress(text));
+  WEFT_ASSIGN_OR_RETURN(Address address, ParseAddress(text, /*any_port=*/true));
   constexpr std::chrono::milliseconds kPause(50);
+  const std::string timed_out = Reason(asio::error::timed_out);
   std::string reason;
   do {
     JobAnswer answer{JobSocket(*io), {}};
-    const std::error_code error = TryToConnect(io, address, greeting, deadline, &answer);
-    if (!error) return answer;
-    if (error == asio::error::eof) {
-      reason = "the connection was closed";
-    } else if (error == std::errc::protocol_error) {
-      reason = "what listens there is no process of a Weft job";
-    } else if (error != asio::error::timed_out || reason.empty()) {
-      reason = error.message();
+    const absl::StatusOr<JobTokenText> known = token();
+    std::string failure;
+    if (known.ok()) {
+      if (known->port != 0) address.port = absl::StrCat(known->port);
+      failure = TryToConnect(io, address, known->token, greeting, deadline, &answer);
+      if (failure.empty()) return answer;
+    } else {
+      failure = std::string(known.status().message());
     }
+    if (failure != timed_out || reason.empty()) reason = std::move(failure);
     std::this_thread::sleep_for(kPause);
   } while (Clock::now() < deadline);
   return absl::UnavailableError(
@@ -241,7 +362,9 @@ void JobConnection::ReadHeader() {
 }
 
 void JobConnection::ReadBody() {
-  if (!IsSane(in_.header, max_body_bytes_)) return End("it has sent what is no message");
+  if (!IsSane(in_.header) || (process_ == kStranger && !IsGreeting(in_.header.type))) {
+    return End("it has sent what is no message");
+  }
   try {
     in_.body = std::make_shared<std::string>(in_.header.size, '\0');
   } catch (const std::exception&) {

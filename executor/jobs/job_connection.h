@@ -17,33 +17,42 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "executor/jobs/job_messages.h"
+#include "executor/jobs/job_token.h"
 
 namespace weft {
 
 using JobSocket = asio::generic::stream_protocol::socket;
 using JobAcceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 
-// Greetings are shorter. A stranger gets no more memory than that.
-inline constexpr uint64_t kMaxGreetingBytes = uint64_t{1} << 20;
+// Checks that an address is "host:port", "[::1]:port" or "unix:NAME". Port 0, which the system
+// chooses, only where the others are told the port.
+absl::Status CheckJobAddress(const std::string& address, bool any_port = false);
 
-// Checks that an address is "host:port", "[::1]:port" or "unix:NAME".
-absl::Status CheckJobAddress(const std::string& address);
-
-// Listens at an address. A host that is an IP address or "localhost" means this interface, any
-// other name all interfaces: the name of a host is often that of its loopback interface there.
+// Listens at an address: at the interface that the host names, or, if that is the loopback on a
+// host of another name than "localhost", at all interfaces, as systems often give their own name to
+// the loopback.
 //   Unavailable  names the address and the reason
-absl::StatusOr<JobAcceptor> ListenAt(asio::io_context* io, const std::string& address);
+absl::StatusOr<JobAcceptor> ListenAt(asio::io_context* io, const std::string& address,
+                                     bool any_port = false);
+// The port at which it listens; 0: it has none.
+int PortOf(const JobAcceptor& acceptor);
 
-// Connects to the address, sends a message and returns the socket and the answer; tries again until
-// the deadline, as long as nobody answers. Runs the context.
+// Connects to process 0 of a job, and greets: both ends prove that they know the token, then send
+// `greeting` and the answer. Asks `token` at each try, and tries again until the deadline, as long
+// as nobody answers or knows the token. Runs the context.
 //   Unavailable  names the address and the last reason
 struct JobAnswer {
   JobSocket socket;
   JobMessage message;
 };
 absl::StatusOr<JobAnswer> ConnectTo(asio::io_context* io, const std::string& address,
+                                    const std::function<absl::StatusOr<JobTokenText>()>& token,
                                     const JobMessage& greeting,
                                     std::chrono::steady_clock::time_point deadline);
+
+// Whether a process of this user is at the other end of a Unix socket. Of other sockets, the system
+// does not say: true.
+bool IsOfThisUser(JobSocket* socket);
 
 // Sets what all sockets of the link have: they do not outlive exec, and send at once.
 void PrepareSocket(JobSocket* socket);
@@ -58,11 +67,8 @@ class JobConnection : public std::enable_shared_from_this<JobConnection> {
   void Start(std::function<void(JobMessage)> on_message,
              std::function<void(const std::string& reason)> on_end);
 
-  // The other end is that process. Its messages may be of any size.
-  void SetProcess(int process) {
-    process_ = process;
-    max_body_bytes_ = uint64_t{1} << 62;
-  }
+  // The other end is that process, which may send other messages than those of strangers.
+  void SetProcess(int process) { process_ = process; }
   // kStranger before.
   static constexpr int kStranger = -1;
   int process() const { return process_; }
@@ -99,7 +105,6 @@ class JobConnection : public std::enable_shared_from_this<JobConnection> {
   std::function<void(JobMessage)> on_message_;
   std::function<void(const std::string&)> on_end_;
   int process_ = kStranger;
-  uint64_t max_body_bytes_ = kMaxGreetingBytes;
   uint64_t num_reads_ = 0;
   JobMessage in_;
   std::deque<JobMessage> queue_;  // the first is being sent

@@ -48,12 +48,18 @@ absl::Status CheckOptions(const JobLinkOptions& options) {
                                       std::pair("lost_after_s", options.lost_after_s)}) {
     if (!(seconds > 0)) return error(name, " is ", seconds, ", but must be positive");
   }
-  if (options.job.size() > kMaxGreetingBytes / 2) {
+  constexpr size_t kMaxJobBytes = 4096;  // a greeting has it, and little else
+  if (options.job.size() > kMaxJobBytes) {
     return error("the text of the job has ", options.job.size(), " bytes, more than ",
-                 kMaxGreetingBytes / 2);
+                 kMaxJobBytes);
   }
   if (options.num_processes == 1) return absl::OkStatus();
-  return CheckJobAddress(options.address);
+  const bool has_file = options.token.empty() && !options.token_file.empty();
+  if (!has_file) {
+    const absl::Status status = CheckJobToken(options.token);
+    if (!status.ok()) return error("the token of the job: ", status.message());
+  }
+  return CheckJobAddress(options.address, has_file && options.any_port);
 }
 
 }  // namespace
@@ -75,6 +81,7 @@ StarLink::StarLink(const JobLinkOptions& options, const ProcessIdentity& self)
   self_.num_processes = options.num_processes;
   self_.local_ranks = options.local_ranks;
   self_.identity = self;
+  self_.facts = options.facts;
 }
 
 StarLink::~StarLink() {
@@ -109,12 +116,7 @@ void StarLink::OnTick() {
   for (int p = 0; p < num_processes(); ++p) {
     if (peers_[p].connection != nullptr) CheckPeer(p);
   }
-  for (Stranger& stranger : strangers_) {
-    if (now >= stranger.deadline) stranger.connection->Close();
-  }
-  strangers_.erase(std::remove_if(strangers_.begin(), strangers_.end(),
-                                  [&](const Stranger& s) { return now >= s.deadline; }),
-                   strangers_.end());
+  while (!strangers_.empty() && now >= strangers_.front().deadline) Drop(strangers_.begin());
   for (int64_t number : gathers_.FailLate(now)) {
     const absl::Status late = LateGather(number);
     for (int p : gathers_.Waiting(number)) {
@@ -133,7 +135,7 @@ void StarLink::OnTick() {
     Fail(is_center()
              ? absl::DeadlineExceededError(absl::StrCat(
                    Describe(missing), missing.size() == 1 ? " has" : " have", " not come to ",
-                   options_.address, " within ", options_.connect_timeout_s, " s"))
+                   options_.address, " within ", options_.connect_timeout_s, " s", DroppedText()))
              : absl::DeadlineExceededError(
                    absl::StrCat(Describe(0), " has not said within ", options_.connect_timeout_s,
                                 " s that all processes have come to ", options_.address)));
@@ -177,9 +179,7 @@ void StarLink::Close() {
   for (Stranger& stranger : strangers_) {
     if (!stranger.is_refused) stranger.connection->Close();
   }
-  strangers_.erase(std::remove_if(strangers_.begin(), strangers_.end(),
-                                  [](const Stranger& s) { return !s.is_refused; }),
-                   strangers_.end());
+  strangers_.remove_if([](const Stranger& s) { return !s.is_refused; });
   CheckClosed();
 }
 

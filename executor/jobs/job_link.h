@@ -4,6 +4,7 @@
 #define WEFT_EXECUTOR_JOBS_JOB_LINK_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,6 +76,19 @@ struct JobLinkOptions {
   std::string address;
   // The same text in all processes of the job. One that names another is refused.
   std::string job;
+  // What the processes of the job know and nobody else (CheckJobToken). Process 0 drops connections
+  // that do not prove to know it, and tells them nothing.
+  std::string token;
+  // Instead of `token`: process 0 makes one, and keeps it in this file until all have come; the
+  // others read it there (executor/jobs/job_token.h).
+  std::string token_file;
+  // With `token_file`: process 0 listens at a port that the system chooses, and the file says.
+  bool any_port = false;
+  // What may differ between processes, but is worth a note if it does, by name: "build", ...
+  std::map<std::string, std::string> facts;
+  // Is told of dropped connections and of facts that differ, a line each; in process 0 alone,
+  // before NewJobLink returns.
+  std::function<void(const std::string&)> on_note;
   // Process 0 waits this long for the others to come, and they for it.
   double connect_timeout_s = 60;
   // AllGather, Gather and Finish fail after this time.
@@ -85,10 +99,11 @@ struct JobLinkOptions {
 };
 
 // Connects the processes through process 0. Returns when all have come.
-//   InvalidArgument   a bad option or address, a process number that two have, another job or
-//                     number of processes; names both
+//   InvalidArgument   a bad option, token or address, a process number that two have, another job
+//                     or number of processes; names both
 //   DeadlineExceeded  processes that did not come; names them
-//   Unavailable       process 0 cannot listen or be reached; names the address and the reason
+//   Unavailable       process 0 cannot listen or be reached, or cannot write the file of the token;
+//                     names the address or the file, and the reason
 absl::StatusOr<std::unique_ptr<JobLink>> NewJobLink(const JobLinkOptions& options);
 
 }  // namespace weft

@@ -115,6 +115,7 @@ class Children {
 
 JobLinkOptions Options(int process, int n, const std::string& address) {
   JobLinkOptions options;
+  options.token = kTestToken;
   options.process = process;
   options.num_processes = n;
   options.address = address;

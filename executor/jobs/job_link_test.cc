@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,13 +19,18 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/testing/test.h"
 #include "executor/jobs/job_link_internal.h"
 #include "executor/jobs/job_link_testing.h"
+#include "executor/jobs/job_messages.h"
+#include "executor/jobs/job_token.h"
 #include "executor/jobs/process_state.h"
 
 namespace weft::testing {
 namespace {
+
+using ::testing::ContainsRegex;
 
 using Link = absl::StatusOr<std::unique_ptr<JobLink>>;
 using Links = std::vector<std::unique_ptr<JobLink>>;
@@ -81,6 +87,7 @@ JobLinkOptions Options(int process, int num_processes, const std::string& addres
   options.process = process;
   options.num_processes = num_processes;
   options.address = address;
+  options.token = kTestToken;
   return options;
 }
 
@@ -559,6 +566,203 @@ TEST(JobLinkTest, StrangersDelayNobody) {
   char byte;
   EXPECT_LE(recv(strangers[4], &byte, 1, 0), 0);
   for (int fd : strangers) close(fd);
+}
+
+// What a stranger sends, and the answer; empty: it was dropped.
+std::string Ask(int fd, JobMessageType type, const std::string& body) {
+  const JobMessage message = MakeJobMessage(type, 1, 0, 0, body);
+  const std::string bytes =
+      std::string(reinterpret_cast<const char*>(&message.header), sizeof(message.header)) + body;
+  send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  JobMessageHeader header;
+  if (recv(fd, &header, sizeof(header), MSG_WAITALL) != sizeof(header)) return "";
+  std::string answer(header.size, '\0');
+  recv(fd, &answer[0], answer.size(), MSG_WAITALL);
+  return answer;
+}
+
+// Process 0 of two, and what it notes. The other process is given to Join.
+class WaitingJob {
+ public:
+  explicit WaitingJob(JobLinkOptions options = {}) {
+    options.process = 0;
+    options.num_processes = 2;
+    if (options.address.empty()) options.address = NewTestAddress();
+    if (options.token_file.empty()) options.token = kTestToken;
+    options.on_note = [this](const std::string& note) { notes.push_back(note); };
+    options_ = options;
+    thread_ = std::thread([this] {
+      Link link = NewJobLink(options_);
+      if (link.ok()) link_ = *std::move(link);
+    });
+  }
+  ~WaitingJob() { thread_.join(); }
+
+  // The other process comes, and both finish.
+  absl::Status Join() {
+    JobLinkOptions options = options_;
+    options.process = 1;
+    WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<JobLink> other, NewJobLink(options));
+    while (link_ == nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return OnAll<absl::Status>(2, [&](int p) { return (p == 0 ? link_ : other)->Finish(); })[0];
+  }
+  const std::string& address() const { return options_.address; }
+  int Connect() const {
+    int fd = -1;
+    while ((fd = ConnectStranger(address())) < 0) std::this_thread::yield();
+    return fd;
+  }
+
+  std::vector<std::string> notes;
+
+ private:
+  JobLinkOptions options_;
+  std::unique_ptr<JobLink> link_;
+  std::thread thread_;
+};
+
+TEST(JobLinkTest, WhoDoesNotKnowTheTokenLearnsNothingAndEndsNothing) {
+  WaitingJob job;
+  JobLinkOptions other = Options(1, 2, job.address());
+  other.token = std::string(32, 'a');
+  other.connect_timeout_s = 0.5;
+  EXPECT_THAT(NewJobLink(other).status(),
+              StatusIs(kUnavailable, HasSubstr("does not know the token of this job")));
+  // A greeting without proofs, of the right job.
+  JobHello hello;
+  hello.num_processes = 2;
+  hello.process = 1;
+  const int early = job.Connect();
+  EXPECT_EQ(Ask(early, JobMessageType::kHello, EncodeHello(hello)), "");
+  close(early);
+  // A proof that was good for another connection.
+  std::string proof;
+  for (int i = 0; i < 2; ++i) {
+    const std::string nonce(kJobNonceBytes, 'n');
+    const int fd = job.Connect();
+    const std::string answer = Ask(fd, JobMessageType::kChallenge, nonce);
+    ASSERT_EQ(answer.size(), kJobNonceBytes);
+    if (proof.empty()) proof = JobProof(kTestToken, JobSide::kConnects, nonce, answer);
+    EXPECT_EQ(Ask(fd, JobMessageType::kProof, proof),
+              i == 0 ? JobProof(kTestToken, JobSide::kListens, nonce, answer) : "");
+    close(fd);
+  }
+  WEFT_EXPECT_OK(job.Join());
+  ASSERT_EQ(job.notes.size(), 1);
+  EXPECT_THAT(job.notes[0],
+              ContainsRegex(absl::StrCat(job.address(),
+                                         ": [0-9]+ connections that did not prove to know "
+                                         "the token of the job were dropped")));
+}
+
+// A challenge of process 0 cannot be answered with what process 0 itself says.
+TEST(JobLinkTest, ProofsOfTheOtherSideAreNone) {
+  WaitingJob job;
+  const std::string nonce(kJobNonceBytes, 'n');
+  const int fd = job.Connect();
+  const std::string answer = Ask(fd, JobMessageType::kChallenge, nonce);
+  EXPECT_EQ(Ask(fd, JobMessageType::kProof, JobProof(kTestToken, JobSide::kListens, nonce, answer)),
+            "");
+  close(fd);
+  WEFT_EXPECT_OK(job.Join());
+}
+
+TEST(JobLinkTest, ThousandsOfStrangersDelayNobody) {
+  WaitingJob job;
+  std::vector<int> strangers;
+  for (int i = 0; i < 2000; ++i) {
+    const int fd = job.Connect();
+    strangers.push_back(fd);
+    if (strangers.size() < 500) continue;  // as many open at a time
+    close(strangers.front());
+    strangers.erase(strangers.begin());
+  }
+  WEFT_EXPECT_OK(job.Join());
+  for (int fd : strangers) close(fd);
+}
+
+TEST(JobLinkTest, StrangersAreNamedWhereAProcessDoesNotCome) {
+  JobLinkOptions options = Options(0, 2, NewTestAddress());
+  options.connect_timeout_s = 5;
+  absl::Status status;
+  std::thread process0([&] { status = NewJobLink(options).status(); });
+  JobLinkOptions other = Options(1, 2, options.address);
+  other.token = std::string(32, 'a');
+  other.connect_timeout_s = 2;
+  EXPECT_THAT(NewJobLink(other).status(), Not(IsOk()));
+  process0.join();
+  EXPECT_THAT(status, StatusIs(kDeadlineExceeded, AllOf(HasSubstr("has not come"),
+                                                        HasSubstr("the token of the job"))));
+}
+
+TEST(JobLinkTest, ASocketIsForOneUser) {
+  WaitingJob job;
+  close(job.Connect());  // it listens
+  UnixAddress to(job.address());
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char byte;
+    if (setuid(kNobody) != 0) _exit(77);
+    if (connect(fd, to.get(), to.size) != 0) _exit(1);
+    _exit(recv(fd, &byte, 1, 0) == 0 ? 0 : 2);  // closed, before the time of greeting is over
+  }
+  int status = -1;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  const auto time = std::chrono::steady_clock::now() - start;
+  WEFT_EXPECT_OK(job.Join());
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "only root can become another user";
+  EXPECT_EQ(status, 0);
+  EXPECT_LT(time, std::chrono::seconds(5));
+}
+
+TEST(JobLinkTest, ProcessZeroKeepsTheTokenInAFileUntilAllHaveCome) {
+  JobLinkOptions options;
+  options.token_file = ::testing::TempDir() + "/job.token";
+  options.address = "127.0.0.1:0";
+  options.any_port = true;
+  // A run that was killed has left one.
+  WEFT_ASSERT_OK_AND_ASSIGN(auto old, JobTokenFile::Create(options.token_file, {kTestToken, 1}));
+  {
+    WaitingJob job(options);
+    WEFT_EXPECT_OK(job.Join());
+  }
+  EXPECT_NE(access(options.token_file.c_str(), F_OK), 0);
+}
+
+TEST(JobLinkTest, SaysWhatIsWrongWithTheFileOfTheToken) {
+  JobLinkOptions options = Options(1, 2, NewTestAddress());
+  options.token.clear();
+  options.connect_timeout_s = 0.2;
+  EXPECT_THAT(NewJobLink(options).status(),
+              StatusIs(kInvalidArgument, HasSubstr("the token of the job")));
+  options.token_file = ::testing::TempDir() + "/nowhere.token";
+  EXPECT_THAT(NewJobLink(options).status(),
+              StatusIs(kUnavailable, AllOf(HasSubstr("nowhere.token"), HasSubstr("No such file"))));
+  options.process = 0;
+  options.token_file = ::testing::TempDir() + "/no/such/folder";
+  EXPECT_THAT(NewJobLink(options).status(), StatusIs(kUnavailable, HasSubstr("no/such/folder")));
+}
+
+TEST(JobLinkTest, FactsThatDifferAreNoted) {
+  const std::string address = NewTestAddress();
+  std::vector<std::string> notes;
+  Links links(3);
+  OnAll<int>(3, [&](int p) {
+    JobLinkOptions options = Options(p, 3, address);
+    options.facts = {{"build", "abc"}, {"vector units", p == 2 ? "AVX2" : "AVX512"}};
+    if (p == 0) options.on_note = [&](const std::string& note) { notes.push_back(note); };
+    Link link = NewJobLink(options);
+    EXPECT_THAT(link, IsOk());
+    links[p] = *std::move(link);
+    return 0;
+  });
+  EXPECT_THAT(notes, ElementsAre(AllOf(HasSubstr("vector units of process 0 (rank 0"),
+                                       HasSubstr("): AVX512; of process 2 (rank 2"),
+                                       HasSubstr("): AVX2: they may round differently"))));
+  EXPECT_THAT(FinishAll(links), Each(IsOk()));
 }
 
 TEST(JobLinkTest, AServerThatIsNoJobIsNamed) {

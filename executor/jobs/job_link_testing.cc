@@ -43,6 +43,7 @@ std::string NewTestAddress() {
 std::vector<std::unique_ptr<JobLink>> MakeLinks(int n, JobLinkOptions options) {
   options.address = NewTestAddress();
   options.num_processes = n;
+  options.token = kTestToken;
   std::vector<absl::StatusOr<std::unique_ptr<JobLink>>> results(n);
   std::vector<std::thread> threads;
   for (int p = 0; p < n; ++p) {

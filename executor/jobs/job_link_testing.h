@@ -15,6 +15,9 @@
 
 namespace weft::testing {
 
+// Of no secret.
+inline constexpr char kTestToken[] = "0123456789abcdef0123456789abcdef";
+
 // An address at which nobody else of this host listens.
 std::string NewTestAddress();
 

@@ -1,11 +1,14 @@
 #include "executor/jobs/job_messages.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "executor/jobs/job_token.h"
 
 namespace weft {
 namespace {
@@ -17,6 +20,29 @@ absl::Status NoMessage(absl::string_view what) {
 }
 
 }  // namespace
+
+uint64_t MaxBodyBytes(JobMessageType type) {
+  constexpr uint64_t kMaxTextBytes = uint64_t{1} << 16;
+  switch (type) {
+    case JobMessageType::kChallenge:
+      return kJobNonceBytes;
+    case JobMessageType::kProof:
+      return kJobProofBytes;
+    case JobMessageType::kHello:
+    case JobMessageType::kFailure:
+    case JobMessageType::kGatherFailed:
+      return kMaxTextBytes;
+    case JobMessageType::kHeartbeat:
+    case JobMessageType::kBye:
+      return 0;
+    case JobMessageType::kWelcome:  // a greeting of each process
+    case JobMessageType::kGather:
+    case JobMessageType::kGathered:
+    case JobMessageType::kTopic:
+      return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  }
+  return 0;
+}
 
 JobMessage MakeJobMessage(JobMessageType type, int from, int to, int64_t number, std::string body) {
   JobMessage message;
@@ -57,7 +83,9 @@ absl::StatusOr<std::vector<std::string>> DecodeTexts(absl::string_view bytes) {
 }
 
 std::string EncodeError(const absl::Status& error) {
-  return EncodeTexts({absl::StrCat(error.raw_code()), error.message()});
+  // Of a message that is longer, the beginning says what has failed.
+  constexpr size_t kMaxMessage = 60000;
+  return EncodeTexts({absl::StrCat(error.raw_code()), error.message().substr(0, kMaxMessage)});
 }
 
 absl::Status DecodeError(absl::string_view bytes) {
@@ -71,10 +99,22 @@ absl::Status DecodeError(absl::string_view bytes) {
 
 std::string EncodeHello(const JobHello& hello) {
   const ProcessIdentity& id = hello.identity;
-  return EncodeTexts({kHelloStart, absl::StrCat(hello.version), hello.job,
-                      absl::StrCat(hello.process), absl::StrCat(hello.num_processes),
-                      absl::StrCat(hello.local_ranks), id.host, id.hostname, absl::StrCat(id.pid),
-                      absl::StrCat(id.start_time)});
+  std::vector<std::string> texts = {std::string(kHelloStart),
+                                    absl::StrCat(hello.version),
+                                    hello.job,
+                                    absl::StrCat(hello.process),
+                                    absl::StrCat(hello.num_processes),
+                                    absl::StrCat(hello.local_ranks),
+                                    id.host,
+                                    id.hostname,
+                                    absl::StrCat(id.pid),
+                                    absl::StrCat(id.start_time),
+                                    absl::StrCat(hello.facts.size())};
+  for (const auto& [name, value] : hello.facts) {
+    texts.push_back(name);
+    texts.push_back(value);
+  }
+  return EncodeTexts(std::vector<absl::string_view>(texts.begin(), texts.end()));
 }
 
 absl::StatusOr<JobHello> DecodeHello(absl::string_view bytes) {
@@ -84,7 +124,11 @@ absl::StatusOr<JobHello> DecodeHello(absl::string_view bytes) {
     return NoMessage("it is no greeting");
   }
   if (hello.version != JobHello::kVersion) return hello;
-  if (texts.size() != 10 || !absl::SimpleAtoi(texts[3], &hello.process) ||
+  constexpr size_t kFacts = 11;  // where they begin
+  size_t num_facts = 0;
+  if (texts.size() < kFacts || !absl::SimpleAtoi(texts[kFacts - 1], &num_facts) ||
+      num_facts != (texts.size() - kFacts) / 2 || (texts.size() - kFacts) % 2 != 0 ||
+      !absl::SimpleAtoi(texts[3], &hello.process) ||
       !absl::SimpleAtoi(texts[4], &hello.num_processes) ||
       !absl::SimpleAtoi(texts[5], &hello.local_ranks) ||
       !absl::SimpleAtoi(texts[8], &hello.identity.pid) ||
@@ -94,6 +138,9 @@ absl::StatusOr<JobHello> DecodeHello(absl::string_view bytes) {
   hello.job = std::move(texts[2]);
   hello.identity.host = std::move(texts[6]);
   hello.identity.hostname = std::move(texts[7]);
+  for (size_t i = kFacts; i < texts.size(); i += 2) {
+    hello.facts[std::move(texts[i])] = std::move(texts[i + 1]);
+  }
   return hello;
 }
 

@@ -3,6 +3,7 @@
 #define WEFT_EXECUTOR_JOBS_JOB_MESSAGES_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +16,9 @@
 namespace weft {
 
 enum class JobMessageType : uint32_t {
-  kHello,         // first, from both ends: a JobHello
+  kChallenge,     // first, from both ends: a nonce (executor/jobs/job_token.h)
+  kProof,         // then, from both ends: that the sender knows the token of the job
+  kHello,         // then, from both ends: a JobHello
   kWelcome,       // from process 0, when all have come: the JobHello of each, as texts
   kHeartbeat,     // from both ends
   kGather,        // to process 0: a text for a gather
@@ -44,6 +47,10 @@ struct JobMessage {
   std::shared_ptr<std::string> body;
 };
 
+// The largest body of a message. Without limit are those that carry values, such as parameters:
+// they come from processes of the job alone, and may take what memory this host has.
+uint64_t MaxBodyBytes(JobMessageType type);
+
 JobMessage MakeJobMessage(JobMessageType type, int from, int to, int64_t number, std::string body);
 
 // Several texts as one.
@@ -57,13 +64,14 @@ absl::Status DecodeError(absl::string_view bytes);
 
 // Who a process is, and what all processes of a job must agree on.
 struct JobHello {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
   int version = kVersion;  // of the messages
   std::string job;
   int process = 0;
   int num_processes = 1;
   int local_ranks = 1;
   ProcessIdentity identity;
+  std::map<std::string, std::string> facts;  // JobLinkOptions::facts
 };
 
 std::string EncodeHello(const JobHello& hello);

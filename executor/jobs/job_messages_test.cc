@@ -13,6 +13,7 @@ JobHello SomeHello() {
   hello.process = 3;
   hello.num_processes = 5;
   hello.local_ranks = 2;
+  hello.facts = {{"build", "abc"}, {"vector units", ""}};
   hello.identity = {"boot pid:[4026531836]", "node7", 4711, 123456789012};
   return hello;
 }
@@ -38,6 +39,7 @@ TEST(JobMessagesTest, GreetingsComeBack) {
   EXPECT_EQ(hello.job, SomeHello().job);
   EXPECT_EQ(hello.process, 3);
   EXPECT_EQ(hello.num_processes, 5);
+  EXPECT_EQ(hello.facts, SomeHello().facts);
   EXPECT_EQ(hello.local_ranks, 2);
   EXPECT_EQ(hello.identity.host, "boot pid:[4026531836]");
   EXPECT_EQ(hello.identity.hostname, "node7");

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,7 @@
 #include "executor/jobs/job_gathers.h"
 #include "executor/jobs/job_link.h"
 #include "executor/jobs/job_messages.h"
+#include "executor/jobs/job_token.h"
 #include "executor/jobs/process_state.h"
 
 namespace weft {
@@ -99,6 +101,8 @@ class StarLink : public JobLink {
   struct Stranger {
     std::shared_ptr<JobConnection> connection;
     Clock::time_point deadline;
+    std::string their_nonce, my_nonce;  // once they are exchanged
+    bool knows_token = false;
     bool is_refused = false;
   };
   using Gathered = absl::StatusOr<std::vector<std::string>>;
@@ -118,12 +122,20 @@ class StarLink : public JobLink {
   // Joining.
   void Accept();
   void Start(const std::shared_ptr<JobConnection>& connection);
-  std::vector<Stranger>::iterator FindStranger(const JobConnection* connection);
+  std::list<Stranger>::iterator FindStranger(const JobConnection* connection);
+  // Of one that does not prove to be of the job.
+  void Drop(std::list<Stranger>::iterator stranger);
   void OnGreeting(JobConnection* connection, const JobMessage& message);
+  // Returns whether the message is one of an exchange of proofs as it must be, and answers it.
+  bool Prove(Stranger* stranger, const JobMessage& message);
+  void OnHello(std::list<Stranger>::iterator stranger, JobHello hello);
   void AddPeer(int process, JobHello hello, std::shared_ptr<JobConnection> connection);
   void Welcome();
   absl::Status TakeWelcome(absl::string_view body);
   void HaveJoined(bool is_one_host);
+  // ": 3 connections did not know the token of the job"; empty: none.
+  std::string DroppedText() const;
+  void NoteDifferences() const;
 
   // Messages.
   JobMessage Make(JobMessageType type, int to, int64_t number, std::string body) const {
@@ -155,6 +167,7 @@ class StarLink : public JobLink {
   static constexpr int kNobody = -1;
 
   const JobLinkOptions options_;
+  std::string token_;  // of process 0
   const int64_t heartbeat_ticks_;
   JobHello self_;
   bool is_one_host_ = true;  // set before Join returns
@@ -164,9 +177,11 @@ class StarLink : public JobLink {
   asio::io_context io_;
   asio::steady_timer timer_;
   JobAcceptor acceptor_;
-  std::vector<Peer> peers_;  // by process
-  std::vector<Stranger> strangers_;
-  JobGathers gathers_;      // of process 0
+  std::vector<Peer> peers_;        // by process
+  std::list<Stranger> strangers_;  // the oldest first
+  int64_t num_dropped_ = 0;
+  std::unique_ptr<JobTokenFile> token_file_;  // of process 0, until all have come
+  JobGathers gathers_;                        // of process 0
   std::set<int64_t> kept_;  // of process 0: the numbers of gathers whose texts only it gets
   Clock::time_point join_deadline_;
   int64_t num_ticks_ = 0;

@@ -1,6 +1,7 @@
 // How processes come together.
 #include <algorithm>
 #include <chrono>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,8 +16,10 @@
 namespace weft {
 namespace {
 
-// A connection at which nobody greets is closed after this time.
+// A connection at which nobody greets is closed after this time; the oldest at once, if there are
+// more than so many.
 constexpr std::chrono::seconds kGreetingTime(10);
+constexpr size_t kMaxStrangers = 256;
 
 // Why two processes cannot be of one job; empty: they can.
 std::string Difference(const JobHello& a, const JobHello& b) {
@@ -59,13 +62,25 @@ absl::Status StarLink::Join() {
   }
   join_deadline_ = Clock::now() + Seconds(options_.connect_timeout_s);
   if (is_center()) {
-    WEFT_ASSIGN_OR_RETURN(acceptor_, ListenAt(&io_, options_.address));
+    const bool has_file = options_.token.empty();
+    token_ = has_file ? NewJobToken() : options_.token;
+    WEFT_ASSIGN_OR_RETURN(acceptor_,
+                          ListenAt(&io_, options_.address, has_file && options_.any_port));
+    if (has_file) {
+      WEFT_ASSIGN_OR_RETURN(token_file_,
+                            JobTokenFile::Create(options_.token_file, {token_, PortOf(acceptor_)}));
+    }
     Accept();
   } else {
     WEFT_ASSIGN_OR_RETURN(
         JobAnswer answer,
-        ConnectTo(&io_, options_.address, Make(JobMessageType::kHello, 0, 0, EncodeHello(self_)),
-                  join_deadline_));
+        ConnectTo(
+            &io_, options_.address,
+            [this]() -> absl::StatusOr<JobTokenText> {
+              if (!options_.token.empty()) return JobTokenText{options_.token, 0};
+              return ReadJobTokenFile(options_.token_file);
+            },
+            Make(JobMessageType::kHello, 0, 0, EncodeHello(self_)), join_deadline_));
     if (answer.message.header.type == JobMessageType::kFailure) {
       return DecodeError(*answer.message.body);
     }
@@ -94,9 +109,17 @@ void StarLink::Accept() {
       pause->async_wait([this, pause](std::error_code) { Accept(); });
       return;
     }
+    if (!IsOfThisUser(&socket)) {
+      ++num_dropped_;
+      return Accept();  // the socket closes
+    }
     PrepareSocket(&socket);
+    if (strangers_.size() == kMaxStrangers) Drop(strangers_.begin());
     const auto connection = std::make_shared<JobConnection>(std::move(socket));
-    strangers_.push_back({connection, Clock::now() + kGreetingTime});
+    Stranger stranger;
+    stranger.connection = connection;
+    stranger.deadline = Clock::now() + kGreetingTime;
+    strangers_.push_back(std::move(stranger));
     Start(connection);
     Accept();
   });
@@ -115,7 +138,9 @@ void StarLink::Start(const std::shared_ptr<JobConnection>& connection) {
       [this, c](const std::string& reason) {
         if (c->process() == JobConnection::kStranger) {
           const auto stranger = FindStranger(c);
-          if (stranger != strangers_.end()) strangers_.erase(stranger);
+          if (stranger == strangers_.end()) return;
+          if (!stranger->is_refused) ++num_dropped_;
+          strangers_.erase(stranger);
         } else {
           OnEnd(c->process(), reason);
         }
@@ -123,27 +148,64 @@ void StarLink::Start(const std::shared_ptr<JobConnection>& connection) {
       });
 }
 
-std::vector<StarLink::Stranger>::iterator StarLink::FindStranger(const JobConnection* connection) {
+std::list<StarLink::Stranger>::iterator StarLink::FindStranger(const JobConnection* connection) {
   return std::find_if(strangers_.begin(), strangers_.end(),
                       [&](const Stranger& s) { return s.connection.get() == connection; });
 }
 
+void StarLink::Drop(std::list<Stranger>::iterator stranger) {
+  if (!stranger->is_refused) ++num_dropped_;
+  stranger->connection->Close();
+  strangers_.erase(stranger);
+}
+
 void StarLink::OnGreeting(JobConnection* connection, const JobMessage& message) {
   const auto stranger = FindStranger(connection);
-  absl::StatusOr<JobHello> hello = DecodeHello(*message.body);
-  if (stranger == strangers_.end() || stranger->is_refused || !hello.ok() ||
-      message.header.type != JobMessageType::kHello) {
-    return connection->Close();  // OnTick forgets it
+  if (stranger == strangers_.end() || stranger->is_refused) return;
+  if (!stranger->knows_token) {
+    if (!Prove(&*stranger, message)) Drop(stranger);
+    return;
   }
-  std::string difference = Difference(self_, *hello);
-  const int process = hello->process;
+  absl::StatusOr<JobHello> hello = DecodeHello(*message.body);
+  if (message.header.type != JobMessageType::kHello || !hello.ok()) return Drop(stranger);
+  OnHello(stranger, *std::move(hello));
+}
+
+bool StarLink::Prove(Stranger* stranger, const JobMessage& message) {
+  const std::string& body = *message.body;
+  if (stranger->my_nonce.empty()) {
+    if (message.header.type != JobMessageType::kChallenge || body.size() != kJobNonceBytes) {
+      return false;
+    }
+    stranger->their_nonce = body;
+    stranger->my_nonce = NewJobNonce();
+    stranger->connection->Send(Make(JobMessageType::kChallenge, 0, 0, stranger->my_nonce));
+    return true;
+  }
+  const auto proof = [&](JobSide side) {
+    return JobProof(token_, side, stranger->their_nonce, stranger->my_nonce);
+  };
+  if (message.header.type != JobMessageType::kProof ||
+      !IsSameProof(body, proof(JobSide::kConnects))) {
+    return false;
+  }
+  stranger->knows_token = true;
+  stranger->connection->Send(Make(JobMessageType::kProof, 0, 0, proof(JobSide::kListens)));
+  return true;
+}
+
+// Who knows the token is of the job, or was meant to be: what does not fit ends it.
+void StarLink::OnHello(std::list<Stranger>::iterator stranger, JobHello hello) {
+  std::string difference = Difference(self_, hello);
+  const int process = hello.process;
   if (difference.empty() && (process < 0 || process >= num_processes())) {
-    difference = absl::StrCat("pid ", hello->identity.pid, " on host ", hello->identity.hostname,
+    difference = absl::StrCat("pid ", hello.identity.pid, " on host ", hello.identity.hostname,
                               " has the process number ", process, " of ", num_processes());
   }
   if (difference.empty() && peers_[process].hello.has_value()) {
-    difference = Difference(*peers_[process].hello, *hello);
+    difference = Difference(*peers_[process].hello, hello);
   }
+  const std::shared_ptr<JobConnection> connection = stranger->connection;
   if (!difference.empty()) {
     const absl::Status error = absl::InvalidArgumentError(difference);
     stranger->is_refused = true;
@@ -151,9 +213,8 @@ void StarLink::OnGreeting(JobConnection* connection, const JobMessage& message) 
     connection->EndSending();
     return Fail(error);
   }
-  const std::shared_ptr<JobConnection> owned = stranger->connection;
   strangers_.erase(stranger);
-  AddPeer(process, *std::move(hello), owned);
+  AddPeer(process, std::move(hello), connection);
   SendTo(process, Make(JobMessageType::kHello, process, 0, EncodeHello(self_)));
   if (has_failed_) {
     return SendTo(process, Make(JobMessageType::kFailure, process, 0, EncodeError(first_failure_)));
@@ -184,6 +245,7 @@ void StarLink::Welcome() {
     texts.push_back(EncodeHello(*peers_[p].hello));
   }
   texts[0] = is_one_host ? "one host" : "several hosts";
+  NoteDifferences();
   SendToAll(JobMessageType::kWelcome, 0,
             EncodeTexts(std::vector<absl::string_view>(texts.begin(), texts.end())));
   HaveJoined(is_one_host);
@@ -202,13 +264,36 @@ absl::Status StarLink::TakeWelcome(absl::string_view body) {
   return absl::OkStatus();
 }
 
+std::string StarLink::DroppedText() const {
+  if (num_dropped_ == 0) return "";
+  return absl::StrCat(": ", num_dropped_, num_dropped_ == 1 ? " connection" : " connections",
+                      " that did not prove to know the token of the job ",
+                      num_dropped_ == 1 ? "was" : "were", " dropped");
+}
+
+void StarLink::NoteDifferences() const {
+  if (!options_.on_note) return;
+  if (num_dropped_ > 0) options_.on_note(absl::StrCat(options_.address, DroppedText()));
+  for (const auto& [name, value] : self_.facts) {
+    for (int p = 1; p < num_processes(); ++p) {
+      const auto& facts = peers_[p].hello->facts;
+      const auto other = facts.find(name);
+      if (other != facts.end() && other->second == value) continue;
+      options_.on_note(absl::StrCat(name, " of ", Describe(0), ": ", value, "; of ", Describe(p),
+                                    ": ", other == facts.end() ? "unknown" : other->second,
+                                    ": they may round differently"));
+      break;  // the first is enough
+    }
+  }
+}
+
 void StarLink::HaveJoined(bool is_one_host) {
   is_joining_ = false;
   is_one_host_ = is_one_host;
   std::error_code ignored;
   acceptor_.close(ignored);
-  for (Stranger& stranger : strangers_) stranger.connection->Close();
-  strangers_.clear();
+  token_file_ = nullptr;
+  while (!strangers_.empty()) Drop(strangers_.begin());
   std::lock_guard<std::mutex> lock(mutex_);
   has_joined_ = true;
   changed_.notify_all();

@@ -91,6 +91,8 @@ void StarLink::OnMessage(int from, JobMessage message) {
     case JobMessageType::kGatherFailed:
       if (is_center()) break;
       return SetGathered(header.number, DecodeError(*message.body));
+    case JobMessageType::kChallenge:
+    case JobMessageType::kProof:
     case JobMessageType::kHello:
       break;
   }

@@ -36,6 +36,7 @@
 #include "executor/communicators/shared_ring.h"
 #include "executor/communicators/shm_communicator.h"
 #include "executor/jobs/job_link.h"
+#include "executor/jobs/job_token.h"
 
 namespace weft {
 namespace {
@@ -171,6 +172,7 @@ Times MeasureProcesses(const Flags& flags) {
   static int num_jobs = 0;
   JobLinkOptions link_options;
   link_options.num_processes = nranks;
+  link_options.token = NewJobToken();
   link_options.address = absl::StrCat("unix:weft-benchmark-", getpid(), "-", num_jobs++);
   return InProcesses(nranks, [&](int process) {
     link_options.process = process;

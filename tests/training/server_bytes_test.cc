@@ -178,6 +178,7 @@ absl::StatusOr<RunResult> RunProcesses(const std::string& model, const Programs&
   constexpr int kProcesses = kWorkers + 1;
   JobLinkOptions at;
   at.address = NewTestAddress();
+  at.token = kTestToken;
   at.num_processes = kProcesses;
   const LinkRelay relay(at.address);
   std::vector<absl::StatusOr<RunResult>> results(kProcesses);

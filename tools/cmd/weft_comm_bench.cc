@@ -128,6 +128,7 @@ absl::Status Measure(Options options, std::unique_ptr<JobSession>* session) {
   JobSessionOptions job;
   job.backend = options.backend;
   job.local_ranks = std::max(1, options.ranks);
+  job.on_note = PrintNote;
   job.command = absl::StrCat("weft comm_bench ", options.min_bytes, " ", options.max_bytes, " ",
                              options.rounds);
   WEFT_ASSIGN_OR_RETURN(*session, JobSession::Join(job, std::getenv));

@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
+#include "base/build_id.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
@@ -30,6 +31,7 @@
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
 #include "executor/streams/cuda_stream.h"
+#include "ops/cpu/vector_units.h"
 #include "ops/kernel.h"
 #include "proto/feed_layout.h"
 #include "tools/cmd/weft_commands.h"
@@ -458,6 +460,9 @@ absl::Status Train(RunFlags flags, std::unique_ptr<JobSession>* session, int* ex
   job.backend = flags.backend;
   job.on_gpus = flags.device == "gpu";
   job.nccl_id_file = flags.nccl_id_file;
+  job.token_file = flags.job_token_file;
+  job.facts = {{"build", BuildId()}, {"vector units", VectorUnits()}};
+  job.on_note = PrintNote;
   job.local_ranks = flags.run.nranks;
   job.command = absl::StrCat("weft run", flags.trace.empty() ? "" : " --trace",
                              flags.resume.empty() ? "" : " --resume");
@@ -565,6 +570,10 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
          "are threads), and for processes of a launcher shm on one host, else mpi if it belongs to "
          "an MPI, else gloo. On a GPU, local is for ranks of one process that share it")
       ->check(CLI::IsMember({"local", "shm", "mpi", "gloo", "nccl"}));
+  AddOption(
+      app, "--job_token_file", "FILE", flags.job_token_file,
+      "The secret by which the processes of the job know each other: 32 hexadecimal digits in "
+      "a file of mode 600; default: of the launcher, or of a file that process 0 writes here");
   AddOption(app, "--nccl_id_file", "FILE", flags.nccl_id_file,
             "Give NCCL's ids to the other processes in this file, on a file system of all hosts; "
             "default: over the connection of the processes");

@@ -30,6 +30,7 @@ struct RunFlags {
   RunSchedule schedule;
   std::string backend;       // empty: the default of the device
   std::string nccl_id_file;  // empty: over the connection of the processes
+  std::string job_token_file;
   std::string device = "cpu";
   std::string cuda_graph = "off";
   std::string save, metrics, fetch_npz, trace, profile;

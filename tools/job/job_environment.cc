@@ -17,8 +17,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "executor/jobs/job_token.h"
 
 namespace weft {
 namespace {
@@ -32,8 +34,9 @@ struct Launch {
   int rank = 0, size = 1;
   absl::optional<int> local_rank;
   bool is_one_host = false;
-  std::string address;  // empty: the launcher names none
-  std::string id;       // the same in all processes of the job, and in no other job; empty: none
+  std::string address;    // empty: the launcher names none
+  bool any_port = false;  // whose port is a guess
+  std::string id;         // the same in all processes of the job, and in no other job; empty: none
   Job::Mpi mpi = Job::Mpi::kNone;
   std::string where;  // the variables that say whether this is one host; for messages
 };
@@ -249,13 +252,17 @@ MaybeLaunch ReadSlurm(const Reader& env) {
   if (!launch->is_one_host && !host.empty() && job.has_value()) {
     // Below the ports that systems hand out; steps of a job differ.
     launch->address = HostPort(host, static_cast<int>(20000 + (*job + step) % 10000));
+    launch->any_port = true;
   }
   return launch;
 }
 
+std::string HashOf(absl::string_view text) {
+  return absl::StrCat(absl::Hex(XXH3_64bits(text.data(), text.size()), absl::kZeroPad16));
+}
+
 std::string UnixAddress(absl::string_view job) {
-  return absl::StrCat("unix:weft-", getuid(), "-",
-                      absl::Hex(XXH3_64bits(job.data(), job.size()), absl::kZeroPad16));
+  return absl::StrCat("unix:weft-", getuid(), "-", HashOf(job));
 }
 
 absl::Status CheckAgreement(const Launch& a, const Launch& b) {
@@ -332,17 +339,28 @@ absl::StatusOr<absl::optional<Job>> FindJob(
       id = launch.id;
       id_of = launch.launcher;
     }
-    if (address.empty()) address = launch.address;
+    if (address.empty()) {
+      address = launch.address;
+      job.any_port = launch.any_port;
+    }
     is_one_host = is_one_host || launch.is_one_host;
   }
   job.launcher = absl::StrJoin(names, " and ");
-  if (!given_address.empty()) address = given_address;
+  if (!given_address.empty()) {
+    address = given_address;
+    job.any_port = false;
+  }
   if (id.empty() && address.empty() && is_one_host) {
     const absl::optional<int> pid =
         launcher_pid == nullptr ? LauncherPid(first.rank_name) : launcher_pid(first.rank_name);
     if (pid.has_value()) id = absl::StrCat("pid ", *pid);
   }
   job.job = absl::StrCat(id_of.empty() ? first.launcher : id_of, ": ", id);
+  job.token = env.Text("WEFT_JOB_TOKEN");
+  if (!job.token.empty())
+    WEFT_RETURN_IF_ERROR(Annotate("WEFT_JOB_TOKEN", CheckJobToken(job.token)));
+  job.token_file =
+      absl::StrCat(".weft-job-", HashOf(absl::StrCat(job.job, " ", address)), ".token");
 
   if (!address.empty()) {
     job.address = address;

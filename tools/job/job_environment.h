@@ -23,6 +23,12 @@ struct Job {
   // launcher names none and the processes are on several hosts; the message says what to set.
   absl::StatusOr<std::string> address;
   std::string job;
+  // Of WEFT_JOB_TOKEN, which weft launch sets; empty: processes find it in this file of their
+  // working directory, whose name follows from `job`.
+  std::string token;
+  std::string token_file;
+  // The port of the address is a guess: the file may say another one.
+  bool any_port = false;
 
   // Whose MPI_Init connects the processes. Another one would make N jobs of one process each.
   enum class Mpi { kNone, kOpenMpi, kMpich };
@@ -34,7 +40,7 @@ using GetEnv = std::function<const char*(const char* name)>;
 
 // Reads the variables of
 //
-//   weft launch     WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_ADDRESS, WEFT_JOB_ID
+//   weft launch     WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_ADDRESS, WEFT_JOB_ID, WEFT_JOB_TOKEN
 //   torchrun        RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ...
 //   Paddle          PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ENDPOINTS, ...
 //   OpenMPI         OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, PMIX_NAMESPACE, ...
@@ -45,11 +51,11 @@ using GetEnv = std::function<const char*(const char* name)>;
 // launchers may agree; the first
 // in this order that names an address does so for all. srun may also start the processes of
 // another launcher, such as one torchrun per host; its variables do not count then.
-// WEFT_JOB_ADDRESS replaces the address of any launcher.
+// WEFT_JOB_ADDRESS replaces the address of any launcher, and WEFT_JOB_TOKEN the file of the token.
 //
 // InvalidArgument names the variables and their values: launchers that differ in rank or size, a
 // rank without size or the reverse, no number, a rank outside of the size, endpoints of another
-// number.
+// number, what is no token.
 //
 // `launcher_pid` finds the process that started those of this host, for launchers that give the job
 // no name; the default is LauncherPid.

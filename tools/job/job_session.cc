@@ -16,6 +16,7 @@
 #include "executor/communicators/shm_communicator.h"
 #include "executor/gpu/local_gpu_communicator.h"
 #include "executor/gpu/nccl_communicator.h"
+#include "executor/jobs/job_token.h"
 #include "executor/streams/cuda_stream.h"
 
 namespace weft {
@@ -99,6 +100,15 @@ absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& jo
   link.num_processes = job.num_processes;
   link.local_ranks = options.local_ranks;
   link.job = job.job;
+  link.token = job.token;
+  if (!options.token_file.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const JobTokenText text, ReadJobTokenFile(options.token_file));
+    link.token = text.token;
+  }
+  link.token_file = job.token_file;
+  link.any_port = job.any_port;
+  link.facts = options.facts;
+  link.on_note = options.on_note;
   link.timeout_s = options.timeout_s;
   link.connect_timeout_s = std::min(link.connect_timeout_s, options.timeout_s);
   if (options.backend == "mpi") WEFT_RETURN_IF_ERROR(CheckMpi(job));
@@ -107,7 +117,9 @@ absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& jo
   } else if (CanUseMpi(options, job) || options.backend == "mpi") {
     // MPI has connected the processes already.
     WEFT_RETURN_IF_ERROR(StartMpi(job));
-    WEFT_ASSIGN_OR_RETURN(link.address, mpi_->LinkAddress());
+    WEFT_ASSIGN_OR_RETURN(const MpiSession::Meeting meeting, mpi_->NewMeeting());
+    link.address = meeting.address;
+    if (link.token.empty()) link.token = meeting.token;
   } else {
     const absl::Status& status = job.address.status();
     if (options.has_mpi || !CheckMpi(job).ok()) return status;

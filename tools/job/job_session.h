@@ -3,6 +3,7 @@
 #define WEFT_TOOLS_JOB_JOB_SESSION_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -23,10 +24,15 @@ struct JobSessionOptions {
   std::string backend;
   bool on_gpus = false;
   std::string nccl_id_file = {};  // of NcclOptions
-  int local_ranks = 1;            // of every process
+  // Has the token of the job, alone; empty: as FindJob says.
+  std::string token_file = {};
+  int local_ranks = 1;  // of every process
   // The command with those of its flags on which it depends what the processes say to each other.
   std::string command;
-  double timeout_s = 600;  // of JobLinkOptions
+  // Of JobLinkOptions.
+  double timeout_s = 600;
+  std::map<std::string, std::string> facts = {};
+  std::function<void(const std::string&)> on_note = nullptr;
   // Whether an OpenMPI that has started the processes can also connect them.
   bool has_mpi = MpiSession::IsInBuild();
 };

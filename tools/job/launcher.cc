@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "executor/jobs/job_token.h"
 #include "tools/flags/command_line.h"
 
 extern char** environ;
@@ -176,13 +177,14 @@ absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
   std::random_device random;
   const std::string id = absl::StrCat(getpid(), "-", absl::Hex(random(), absl::kZeroPad8), "-",
                                       absl::Hex(random(), absl::kZeroPad8), "-", attempt);
+  const std::string token = NewJobToken();
   for (int rank = 0; rank < options.processes; ++rank) {
     Process process(rank);
     const absl::Status status = StartProcess(
         options.command,
         {absl::StrCat("WEFT_JOB_RANK=", rank), absl::StrCat("WEFT_JOB_SIZE=", options.processes),
          absl::StrCat("WEFT_JOB_ADDRESS=unix:weft-launch-", id), absl::StrCat("WEFT_JOB_ID=", id),
-         absl::StrCat("WEFT_JOB_ATTEMPT=", attempt)},
+         absl::StrCat("WEFT_JOB_TOKEN=", token), absl::StrCat("WEFT_JOB_ATTEMPT=", attempt)},
         &process);
     if (!status.ok()) {
       SignalAll(SIGKILL);

@@ -38,8 +38,8 @@ struct LaunchResult {
 // Errors and notes go to standard error as lines that begin with "weft launch: ".
 //
 // Every process has a process group of its own, an empty standard input, and an environment with
-// WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_ADDRESS, WEFT_JOB_ID and WEFT_JOB_ATTEMPT
-// (tools/job/job_environment.h). Every line of its output begins with "[RANK] ".
+// WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_ADDRESS, WEFT_JOB_ID, WEFT_JOB_TOKEN and
+// WEFT_JOB_ATTEMPT (tools/job/job_environment.h). Every line of its output begins with "[RANK] ".
 //
 // When a process fails, the others get SIGTERM. The failure is that of the process that ended
 // first, but a signal that killed another one at the same time (100 ms) is the better reason.
