@@ -20,6 +20,7 @@
 #include "ops/memory.h"
 #include "ops/tensor.h"
 #include "tools/cmd/weft_commands.h"
+#include "tools/cmd/weft_run_files.h"
 #include "tools/job/job_session.h"
 
 namespace weft {

@@ -161,6 +161,41 @@ TEST_F(WeftProcessesTest, ProcessesMeetByTheVariablesOfTorchrun) {
   EXPECT_EQ(Contents(found), Contents(expected));
 }
 
+// A process that knows the address and the text of a job, but not its token, is not let in; the run
+// goes on.
+TEST_F(WeftProcessesTest, StrangersAreDropped) {
+  const auto env = [](int rank, const std::string& token) {
+    return Args{"/usr/bin/env",     absl::StrCat("WEFT_JOB_RANK=", rank),
+                "WEFT_JOB_SIZE=2",  absl::StrCat("WEFT_JOB_ADDRESS=unix:weft-strangers-", getpid()),
+                "WEFT_JOB_ID=same", "WEFT_JOB_TOKEN=" + token};
+  };
+  const std::string token(32, '1');
+  Process first(env(0, token) + Run({}));
+  const ProcessResult stranger =
+      RunProcess(env(1, std::string(32, '2')) + Run({"--timeout_s", "2"}));
+  EXPECT_EQ(stranger.status, 1);
+  EXPECT_THAT(stranger.err, HasSubstr("does not know the token of this job"));
+  EXPECT_THAT(stranger.err, Not(HasSubstr(token)));
+  const ProcessResult second = RunProcess(env(1, token) + Run({}));
+  EXPECT_EQ(second.status, 0) << second.err;
+  const ProcessResult result = first.Wait();
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("note: "), HasSubstr("did not prove to know the token")));
+}
+
+TEST_F(WeftProcessesTest, ATokenMayBeInAFile) {
+  const std::string file = TestPath("token");
+  ASSERT_TRUE(WriteFile(file, std::string(32, '3') + "\n").ok());
+  ASSERT_EQ(chmod(file.c_str(), 0600), 0);
+  const Args run = Run({"--job_token_file", file});
+  const ProcessResult result = RunProcess(Launch(2, run));
+  EXPECT_EQ(result.status, 0) << result.err;
+  ASSERT_EQ(chmod(file.c_str(), 0644), 0);
+  const ProcessResult refused = RunProcess(Launch(2, run));
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("(chmod 600), found mode 644"));
+}
+
 // The processes that a process has started.
 std::vector<pid_t> ChildrenOf(pid_t parent) {
   const ProcessResult result =

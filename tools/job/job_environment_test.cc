@@ -116,6 +116,27 @@ TEST(JobEnvironmentTest, NoLauncherIsNoJob) {
   ExpectNoJob({{"RANK", ""}, {"WORLD_SIZE", ""}});
 }
 
+TEST(JobEnvironmentTest, TokensAreOfTheEnvironmentOrOfAFile) {
+  const std::string token(32, 'a');
+  const Job given = JobOf(WeftLaunch(1, 2) + Environment{{"WEFT_JOB_TOKEN", token}});
+  EXPECT_EQ(given.token, token);
+  ExpectError(WeftLaunch(1, 2) + Environment{{"WEFT_JOB_TOKEN", "secret"}},
+              {"WEFT_JOB_TOKEN: expected 32 to 128 hexadecimal digits"});
+  // The file is one for all processes of a job, and for no other job.
+  const Job first = JobOf(OpenMpi(0, 2)), second = JobOf(OpenMpi(1, 2));
+  EXPECT_EQ(first.token, "");
+  EXPECT_THAT(first.token_file, MatchesRegex("\\.weft-job-[0-9a-f]{16}\\.token"));
+  EXPECT_EQ(first.token_file, second.token_file);
+  EXPECT_NE(JobOf(OpenMpi(0, 2) + Environment{{"PMIX_NAMESPACE", "7"}}).token_file,
+            first.token_file);
+}
+
+TEST(JobEnvironmentTest, OnlyGuessedPortsMayBeOthers) {
+  EXPECT_TRUE(JobOf(Slurm(0, 4, 2)).any_port);
+  EXPECT_FALSE(JobOf(Slurm(0, 4, 2) + Environment{{"WEFT_JOB_ADDRESS", "a:1"}}).any_port);
+  EXPECT_FALSE(JobOf(Torchrun(0, 4)).any_port);
+}
+
 TEST(JobEnvironmentTest, OneProcessMeetsNobody) {
   EXPECT_EQ(JobOf(OpenMpi(0, 1)).num_processes, 1);
   EXPECT_EQ(JobOf(Torchrun(0, 1)).num_processes, 1);
