@@ -23,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/mapped_files.h"
 #include "base/status_macros.h"
 #include "base/uncached_write.h"
 
@@ -48,11 +49,14 @@ struct FdCloser {
   }
 };
 
-absl::StatusOr<FileBytes> Map(int fd, size_t size) {
+absl::StatusOr<FileBytes> Map(const std::string& path, int fd, size_t size) {
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
   if (data == MAP_FAILED) return SystemError("cannot map the file");
-  std::shared_ptr<const void> owner(data,
-                                    [size](const void* p) { munmap(const_cast<void*>(p), size); });
+  auto named = std::make_shared<const MappedFile>(path, data, size);
+  std::shared_ptr<const void> owner(data, [size, named](const void* p) mutable {
+    named = nullptr;
+    munmap(const_cast<void*>(p), size);
+  });
   return FileBytes{std::move(owner), absl::string_view(static_cast<const char*>(data), size),
                    /*is_mapped=*/true};
 }
@@ -193,30 +197,33 @@ struct TemporaryFile {
   int slot = -1;  // see Remember
 };
 
+// Frees the slot of a file that has been removed, or renamed to its target.
+void ForgetTemporaryFile(int slot) {
+  if (slot < 0) return;
+  slots[slot].has_path = false;
+  slots[slot].is_taken = false;
+}
+
 // Creates an empty file of this mode beside `target`, and locks it until it is closed.
 absl::StatusOr<TemporaryFile> CreateTemporaryFile(const std::string& target, mode_t mode) {
   static std::atomic<unsigned> counter{0};
   RemoveStaleTemporaryFiles(DirectoryOf(target));
   TemporaryFile file;
   do {
+    ForgetTemporaryFile(file.slot);
     file.path = TemporaryName(target, counter++);
+    file.slot = Remember(file.path);  // before a signal may come
     file.fd = open(file.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   } while (file.fd < 0 && errno == EEXIST);
   if (file.fd < 0) {
-    return absl::ErrnoToStatus(errno,
+    const int error = errno;
+    ForgetTemporaryFile(file.slot);
+    return absl::ErrnoToStatus(error,
                                absl::StrCat("cannot create a file in ", DirectoryOf(target)));
   }
   // Without locks in the file system, the number of the process alone protects the file.
   flock(file.fd, LOCK_EX | LOCK_NB);
-  file.slot = Remember(file.path);
   return file;
-}
-
-// Frees the slot of a file that has been removed, or renamed to its target.
-void ForgetTemporaryFile(int slot) {
-  if (slot < 0) return;
-  slots[slot].has_path = false;
-  slots[slot].is_taken = false;
 }
 
 }  // namespace
@@ -246,7 +253,7 @@ absl::StatusOr<FileBytes> ReadFile(const std::string& path, size_t max_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("has ", info.st_size, " bytes, more than ", max_bytes));
   }
-  return Map(fd, info.st_size);
+  return Map(path, fd, info.st_size);
 }
 
 bool AtomicFile::WritesDirectly(const std::string& path) {
@@ -290,6 +297,9 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   fd_ = std::exchange(other.fd_, -1);
   direct_ = other.direct_;
   synced_ = other.synced_;
+  is_replaced_ = std::exchange(other.is_replaced_, false);
+  has_old_ = other.has_old_;
+  was_missing_ = other.was_missing_;
   temporary_ = std::exchange(other.temporary_, "");
   temporary_slot_ = std::exchange(other.temporary_slot_, -1);
   target_ = std::move(other.target_);
@@ -298,7 +308,17 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
 
 AtomicFile::~AtomicFile() { Discard(); }
 
+void AtomicFile::PutBack() {
+  if (has_old_) {
+    renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE);
+  } else if (was_missing_) {
+    unlink(target_.c_str());
+  }
+  is_replaced_ = false;
+}
+
 void AtomicFile::Discard() {
+  if (is_replaced_) PutBack();
   if (fd_ > STDERR_FILENO) close(fd_);
   fd_ = -1;
   if (!temporary_.empty()) unlink(temporary_.c_str());
@@ -331,24 +351,40 @@ absl::Status AtomicFile::Sync() {
   return absl::OkStatus();
 }
 
-absl::Status AtomicFile::Commit() {
+absl::Status AtomicFile::Replace() {
   WEFT_RETURN_IF_ERROR(Sync());
-  if (direct_) {
-    const int fd = std::exchange(fd_, -1);
-    if (fd > STDERR_FILENO && close(fd) != 0) return SystemError("cannot write");
-    return absl::OkStatus();
+  if (!direct_) {
+    // Renamed while it is locked: another process could take it for a stale file.
+    has_old_ =
+        renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0;
+    was_missing_ = !has_old_ && errno == ENOENT;
+    if (!has_old_ && rename(temporary_.c_str(), target_.c_str()) != 0) {
+      return SystemError("cannot replace");
+    }
+    is_replaced_ = true;
   }
-  // Renamed while it is locked: another process could take it for a stale file.
-  if (rename(temporary_.c_str(), target_.c_str()) != 0) return SystemError("cannot replace");
+  const int fd = std::exchange(fd_, -1);
+  if (fd > STDERR_FILENO && close(fd) != 0) return SystemError("cannot write");
+  return absl::OkStatus();
+}
+
+void AtomicFile::Keep() {
+  if (direct_) return;
+  if (has_old_) unlink(temporary_.c_str());
+  is_replaced_ = false;
   temporary_.clear();
   ForgetTemporaryFile(std::exchange(temporary_slot_, -1));
-  if (close(std::exchange(fd_, -1)) != 0) return SystemError("cannot write");
   // The new name is durable once the directory is. Some file systems cannot sync a directory.
   const int directory = open(DirectoryOf(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory >= 0) {
     fsync(directory);
     close(directory);
   }
+}
+
+absl::Status AtomicFile::Commit() {
+  WEFT_RETURN_IF_ERROR(Replace());
+  Keep();
   return absl::OkStatus();
 }
 

@@ -59,15 +59,26 @@ class AtomicFile {
   absl::Status Sync();
   absl::Status Commit();
 
+  // The two halves of Commit, for files that change together: if one cannot be replaced, those that
+  // were get their old contents back at the end of their objects. (Not where the file system cannot
+  // exchange two names.)
+  absl::Status Replace();
+  void Keep();
+
  private:
   AtomicFile() = default;
   void Discard();
+  // Gives the target what it was before Replace.
+  void PutBack();
 
   int fd_ = -1;
   bool direct_ = false;
   bool synced_ = false;
-  std::string temporary_;    // empty: written directly
-  int temporary_slot_ = -1;  // for RemoveTemporaryFiles
+  bool is_replaced_ = false;  // and not kept yet
+  bool has_old_ = false;      // the old target has the temporary name
+  bool was_missing_ = false;  // there was no target
+  std::string temporary_;     // empty: written directly
+  int temporary_slot_ = -1;   // for RemoveTemporaryFiles
   std::string target_;
 };
 

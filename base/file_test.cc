@@ -98,6 +98,32 @@ TEST_F(FileTest, TargetStaysUntilCommit) {
   EXPECT_THAT(Names(), ElementsAre("f"));
 }
 
+// As where the second of two files cannot be replaced.
+TEST_F(FileTest, ReplacedTargetsComeBackUnlessTheyAreKept) {
+  WEFT_ASSERT_OK(WriteFile(Path("old"), "old"));
+  for (const bool keeps : {false, true}) {
+    {
+      std::vector<AtomicFile> files;
+      for (const char* name : {"old", "none"}) {
+        WEFT_ASSERT_OK_AND_ASSIGN(AtomicFile file, AtomicFile::Create(Path(name)));
+        WEFT_ASSERT_OK(file.Write("new"));
+        WEFT_ASSERT_OK(file.Replace());
+        EXPECT_EQ(Read(Path(name)), "new");
+        files.push_back(std::move(file));
+      }
+      for (AtomicFile& file : files) {
+        if (keeps) file.Keep();
+      }
+    }
+    EXPECT_EQ(Read(Path("old")), keeps ? "new" : "old");
+    if (keeps) {
+      EXPECT_THAT(Names(), ElementsAre("none", "old"));
+    } else {
+      EXPECT_THAT(Names(), ElementsAre("old"));
+    }
+  }
+}
+
 TEST_F(FileTest, CommitLeavesOnlyTheTarget) {
   WEFT_ASSERT_OK(WriteFile(Path("f"), "old"));
   WEFT_ASSERT_OK(WriteFile(Path("f"), "new"));

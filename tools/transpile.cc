@@ -357,7 +357,8 @@ absl::Status Run(Flags& flags) {
     staged.push_back(*std::move(outputs));
   }
   ShowResults(flags, *results, trainers);
-  for (StagedOutputs& outputs : staged) WEFT_RETURN_IF_ERROR(outputs.Commit());
+  for (StagedOutputs& outputs : staged) WEFT_RETURN_IF_ERROR(outputs.Replace());
+  for (StagedOutputs& outputs : staged) outputs.Keep();
   return absl::OkStatus();
 }
 
@@ -552,6 +553,8 @@ int Main(int argc, char** argv) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  weft::ReturnLargeArraysAtOnce();
-  return weft::Main(argc, argv);
+  return weft::RunTool("transpile", weft::kExitFailed, [&] {
+    weft::ReturnLargeArraysAtOnce();
+    return weft::Main(argc, argv);
+  });
 }

@@ -1,5 +1,4 @@
 // weft: runs, verifies, prints, diffs and plans training programs, and reports their statistics.
-#include <new>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -8,38 +7,39 @@
 #include "tools/cmd/weft_commands.h"
 #include "tools/flags/command_line.h"
 
-int main(int argc, char** argv) {
+namespace weft {
+namespace {
+
+int Main(int argc, char** argv, int* failed) {
   CLI::App app(
       "Runs, evaluates, verifies, prints, draws, diffs and plans training programs (Paddle\n"
       "ProgramDesc), and reports their statistics.",
       "weft");
   app.footer(absl::StrCat(
-      "Program files:\n  ", weft::kProgramFileNames,
+      "Program files:\n  ", kProgramFileNames,
       "\n"
       "Exit status: 0 done; 1 the input is bad or a check failed; 2 wrong usage (diff: 1 the\n"
       "programs differ, 2 any error).\n\n"
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2"));
   app.require_subcommand(1);
-  const std::vector<weft::Subcommand> commands = {
-      weft::AddRun(&app),
-      weft::AddEval(&app),
-      weft::AddLaunch(&app, weft::TakeLaunchedCommand(&argc, argv)),
-      weft::AddShow(&app),
-      weft::AddDiff(&app),
-      weft::AddStats(&app),
-      weft::AddVerify(&app),
-      weft::AddPlan(&app),
-      weft::AddView(&app),
-      weft::AddCommBench(&app)};
-  if (absl::optional<int> status = weft::ParseCommandLine(app, argc, argv)) return *status;
-  for (const weft::Subcommand& command : commands) {
+  const std::vector<Subcommand> commands = {
+      AddRun(&app),      AddEval(&app), AddLaunch(&app, TakeLaunchedCommand(&argc, argv)),
+      AddShow(&app),     AddDiff(&app), AddStats(&app),
+      AddVerify(&app),   AddPlan(&app), AddView(&app),
+      AddCommBench(&app)};
+  if (absl::optional<int> status = ParseCommandLine(app, argc, argv)) return *status;
+  for (const Subcommand& command : commands) {
     if (!command.app->parsed()) continue;
-    try {
-      return command.run();
-    } catch (const std::bad_alloc&) {
-      weft::PrintError("weft", "out of memory");
-      return weft::kExitFailed;
-    }
+    *failed = command.failed;
+    return command.run();
   }
-  return weft::kExitUsage;
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  int failed = weft::kExitFailed;
+  return weft::RunTool("weft", failed, [&] { return weft::Main(argc, argv, &failed); });
 }

@@ -71,6 +71,12 @@ ProcessIdentity ThisProcess() {
   return process;
 }
 
+bool IsStopped(int64_t pid) {
+  Stat stat;
+  return ParseStat(ReadStart(absl::StrCat("/proc/", pid, "/stat")), &stat) &&
+         (stat.state == 'T' || stat.state == 't');
+}
+
 ProcessState StateOf(const ProcessIdentity& process) {
   const std::string text = ReadStart(absl::StrCat("/proc/", process.pid, "/stat"));
   if (text.empty()) {

@@ -26,6 +26,9 @@ enum class ProcessState {
   kUnknown,  // the system does not say
 };
 
+// Whether a process of this host is stopped. False if the system does not say.
+bool IsStopped(int64_t pid);
+
 // The state of a process whose `host` is that of ThisProcess().
 ProcessState StateOf(const ProcessIdentity& process);
 

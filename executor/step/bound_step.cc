@@ -329,6 +329,8 @@ void BoundStep::FindEntries() {
     if (tensor->allocated() && !tensor->is_rows()) {
       entry.type = TensorType{tensor->dtype(), tensor->dims()};
     }
+    // Without a value, an op reads it first: the step says so.
+    entry.is_written = entry.is_written && entry.type.has_value();
     entries_.push_back(std::move(entry));
   }
 }

@@ -187,6 +187,16 @@ absl::StatusOr<StagedPrograms> StagedPrograms::Write(std::vector<ProgramOutput> 
 }
 
 absl::Status StagedPrograms::Commit() {
+  WEFT_RETURN_IF_ERROR(Replace());
+  Keep();
+  return absl::OkStatus();
+}
+
+void StagedPrograms::Keep() {
+  for (absl::optional<AtomicFile>& file : files_) file->Keep();
+}
+
+absl::Status StagedPrograms::Replace() {
   for (size_t i = 0; i < files_.size(); ++i) {
     if (files_[i].has_value()) continue;
     absl::StatusOr<AtomicFile> written = Prepare(outputs_[i]);
@@ -194,7 +204,7 @@ absl::Status StagedPrograms::Commit() {
     files_[i] = *std::move(written);
   }
   for (size_t i = 0; i < files_.size(); ++i) {
-    const absl::Status status = files_[i]->Commit();
+    const absl::Status status = files_[i]->Replace();
     if (!status.ok()) return Annotate(outputs_[i].path, status);
   }
   return absl::OkStatus();

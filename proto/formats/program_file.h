@@ -57,8 +57,12 @@ class StagedPrograms {
   // not change.
   static absl::StatusOr<StagedPrograms> Write(std::vector<ProgramOutput> outputs);
 
-  // Replaces no target if a program cannot be written.
+  // Replaces no target if a program cannot be written, or another one not be replaced.
   absl::Status Commit();
+
+  // The two halves of Commit, as of AtomicFile.
+  absl::Status Replace();
+  void Keep();
 
  private:
   StagedPrograms() = default;

@@ -55,11 +55,19 @@ bool LosesSetting(const Program& main, const std::string& path, const TranspileR
 
 }  // namespace
 
-absl::Status StagedOutputs::Commit() {
-  WEFT_RETURN_IF_ERROR(programs.Commit());
-  if (server.has_value()) WEFT_RETURN_IF_ERROR(server->Commit());
-  if (setting.has_value()) WEFT_RETURN_IF_ERROR(Annotate(setting_path, setting->Commit()));
-  return explain.has_value() ? Annotate(explain_path, explain->Commit()) : absl::OkStatus();
+absl::Status StagedOutputs::Replace() {
+  WEFT_RETURN_IF_ERROR(programs.Replace());
+  if (server.has_value()) WEFT_RETURN_IF_ERROR(server->Replace());
+  if (setting.has_value()) WEFT_RETURN_IF_ERROR(Annotate(setting_path, setting->Replace()));
+  return explain.has_value() ? Annotate(explain_path, explain->Replace()) : absl::OkStatus();
+}
+
+void StagedOutputs::Keep() {
+  programs.Keep();
+  if (server.has_value()) server->Keep();
+  for (absl::optional<AtomicFile>* file : {&setting, &explain}) {
+    if (file->has_value()) (*file)->Keep();
+  }
 }
 
 absl::StatusOr<StagedOutputs> StageAll(absl::StatusOr<StagedPrograms> programs,

@@ -27,7 +27,9 @@ struct StagedOutputs {
   absl::optional<AtomicFile> setting;
   std::string setting_path;
 
-  absl::Status Commit();
+  // As of AtomicFile.
+  absl::Status Replace();
+  void Keep();
 };
 
 // Stages the explanation, the setting of a main program whose file does not carry it, and the

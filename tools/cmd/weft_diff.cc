@@ -39,11 +39,13 @@ Subcommand AddDiff(CLI::App* weft) {
       ->required();
   app->callback([options] { CheckStandardInput({{"A", options->a}, {"B", options->b}}); });
   app->footer("Example:\n  weft diff main.pb transpiled.pb");
-  return {app, [options] {
+  return {app,
+          [options] {
             const absl::StatusOr<bool> differ = Diff(*options);
             const int done = differ.ok() && *differ ? kExitDiffer : kExitDone;
             return FinishCommand(kCommand, differ.status(), done, kExitTrouble);
-          }};
+          },
+          kExitTrouble};
 }
 
 }  // namespace weft

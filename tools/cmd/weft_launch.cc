@@ -18,7 +18,9 @@
 #include "base/status_macros.h"
 #include "executor/files/checkpoint.h"
 #include "executor/files/safetensors.h"
+#include "nlohmann/json.hpp"
 #include "tools/cmd/weft_commands.h"
+#include "tools/cmd/weft_run_files.h"
 #include "tools/job/job_environment.h"
 #include "tools/job/launcher.h"
 
@@ -29,11 +31,6 @@ constexpr char kCommand[] = "weft launch";
 // Every process takes two files and at least one thread: more are a mistake.
 constexpr int kMaxProcesses = 256;
 constexpr int kExitNotExecutable = 126, kExitNotFound = 127;  // as of shells
-
-struct Options {
-  LaunchOptions launch;
-  int max_restarts = 0;
-};
 
 bool IsWeftRun(const std::vector<std::string>& command) {
   return command.size() > 2 && command[1] == "run" &&
@@ -89,10 +86,14 @@ absl::optional<Version> VersionOf(const std::string& path) {
   return Version(info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
 }
 
-// The step of a checkpoint; none if the file is none.
-absl::optional<std::string> StepOf(const std::string& path) {
+// The step of a checkpoint that the job has written; none if the file is another.
+absl::optional<std::string> StepOf(const std::string& path, const std::string& job_id) {
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
   if (!file.ok() || !IsCheckpoint(*file)) return absl::nullopt;
+  const auto settings = file->metadata().find("settings");
+  if (settings == file->metadata().end()) return absl::nullopt;
+  const auto json = nlohmann::json::parse(settings->second, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value(kJobOfCheckpoint, "") != job_id) return absl::nullopt;
   const auto step = file->metadata().find("step");
   if (step == file->metadata().end()) return absl::nullopt;
   return step->second;
@@ -115,25 +116,25 @@ absl::Status CheckIsAlone() {
                    (*job)->launcher, " has started: expected one launcher"));
 }
 
-absl::Status Launch(Options options, int* exit_status) {
+absl::Status Launch(LaunchOptions options, int* exit_status) {
   *exit_status = kExitFailed;
   WEFT_RETURN_IF_ERROR(CheckIsAlone());
-  const std::vector<std::string> command = options.launch.command;
+  const std::vector<std::string> command = options.command;
   const std::string checkpoint = CheckpointOf(command);
   // A checkpoint of an earlier run is not one of this job.
   const absl::optional<Version> before = VersionOf(checkpoint);
   WEFT_ASSIGN_OR_RETURN(Launcher launcher, Launcher::Create());
   const int attempts = options.max_restarts + 1;
   for (int attempt = 1;; ++attempt) {
-    const absl::StatusOr<LaunchResult> result = launcher.Run(options.launch, attempt);
+    const absl::StatusOr<LaunchResult> result = launcher.Run(options, attempt);
     *exit_status = result.ok() ? result->exit_status : ExitStatusOf(result.status());
     WEFT_RETURN_IF_ERROR(result.status());
     if (!result->may_restart || attempt == attempts) return absl::OkStatus();
 
     const absl::optional<Version> now = VersionOf(checkpoint);
     const absl::optional<std::string> step =
-        now.has_value() && now != before ? StepOf(checkpoint) : absl::nullopt;
-    options.launch.command = step.has_value() ? Resumed(command, checkpoint) : command;
+        now.has_value() && now != before ? StepOf(checkpoint, launcher.job_id()) : absl::nullopt;
+    options.command = step.has_value() ? Resumed(command, checkpoint) : command;
     const std::string how = step.has_value()
                                 ? absl::StrCat("resuming from ", checkpoint, " (step ", *step, ")")
                                 : "from the beginning";
@@ -156,22 +157,20 @@ std::vector<std::string> TakeLaunchedCommand(int* argc, char** argv) {
 Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
   CLI::App* app = weft->add_subcommand(
       "launch", "Starts the command that follows -- several times, as the processes of a job.");
-  auto options = std::make_shared<Options>();
-  options->launch.command = std::move(command);
-  AddInteger(*app, "-n", options->launch.processes, 1, kMaxProcesses, "Processes to start")
-      ->required();
+  auto options = std::make_shared<LaunchOptions>();
+  options->command = std::move(command);
+  AddInteger(*app, "-n", options->processes, 1, kMaxProcesses, "Processes to start")->required();
   AddInteger(*app, "--max_restarts", options->max_restarts, 0, 1000000,
              "After a failure, start all processes again, at most N times; weft run with "
              "--checkpoint then goes on from the last checkpoint of this job")
       ->capture_default_str();
-  app->add_option("--grace_s", options->launch.grace_s,
+  app->add_option("--grace_s", options->grace_s,
                   "Kill processes that have not ended S seconds after SIGTERM or SIGINT")
       ->check(NumberThat([](double s) { return s >= 0 && s <= 1e6; }, "seconds, from 0 to 1000000"))
       ->capture_default_str()
       ->type_name("S");
-  app->callback([options] {
-    Require(!options->launch.command.empty(), "--", "expected a command after --");
-  });
+  app->callback(
+      [options] { Require(!options->command.empty(), "--", "expected a command after --"); });
   app->footer(
       "Every line of output begins with the rank of its process: \"[0] \". When a process fails, "
       "the\nothers get SIGTERM. SIGINT and SIGTERM go to all processes.\n"

@@ -13,9 +13,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/file.h"
+#include "base/status_matchers.h"
+#include "executor/files/checkpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/job/process.h"
@@ -459,6 +462,33 @@ TEST(WeftLaunchTest, AJobThatEndsWellIsNotStartedAgain) {
   EXPECT_EQ(CountLines(starts), 2u);
 }
 
+TEST(WeftLaunchTest, WrongUsageIsNotStartedAgain) {
+  const std::string starts = TestPath("starts");
+  const ProcessResult result =
+      Launch(2, {"--max_restarts", "5"}, Shell(absl::StrCat("echo x >>", starts, "; exit 2")));
+  EXPECT_EQ(result.status, 2);
+  EXPECT_LE(CountLines(starts), 2u);
+  EXPECT_THAT(result.err, Not(HasSubstr("attempt")));
+}
+
+TEST(WeftLaunchTest, AProcessThatIsStoppedWhileAllOthersHaveEndedIsEnded) {
+  const ProcessResult result =
+      Launch(3, {"--grace_s", "1"}, Shell("[ $WEFT_JOB_RANK = 1 ] && kill -STOP $$; exit 0"));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err,
+              ContainsRegex("weft launch: error: process 1 \\(pid [0-9]+\\) is stopped, and all "
+                            "others have ended \\(--grace_s\\)\n"));
+}
+
+// It may have much to write.
+TEST(WeftLaunchTest, AProcessThatGoesOnAfterAllOthersIsWaitedFor) {
+  const ProcessResult result =
+      Launch(3, {"--grace_s", "0.2"}, Shell("[ $WEFT_JOB_RANK = 1 ] && sleep 12; exit 0"));
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.err, MatchesRegex("weft launch: note: waiting for process 1 \\(pid "
+                                       "[0-9]+\\); the others have ended\n"));
+}
+
 // Not even files: there are few.
 TEST(WeftLaunchTest, RestartsLeaveNothingBehind) {
   const ProcessResult result = RunProcess(
@@ -520,8 +550,61 @@ TEST_F(WeftLaunchResumeTest, AKilledRunGoesOnFromItsLastCheckpoint) {
   Args through = Run("3000");
   through.back() = through_;
   ASSERT_EQ(RunProcess(through).status, 0);
+  WEFT_ASSERT_OK_AND_ASSIGN(Checkpoint checkpoint, ReadCheckpoint(checkpoint_));
+  EXPECT_EQ(checkpoint.settings.erase("job"), 1u);
+  WEFT_ASSERT_OK(WriteCheckpoint(checkpoint_, checkpoint));
   EXPECT_TRUE(Contents(checkpoint_) == Contents(through_));
   EXPECT_EQ(CountLines(metrics_), 3000u);
+}
+
+// Another run writes the same file meanwhile.
+TEST_F(WeftLaunchResumeTest, ACheckpointOfAnotherJobIsNotResumed) {
+  ASSERT_EQ(RunProcess(Run("6")).status, 0);
+  const std::string other = TestPath("other.ckpt");
+  ASSERT_EQ(std::rename(checkpoint_.c_str(), other.c_str()), 0);
+  const std::string fake = TestPath("weft");
+  std::ofstream(fake) << "#!/bin/sh\ncp " << other << " " << checkpoint_ << "\nexit 1\n";
+  ASSERT_EQ(std::system(absl::StrCat("chmod +x ", fake).c_str()), 0);
+  const std::string directory = TestPath("bin");
+  ASSERT_EQ(
+      std::system(
+          absl::StrCat("mkdir -p ", directory, " && mv ", fake, " ", directory, "/weft").c_str()),
+      0);
+  Args command = Run("6");
+  command[0] = directory + "/weft";
+  const ProcessResult result = Launch(1, {"--max_restarts", "1"}, command);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("note: attempt 2 of 2, from the beginning\n"));
+}
+
+// Nothing has begun.
+TEST_F(WeftLaunchResumeTest, ASignalEndsAProcessThatWaitsForOthers) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const Args variables = {"/usr/bin/env", "WEFT_JOB_RANK=0", "WEFT_JOB_SIZE=2",
+                            absl::StrCat("WEFT_JOB_ADDRESS=unix:weft-waits-", getpid()),
+                            "WEFT_JOB_TOKEN=" + std::string(32, '1')};
+    Process process(variables + Run("6"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const auto start = std::chrono::steady_clock::now();
+    process.Signal(signal);
+    EXPECT_EQ(process.Wait().status, 128 + signal);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  }
+}
+
+// The signal may go to any process of the job.
+TEST_F(WeftLaunchResumeTest, TheExitStatusIsOfTheSignal) {
+  Args run = Run("100000000") + Args{"--metrics", metrics_};
+  Process process(LaunchArgs(2, {},
+                             Shell(absl::StrCat("[ $WEFT_JOB_RANK = 1 ] && echo $$ > ", through_,
+                                                "; exec ", absl::StrJoin(run, " ")))));
+  ASSERT_TRUE(Eventually([&] { return CountLines(metrics_) >= 3; }));
+  int pid = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(LinesOf(Contents(through_))[0], &pid));
+  kill(pid, SIGINT);
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.status, 128 + SIGINT) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("[0] note: stopped by SIGINT before step "));
 }
 
 // A checkpoint that was there before is that of another run.

@@ -16,6 +16,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -341,14 +342,23 @@ absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const RunFlags& fl
   return settings;
 }
 
-// The run has stopped at a signal to this process, or to another one of the job.
-void PrintStopped(const RunFlags& flags, const RunResult& result, int64_t end_step) {
-  const int signal = StopSignal();
-  const std::string why = signal == 0        ? "a signal to another process"
-                          : signal == SIGINT ? "SIGINT"
-                                             : "SIGTERM";
-  PrintNote(absl::StrCat("stopped by ", why, " before step ", result.end_step, " of ", end_step,
-                         "; --resume ", flags.checkpoint, " goes on"));
+// The signal to this process, or to another one of the job, by which the run has stopped. All
+// processes call it.
+absl::StatusOr<int> FindStopSignal(JobLink* link) {
+  if (link == nullptr) return StopSignal();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                        link->AllGather(absl::StrCat(StopSignal())));
+  for (const std::string& text : all) {
+    int signal = 0;
+    if (absl::SimpleAtoi(text, &signal) && signal != 0) return signal;
+  }
+  return SIGTERM;
+}
+
+void PrintStopped(const RunFlags& flags, const RunResult& result, int64_t end_step, int signal) {
+  PrintNote(absl::StrCat("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM", " before step ",
+                         result.end_step, " of ", end_step, "; --resume ", flags.checkpoint,
+                         " goes on"));
 }
 
 // Of the ranks of the run, the last ones are servers.
@@ -408,8 +418,13 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     };
   }
   if (!flags.checkpoint.empty()) {
-    inputs.on_checkpoint = [&recorder, program = FingerprintOf(read)](Checkpoint checkpoint) {
+    const char* const id = std::getenv("WEFT_JOB_ID");
+    const char* const restarts = std::getenv("WEFT_JOB_RESTARTS");
+    const bool may_restart = restarts != nullptr && restarts != absl::string_view("0");
+    const std::string job = may_restart && id != nullptr ? id : "";
+    inputs.on_checkpoint = [&recorder, job, program = FingerprintOf(read)](Checkpoint checkpoint) {
       checkpoint.settings[kProgram] = program;
+      if (!job.empty()) checkpoint.settings[kJobOfCheckpoint] = job;
       return recorder.AddCheckpoint(std::move(checkpoint));
     };
     options.stop_requested = [] { return StopSignal() != 0; };
@@ -445,8 +460,9 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   const int64_t end_step = options.begin_step + options.steps;
   if (result->end_step < end_step) {
     WEFT_RETURN_IF_ERROR(recorder.Stop());
-    *exit_status = 128 + (StopSignal() == 0 ? SIGTERM : StopSignal());
-    if (flags.reports) PrintStopped(flags, *result, end_step);
+    WEFT_ASSIGN_OR_RETURN(const int signal, FindStopSignal(session.link()));
+    *exit_status = 128 + signal;
+    if (flags.reports) PrintStopped(flags, *result, end_step, signal);
     return absl::OkStatus();
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -455,7 +471,6 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
 
 // Makes the session, which must outlive the report of an error.
 absl::Status Train(RunFlags flags, std::unique_ptr<JobSession>* session, int* exit_status) {
-  if (!flags.checkpoint.empty()) CatchStopSignals();
   JobSessionOptions job;
   job.backend = flags.backend;
   job.on_gpus = flags.device == "gpu";
@@ -468,6 +483,8 @@ absl::Status Train(RunFlags flags, std::unique_ptr<JobSession>* session, int* ex
                              flags.resume.empty() ? "" : " --resume");
   job.timeout_s = flags.run.timeout_s;
   WEFT_ASSIGN_OR_RETURN(*session, JobSession::Join(job, std::getenv));
+  // Before, there is nothing to save.
+  if (!flags.checkpoint.empty()) CatchStopSignals();
   flags.run.nranks *= (*session)->num_processes();
   flags.reports = (*session)->is_first();
   return (*session)->Finish(TrainInJob(std::move(flags), **session, exit_status));

@@ -43,6 +43,10 @@ struct RunFlags {
   RunOptions run;
 };
 
+// The setting of a checkpoint that names the job of `weft launch`, if that may start again and go
+// on from it. Other runs leave it out: equal runs write equal checkpoints.
+inline constexpr char kJobOfCheckpoint[] = "job";
+
 // "note: ..." on standard error.
 void PrintNote(absl::string_view note);
 

@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/numeric/int128.h"
@@ -16,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/file.h"
+#include "base/mapped_files.h"
 #include "base/similar_name.h"
 #include "base/status_macros.h"
 #include "base/version.h"
@@ -171,11 +174,26 @@ void ShowInHelp(CLI::App& app, absl::Span<const char* const> shown) {
   }
 }
 
+int RunTool(absl::string_view command, const int& failed, const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "%.*s: error: out of memory\n", static_cast<int>(command.size()),
+                 command.data());
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "%.*s: error: cannot start a thread: %s\n",
+                 static_cast<int>(command.size()), command.data(), error.what());
+  }
+  return failed;
+}
+
 absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv,
                                      const std::function<void()>& before_help) {
   // Debug builds of protobuf print every string that is not UTF-8.
   google::protobuf::SetLogHandler(nullptr);
   RemoveTemporaryFilesOnSignals();
+  signal(SIGXFSZ, SIG_IGN);
+  ReportShrunkFiles(app.get_name());
   SetFormatter(&app);
   app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", kVersion),
                        "Print the version and exit");

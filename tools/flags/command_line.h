@@ -43,7 +43,8 @@ void PrintWarning(absl::string_view command, absl::string_view message);
 // subcommand.
 //
 // From this call on, a signal that ends the process (SIGHUP, SIGINT, SIGPIPE, SIGTERM) removes
-// temporary files of outputs.
+// temporary files of outputs; a file that grows too large is an error of its write (no SIGXFSZ);
+// and a mapped file that shrinks is an error of the process, with exit status 1 (no SIGBUS).
 //
 // `before_help` runs before --help is printed, when flags have their values: it may choose what is
 // shown.
@@ -90,7 +91,12 @@ int FinishCommand(absl::string_view command, const absl::Status& status, int don
 struct Subcommand {
   CLI::App* app;
   std::function<int()> run;  // returns the exit status
+  int failed = kExitFailed;  // the exit status of errors
 };
+
+// Runs a tool. Without memory, or where the system starts no thread, prints that and returns
+// `failed` as it is then.
+int RunTool(absl::string_view command, const int& failed, const std::function<int()>& run);
 
 // ReadProgram, with the path before the message: "in.pb: op 17 (mul): ...".
 absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path);

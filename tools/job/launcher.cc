@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "executor/jobs/job_token.h"
+#include "executor/jobs/process_state.h"
 #include "tools/flags/command_line.h"
 
 extern char** environ;
@@ -28,6 +29,9 @@ namespace {
 
 constexpr auto kSameTime = std::chrono::milliseconds(100);
 constexpr auto kGiveUpAfter = std::chrono::seconds(5);
+// How often, and after which time, the launcher looks for whom it waits.
+constexpr auto kLookEvery = std::chrono::milliseconds(500);
+constexpr auto kSayWhomAfter = std::chrono::seconds(10);
 
 std::string SignalName(int signal) {
   const char* name = sigabbrev_np(signal);
@@ -90,6 +94,7 @@ void BecomeProgram(pid_t parent, const sigset_t& mask, bool ignores_sigpipe, int
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
   signal(SIGPIPE, ignores_sigpipe ? SIG_IGN : SIG_DFL);
+  signal(SIGXFSZ, SIG_DFL);  // ignored since ParseCommandLine
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   const int null = open("/dev/null", O_RDONLY);
   if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 ||
@@ -117,6 +122,9 @@ absl::StatusOr<Launcher> Launcher::Create() {
   for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
     if (!IsIgnored(signal)) sigaddset(&mask, signal);
   }
+  std::random_device random;
+  launcher.job_id_ = absl::StrCat(getpid(), "-", absl::Hex(random(), absl::kZeroPad8), "-",
+                                  absl::Hex(random(), absl::kZeroPad8));
   launcher.ignores_sigpipe_ = IsIgnored(SIGPIPE);
   signal(SIGPIPE, SIG_IGN);
   // An ignored SIGCHLD would reap processes unseen.
@@ -130,7 +138,8 @@ absl::StatusOr<Launcher> Launcher::Create() {
 }
 
 Launcher::Launcher(Launcher&& other) noexcept
-    : signal_fd_(std::exchange(other.signal_fd_, -1)),
+    : job_id_(std::move(other.job_id_)),
+      signal_fd_(std::exchange(other.signal_fd_, -1)),
       former_mask_(other.former_mask_),
       ignores_sigpipe_(other.ignores_sigpipe_) {}
 
@@ -151,7 +160,8 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.grace_s));
   processes_.clear();
   failed_ = nullptr;
-  report_at_ = kill_at_ = give_up_at_ = absl::nullopt;
+  report_at_ = look_at_ = stopped_at_ = kill_at_ = give_up_at_ = absl::nullopt;
+  has_said_whom_ = false;
   WEFT_RETURN_IF_ERROR(Start(options, attempt));
   while (!IsDone()) {
     Poll();
@@ -165,7 +175,7 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
     result.exit_status = *launcher_failure_;
   } else if (failed_ != nullptr) {
     result.exit_status = failed_->exit_status;
-    result.may_restart = stop_signals_.empty();
+    result.may_restart = stop_signals_.empty() && failed_->exit_status != kExitUsage;
   } else if (!stop_signals_.empty() &&
              absl::c_any_of(processes_, [](const Process& p) { return p.exit_status != 0; })) {
     result.exit_status = 128 + stop_signals_[0];
@@ -174,16 +184,15 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
 }
 
 absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
-  std::random_device random;
-  const std::string id = absl::StrCat(getpid(), "-", absl::Hex(random(), absl::kZeroPad8), "-",
-                                      absl::Hex(random(), absl::kZeroPad8), "-", attempt);
   const std::string token = NewJobToken();
   for (int rank = 0; rank < options.processes; ++rank) {
     Process process(rank);
     const absl::Status status = StartProcess(
         options.command,
         {absl::StrCat("WEFT_JOB_RANK=", rank), absl::StrCat("WEFT_JOB_SIZE=", options.processes),
-         absl::StrCat("WEFT_JOB_ADDRESS=unix:weft-launch-", id), absl::StrCat("WEFT_JOB_ID=", id),
+         absl::StrCat("WEFT_JOB_ADDRESS=unix:weft-launch-", job_id_, "-", attempt),
+         absl::StrCat("WEFT_JOB_ID=", job_id_),
+         absl::StrCat("WEFT_JOB_RESTARTS=", options.max_restarts),
          absl::StrCat("WEFT_JOB_TOKEN=", token), absl::StrCat("WEFT_JOB_ATTEMPT=", attempt)},
         &process);
     if (!status.ok()) {
@@ -241,7 +250,7 @@ bool Launcher::IsDone() const {
 
 Launcher::Time Launcher::NextDeadline() const {
   Time next = Time::max();
-  for (const absl::optional<Time>& at : {report_at_, kill_at_, give_up_at_}) {
+  for (const absl::optional<Time>& at : {report_at_, look_at_, kill_at_, give_up_at_}) {
     if (at.has_value()) next = std::min(next, *at);
   }
   for (const Process& process : processes_) {
@@ -405,7 +414,42 @@ void Launcher::OnDeadlines() {
     }
     Finish(&process);
   }
+  OnLastProcesses(now);
   if (give_up_at_.has_value() && *give_up_at_ <= now) GiveUp();
+}
+
+void Launcher::OnLastProcesses(Time now) {
+  const bool is_ending =
+      failed_ != nullptr || launcher_failure_.has_value() || !stop_signals_.empty();
+  std::vector<Process*> running;
+  for (Process& process : processes_) {
+    if (process.IsRunning()) running.push_back(&process);
+  }
+  if (is_ending || running.empty() || running.size() == processes_.size()) {
+    look_at_ = absl::nullopt;
+    return;
+  }
+  if (look_at_.has_value() && now < *look_at_) return;
+  if (!look_at_.has_value()) last_since_ = now;
+  look_at_ = now + kLookEvery;
+  const bool are_stopped =
+      absl::c_all_of(running, [](const Process* process) { return IsStopped(process->pid); });
+  if (!are_stopped) stopped_at_ = absl::nullopt;
+  if (are_stopped && !stopped_at_.has_value()) stopped_at_ = now;
+  const auto name = [&](absl::string_view what) {
+    return absl::StrCat(
+        "process ", running[0]->rank, " (pid ", running[0]->pid, ")",
+        running.size() == 1 ? "" : absl::StrCat(" and ", running.size() - 1, " more"), what);
+  };
+  if (now >= last_since_ + kSayWhomAfter && !has_said_whom_) {
+    has_said_whom_ = true;
+    Note(absl::StrCat("waiting for ", name(are_stopped ? ", which is stopped" : ""),
+                      "; the others have ended"));
+  }
+  if (!stopped_at_.has_value() || now < *stopped_at_ + grace_) return;
+  Error(name(" is stopped, and all others have ended (--grace_s)"));
+  launcher_failure_ = kExitFailed;
+  SignalAll(SIGTERM);
 }
 
 void Launcher::GiveUp() {

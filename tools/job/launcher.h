@@ -22,6 +22,7 @@ namespace weft {
 struct LaunchOptions {
   std::vector<std::string> command;  // command[0] is searched for in PATH
   int processes = 1;
+  int max_restarts = 0;  // for WEFT_JOB_RESTARTS
   // How long processes have to end after a signal, before they are killed.
   double grace_s = 30;
 };
@@ -31,7 +32,7 @@ struct LaunchResult {
   // 0: all processes ended with 0. Otherwise the status of the process that failed first, or that
   // of the signal that stopped the launcher; 128 + the signal that ended a process.
   int exit_status = 0;
-  // A process failed, and nobody has asked the launcher to stop.
+  // A process failed, not by wrong usage, and nobody has asked the launcher to stop.
   bool may_restart = false;
 };
 
@@ -45,7 +46,8 @@ struct LaunchResult {
 // first, but a signal that killed another one at the same time (100 ms) is the better reason.
 // SIGINT and SIGTERM to this process go to all processes; so does SIGHUP, as SIGTERM. What a
 // process leaves running in its group gets SIGTERM when it ends. All that is left after the time of
-// grace is killed.
+// grace is killed; so are processes that are stopped while all others have ended. Which processes
+// the launcher still waits for, it says when others have ended a while ago.
 //
 // If this process is killed, the system sends SIGTERM to the processes; not to what they have
 // started.
@@ -61,6 +63,9 @@ class Launcher {
   // Runs the processes to their end. NotFound and PermissionDenied if the command cannot be
   // started, or another error of the system; none of them runs then.
   absl::StatusOr<LaunchResult> Run(const LaunchOptions& options, int attempt);
+
+  // The same in all attempts: WEFT_JOB_ID.
+  const std::string& job_id() const { return job_id_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -105,6 +110,8 @@ class Launcher {
   void OnEnd(Process* process);
   void OnFailure(Process* process);
   void OnDeadlines();
+  // Of processes that go on, or are stopped, after all others have ended well.
+  void OnLastProcesses(Time now);
   void ReportFailure();
   void GiveUp();
   void SignalAll(int signal);
@@ -112,6 +119,7 @@ class Launcher {
   void Error(absl::string_view text);
   void Note(absl::string_view text);
 
+  std::string job_id_;
   int signal_fd_ = -1;
   sigset_t former_mask_ = {};
   bool ignores_sigpipe_ = false;
@@ -122,6 +130,10 @@ class Launcher {
   std::deque<Process> processes_;
   Process* failed_ = nullptr;        // the first
   absl::optional<Time> report_at_;   // failed_ is not reported yet
+  absl::optional<Time> look_at_;     // the last processes
+  Time last_since_;                  // since when others have ended
+  absl::optional<Time> stopped_at_;  // since when all of these are
+  bool has_said_whom_ = false;       // it waits for
   absl::optional<Time> kill_at_;     // the time of grace ends
   absl::optional<Time> give_up_at_;  // killed processes should have ended
   bool gave_up_ = false;

@@ -138,11 +138,10 @@ class OpReader {
     const auto [known, is_new] = attrs_texts_.try_emplace(std::move(key), 0);
     if (!is_new) return known->second;
     std::vector<std::string> texts;
-    for (const OpSignature::Attr& attr : attrs) {
-      const absl::string_view name = program_.name(attr.name);
-      if (!IsShown(name)) continue;
-      const absl::optional<pb::OpDesc::Attr> value = op.FindAttr(name);
-      if (value.has_value()) texts.push_back(absl::StrCat(name, "=", AttrValueText(*value)));
+    const pb::OpDesc desc = op.ToProto();
+    for (const pb::OpDesc::Attr& attr : desc.attrs()) {
+      if (!IsShown(attr.name())) continue;
+      texts.push_back(absl::StrCat(attr.name(), "=", AttrValueText(attr)));
     }
     known->second = view_.texts.Add(absl::StrJoin(texts, ", "));
     return known->second;
