@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "proto/program.h"
 
@@ -25,7 +26,7 @@ namespace weft {
 // summed. If the number of ranks is known, d is also divided by it, so that n / d is a mean;
 // otherwise, or where only that helps, n / d is a sum over the batch. An op that decides a
 // condition reads means and sums over the ranks, as in FindStateEdits.
-BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options);
+BatchEdits FindLossEdits(const ProgramFacts& program, BatchFlowOptions options);
 
 // The edits after which losses that compare samples with each other (contrastive losses) are those
 // of one device: ops of the forward pass read the samples of all ranks, along their first
@@ -33,20 +34,20 @@ BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options);
 // The gradient of gathered samples is the same on all ranks, so that its sum over the ranks,
 // scattered, is n times that of the rank's own samples, as a mean over the ranks needs it. None
 // without a number of ranks.
-BatchEdits FindSampleEdits(const Program& program, BatchFlowOptions options);
+BatchEdits FindSampleEdits(const ProgramFacts& program, BatchFlowOptions options);
 
 // The edits after which persistable variables that forward ops compute from the batch (running
 // means, counts, metrics) have the value of one device: ops read means and sums over the ranks, and
 // the samples of all ranks, instead of their own. Only ops whose outputs have no gradient; samples
 // are gathered only for what no gradient and no update depends on, other than through a state.
-BatchEdits FindStateEdits(const Program& program, BatchFlowOptions options);
+BatchEdits FindStateEdits(const ProgramFacts& program, BatchFlowOptions options);
 
 // The program as options of transpile would make it, for messages that name them. Each flow is
 // found when it is asked for, and kept.
 class WhatIfFlows {
  public:
   // Program and options must outlive this object.
-  WhatIfFlows(const Program& program, const BatchFlowOptions& options)
+  WhatIfFlows(const ProgramFacts& program, const BatchFlowOptions& options)
       : program_(program), options_(options) {}
 
   // With the option alone, or with the number of ranks, too. Null: that would change nothing.
@@ -78,13 +79,13 @@ class WhatIfFlows {
  private:
   // None inside: the option changes nothing.
   using Flow = absl::optional<absl::optional<BatchFlow>>;
-  const BatchFlow* With(BatchEdits (*find)(const Program&, BatchFlowOptions), Ranks ranks,
+  const BatchFlow* With(BatchEdits (*find)(const ProgramFacts&, BatchFlowOptions), Ranks ranks,
                         Flow* flow) const;
   std::string NumRanksText() const {
-    return options_.nranks.has_value() ? absl::StrCat(*options_.nranks) : "N";
+    return options_.setting.nranks.has_value() ? absl::StrCat(*options_.setting.nranks) : "N";
   }
 
-  const Program& program_;
+  const ProgramFacts program_;
   const BatchFlowOptions& options_;
   Flow exact_loss_[2], gathered_[2], statistics_[2];
 };

@@ -2,6 +2,7 @@
 #ifndef WEFT_OPS_ANALYSIS_VALUES_RANK_MEMORY_H_
 #define WEFT_OPS_ANALYSIS_VALUES_RANK_MEMORY_H_
 
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/values/rank_expressions.h"
 #include "ops/analysis/values/rank_values.h"
@@ -13,8 +14,8 @@ namespace weft {
 class RankMemory : public StepWalk<RankValue> {
  public:
   // Values have expressions while expressions_ makes them.
-  RankMemory(const Program& program, ExpressionTable* table)
-      : StepWalk<RankValue>(program), expressions_(table) {}
+  RankMemory(const ProgramFacts& facts, ExpressionTable* table)
+      : StepWalk<RankValue>(facts), expressions_(table) {}
 
   // From now on the value of a variable is Initial(name) times its power of `nranks`, whether or
   // not it was written before.

@@ -66,14 +66,16 @@ absl::optional<Symbol> MainOutput(const Op& op) {
 class BatchChecker {
  public:
   // `fetched`: after the step.
-  BatchChecker(const Program& main, const BatchFlow& flow, const std::vector<std::string>& fetched,
-               WhatIfFlows* what_if, ProgramRef ref, Findings* findings)
-      : main_(main),
+  BatchChecker(const ProgramFacts& facts, const BatchFlow& flow,
+               const std::vector<std::string>& fetched, WhatIfFlows* what_if, ProgramRef ref,
+               Findings* findings)
+      : facts_(facts),
+        main_(facts.program()),
         flow_(flow),
         fetched_(fetched),
         what_if_(*what_if),
         report_(ref, findings),
-        losses_(FindLosses(main)) {}
+        losses_(facts.Get(FindLosses)) {}
 
   void CheckLosses() {
     for (VarId var : Losses()) {
@@ -99,7 +101,7 @@ class BatchChecker {
     const std::vector<OpId>& assumed = flow_.absent_gradients();
     const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
     if (flow_.updates().empty()) return;
-    const bool may_be_sum = LossMayBeASum(main_, flow_);
+    const bool may_be_sum = LossMayBeASum(facts_, flow_);
     const absl::string_view why = may_be_sum ? ": a loss is a sum over the batch" : "";
     for (const BatchUpdate& update : flow_.updates()) {
       const BatchRelation gradient = update.value.relation;
@@ -189,7 +191,7 @@ class BatchChecker {
         absl::StrCat(
             updates, ": averages of parameters are not what one device has",
             own.empty() ? "" : absl::StrCat(", and ", StatesText(own), " is the rank's own")));
-    if (!FindSumLosses(main_, flow_).any()) return;
+    if (!FindSumLosses(facts_, flow_).any()) return;
     report_.Add("W710", first, "",
                 absl::StrCat(updates,
                              ": a loss is a sum over the batch, so that averaging "
@@ -477,12 +479,13 @@ class BatchChecker {
     return ops == 2 ? ", as does 1 other op" : absl::StrCat(", as do ", ops - 1, " other ops");
   }
 
+  const ProgramFacts& facts_;
   const Program& main_;
   const BatchFlow& flow_;
   const std::vector<std::string>& fetched_;
   WhatIfFlows& what_if_;
   Reporter report_;
-  const std::vector<Symbol> losses_;                // FindLosses
+  const std::vector<Symbol>& losses_;               // FindLosses
   absl::flat_hash_set<OpId> reported_;              // causes
   absl::flat_hash_set<OpId> causes_of_conditions_;  // of those that have a line
   // By such a cause, as far as needed.
@@ -492,27 +495,26 @@ class BatchChecker {
 
 }  // namespace
 
-BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayouts& feeds,
-                                absl::optional<int> nranks) {
+BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const Setting& setting) {
   BatchFlowOptions options;
-  options.feeds = feeds.empty() ? *FeedLayoutsOf(*programs.main) : feeds;
-  options.nranks = nranks;
+  options.setting = setting;
+  if (setting.feeds.empty()) options.setting.feeds = *FeedLayoutsOf(*programs.main);
   if (programs.startup == nullptr) return options;
   RankValuesOptions of_startup;
-  of_startup.setting.nranks = nranks;
+  of_startup.setting.nranks = setting.nranks;
   for (const auto& [name, value] : ReadStartupValues(*programs.startup, of_startup)) {
     if (value.is_zero) options.zeros.insert(name);
   }
   return options;
 }
 
-bool LossMayBeASum(const Program& main, const BatchFlow& flow) {
-  const std::vector<Symbol> losses = FindLosses(main);
+bool LossMayBeASum(const ProgramFacts& main, const BatchFlow& flow) {
+  const std::vector<Symbol>& losses = main.Get(FindLosses);
   return losses.empty() ||
-         absl::c_any_of(losses, [&](Symbol loss) { return IsSumLoss(main, flow, loss); });
+         absl::c_any_of(losses, [&](Symbol loss) { return IsSumLoss(main.program(), flow, loss); });
 }
 
-void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
+void CheckBatch(const ProgramFacts& main, const BatchFlow& flow, const BatchCheckOptions& options,
                 WhatIfFlows* what_if, ProgramRef ref, Findings* findings) {
   BatchChecker checker(main, flow, options.fetched, what_if, ref, findings);
   // Ranks that update parameters by their own gradients do not wait for each other in a step.

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -78,21 +79,22 @@ std::string FoundAs(const Var& original, const Program& rewritten) {
 
 }  // namespace
 
-ComparedVariables::ComparedVariables(const Program& original,
+ComparedVariables::ComparedVariables(const ProgramFacts& facts,
                                      const std::set<std::string>& distributed_params)
-    : original_(original), kinds_(original.symbols().size(), 0) {
+    : original_(facts.program()), kinds_(original_.symbols().size(), 0) {
+  const Program& original = original_;
   const auto is_no_param = [&](Symbol name) {
     kinds_[name.value()] &= static_cast<uint8_t>(~kParam);
   };
-  const std::vector<ParamUpdate> updates = FindUpdates(original);
+  const std::vector<ParamUpdate>& updates = facts.Get(FindUpdates);
   for (const Var& var : AllVars(original)) {
     if (var.is_parameter()) Add(kParam, var.name_symbol());
   }
   for (const ParamUpdate& update : updates) {
     for (Symbol state : update.states) is_no_param(state);
   }
-  for (Symbol statistic : FindRunningStatistics(original, updates)) is_no_param(statistic);
-  for (Symbol param : FindTrainedByHand(original)) Add(kParam, param);
+  for (Symbol statistic : facts.Get(FindRunningStatistics)) is_no_param(statistic);
+  for (Symbol param : facts.Get(FindTrainedByHand)) Add(kParam, param);
   absl::flat_hash_set<Symbol> read;
   for (const Op& op : BlockOps(original, 0)) {
     read.insert(op.input_args().begin(), op.input_args().end());
@@ -118,20 +120,12 @@ ComparedVariables::ComparedVariables(const Program& original,
   }
 }
 
-EquivalenceChecker::EquivalenceChecker(const ConstProgramPair& original,
-                                       const ConstProgramPair& rewritten,
-                                       const RankValuesOptions& options,
-                                       const absl::optional<AveragingSchedule>& averaging,
-                                       ProgramRef ref, Findings* findings, int expression_depth)
-    : original_(original),
-      rewritten_(rewritten),
-      options_(options),
-      ref_(ref),
-      expression_depth_(expression_depth),
+EquivalenceChecker::EquivalenceChecker(const Comparison& given, Findings* findings)
+    : given_(given),
       findings_(*findings),
-      reporter_(ref, findings),
-      variables_(*original.main, options.setting.distributed_params),
-      averaging_(rewritten, averaging, &table_) {}
+      reporter_(given.ref, findings),
+      variables_(given.of_original, given.values.setting.distributed_params),
+      averaging_(rewritten_, given.values.setting.averaging, &table_) {}
 
 void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
   const bool is_whole = first_op == 0;
@@ -144,7 +138,7 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
     one.is_one_device = true;
     one.table = &table_;
     one.first_expression = first_op;
-    before = RankValues::Of(original, one);
+    before = RankValues::Of(given_.of_original, one);
   }
   after_ = is_whole ? &after : nullptr;
   CheckData();
@@ -199,7 +193,7 @@ void EquivalenceChecker::CheckInnerVariables(const RankValues& before, const Ran
 // States that the rewrite adds begin with a value before an op of the step reads them.
 void EquivalenceChecker::CheckAddedStates() {
   const Program& main = *rewritten_.main;
-  Reporter reporter(ref_, &findings_);
+  Reporter reporter(given_.ref, &findings_);
   std::set<Symbol> known;  // written or reported
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
@@ -230,7 +224,7 @@ void EquivalenceChecker::CheckStartup() {
   one.is_startup = true;
   one.table = &table_;
   const RankValues before = RankValues::Of(original, one);
-  Reporter reporter({ref_.rank, /*is_startup=*/true}, &findings_);
+  Reporter reporter({given_.ref.rank, /*is_startup=*/true}, &findings_);
   for (VarId var : original.block(0).vars()) {
     const absl::string_view name = original.var(var).name();
     if (!original.var(var).persistable() || !before.IsWritten(var)) continue;
@@ -393,9 +387,10 @@ void EquivalenceChecker::ReportDifference(const Compared& values) {
   }
   std::string text = absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
                                   table_.ToString(found, 1));
-  if (expression_depth_ > 0) {
-    absl::StrAppend(&text, "; as a whole, expected ", table_.ToString(expected, expression_depth_),
-                    ", found ", table_.ToString(found, expression_depth_));
+  if (given_.expression_depth > 0) {
+    absl::StrAppend(&text, "; as a whole, expected ",
+                    table_.ToString(expected, given_.expression_depth), ", found ",
+                    table_.ToString(found, given_.expression_depth));
   }
   Report(variables_.IsParam(values.name) ? "W601" : "W602", values.name, text);
 }
@@ -477,32 +472,20 @@ OpId EquivalenceChecker::LastWriter(absl::string_view name) {
   return symbol.valid() ? last_writer_[symbol.value()] : OpId();
 }
 
-void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
-                      const RankValuesOptions& options,
-                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
-                      Findings* findings, int expression_depth) {
-  EquivalenceChecker checker(original, rewritten, options, averaging, ref, findings,
-                             expression_depth);
-  RankValuesOptions many = options;
+void CheckEquivalence(const Comparison& given, Findings* findings) {
+  EquivalenceChecker checker(given, findings);
+  RankValuesOptions many = given.values;
   many.table = checker.table();
-  checker.Check(RankValues::Of(*rewritten.main, many));
+  checker.Check(RankValues::Of(given.of_rewritten, many));
 }
 
-Equivalence::Equivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
-                         const RankValuesOptions& options,
-                         const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
-                         int expression_depth)
-    : original_(original),
-      rewritten_(rewritten),
-      options_(options),
-      averaging_(averaging),
-      ref_(ref),
-      expression_depth_(expression_depth),
-      prefix_(*original.main, *rewritten.main),
-      rest_(original, rewritten, options_, averaging, ref, &of_rest_) {}
+Equivalence::Equivalence(Comparison given)
+    : given_(std::move(given)),
+      prefix_(*given_.original.main, given_.of_rewritten),
+      rest_(given_, &of_rest_) {}
 
 void Equivalence::AttachTo(RankValuesOptions* options) {
-  options_.batch = options->batch;
+  given_.values.batch = options->batch;
   options->table = rest_.table();
   options->first_expression = prefix_.program_ops();
   options->original_ops = &prefix_.kept();
@@ -515,8 +498,7 @@ bool Equivalence::IsShownBy(const RankValues& after) {
 }
 
 void Equivalence::Check(const RankValues& after, Findings* findings) {
-  if (IsShownBy(after)) return;
-  CheckEquivalence(original_, rewritten_, options_, averaging_, ref_, findings, expression_depth_);
+  if (!IsShownBy(after)) CheckEquivalence(given_, findings);
 }
 
 }  // namespace weft

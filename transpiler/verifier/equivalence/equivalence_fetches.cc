@@ -74,13 +74,13 @@ void EquivalenceChecker::CheckLosses(const RankValues& before, const RankValues&
   const Block& rewritten = rewritten_.main->block(0);
   std::set<absl::string_view> names;
   std::vector<RankValue> expected;
-  for (Symbol loss : FindLosses(*original_.main)) {
+  for (Symbol loss : given_.of_original.Get(FindLosses)) {
     const absl::string_view name = original_.main->name(loss);
     if (!original.FindVar(name).valid() || !names.insert(name).second) continue;
     expected.push_back(WithExpr(before.AtEnd(original.FindVar(name)), name));
   }
   std::vector<RankValue> renamed;  // or added
-  for (Symbol loss : FindLosses(*rewritten_.main)) {
+  for (Symbol loss : given_.of_rewritten.Get(FindLosses)) {
     const absl::string_view name = rewritten_.main->name(loss);
     const VarId var = rewritten.FindVar(name);
     if (names.insert(name).second && var.valid()) {
