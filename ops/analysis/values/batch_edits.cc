@@ -536,20 +536,35 @@ BatchEdits FindStateEdits(const ProgramFacts& program, BatchFlowOptions options)
   return StateEditFinder(program, options).Find();
 }
 
-const BatchFlow* WhatIfFlows::With(BatchEdits (*find)(const ProgramFacts&, BatchFlowOptions),
-                                   Ranks ranks, Flow* flow) const {
-  if (!flow->has_value()) {
-    BatchFlowOptions edited = options_;
-    constexpr int kAnyNumber = 2;
-    edited.setting.nranks = absl::nullopt;
-    if (ranks == Ranks::kKnown)
-      edited.setting.nranks = options_.setting.nranks.value_or(kAnyNumber);
-    edited.edits = find(program_, edited);
-    edited.setting.nranks = options_.setting.nranks;
-    flow->emplace();
-    if (!edited.edits.empty()) **flow = BatchFlow::Of(program_, edited);
+std::string WhatIfFlows::OptionsFor(Option option,
+                                    absl::FunctionRef<bool(const BatchFlow&)> is_wanted) {
+  constexpr const char* kTexts[] = {"option:exact_loss", "option:gather_negatives",
+                                    "option:statistics true"};
+  for (const bool knows_ranks : {false, true}) {
+    const BatchFlow* const flow = With(option, knows_ranks);
+    if (flow == nullptr || !is_wanted(*flow)) continue;
+    const absl::optional<int> nranks = options_.setting.nranks;
+    if (!knows_ranks) return kTexts[option];
+    return absl::StrCat(kTexts[option], " option:nranks ",
+                        nranks.has_value() ? absl::StrCat(*nranks) : "N");
   }
-  return (*flow)->has_value() ? &***flow : nullptr;
+  return "";
+}
+
+const BatchFlow* WhatIfFlows::With(Option option, bool knows_ranks) {
+  constexpr decltype(&FindLossEdits) kFind[] = {FindLossEdits, FindSampleEdits, FindStateEdits};
+  constexpr int kAnyNumber = 2;
+  absl::optional<absl::optional<BatchFlow>>& flow = flows_[option][knows_ranks];
+  if (!flow.has_value()) {
+    BatchFlowOptions edited = options_;
+    edited.setting.nranks = absl::nullopt;
+    if (knows_ranks) edited.setting.nranks = options_.setting.nranks.value_or(kAnyNumber);
+    edited.edits = kFind[option](program_, edited);
+    edited.setting.nranks = options_.setting.nranks;
+    flow.emplace();
+    if (!edited.edits.empty()) *flow = BatchFlow::Of(program_, edited);
+  }
+  return flow->has_value() ? &**flow : nullptr;
 }
 
 }  // namespace weft

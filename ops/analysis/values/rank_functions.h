@@ -45,7 +45,7 @@ class RankFunctions {
         expressions_(*expressions),
         operations_(operations),
         events_(*events),
-        undone_moves_(program_, memory),
+        undone_moves_(memory),
         constant_factors_(program_) {}
 
   void StartWalk() { runs_.clear(); }
@@ -87,7 +87,6 @@ class RankFunctions {
   // The gradients of products with constants are multiples of the gradient.
   void FoldConstants(const Op& op);
   void MakeOpaqueParts(const Op& op);
-  void FindGradientsOfSamples(const Op& op, const SignatureFacts& facts);
   void FindSummed(const Op& op, const SignatureFacts& facts);
   void Update(const Op& op, const SignatureFacts& facts);
   // Whether operands are the values that ranks hold, or the shards of these.

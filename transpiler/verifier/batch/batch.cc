@@ -281,7 +281,7 @@ class BatchChecker {
 
   // Whether what the op draws is only the seed of ops that have an effect of their own where they
   // use it.
-  bool OnlySeeds(const Op& op) const {
+  bool OnlySeeds(const Op& op) {
     if (!DrawsSeed(op.type())) return false;
     const auto is_used = [&](Symbol name) {
       const VarId var = main_.block(op.block()).Resolve(name);
@@ -291,14 +291,17 @@ class BatchChecker {
     return absl::c_none_of(op.output_args(), is_used);
   }
 
-  bool IsReadAsNoSeed(Symbol name) const {
-    for (const Op& op : AllOps(main_)) {
-      for (const OpSignature::Slot& slot : op.signature().inputs) {
-        if (main_.name(slot.name) == "Seed") continue;
-        if (absl::c_linear_search(op.args(slot), name)) return true;
+  bool IsReadAsNoSeed(Symbol name) {
+    if (!read_as_no_seeds_.has_value()) {
+      read_as_no_seeds_.emplace();
+      for (const Op& op : AllOps(main_)) {
+        for (const OpSignature::Slot& slot : op.signature().inputs) {
+          if (main_.name(slot.name) == "Seed") continue;
+          read_as_no_seeds_->insert(op.args(slot).begin(), op.args(slot).end());
+        }
       }
     }
-    return false;
+    return read_as_no_seeds_->contains(name);
   }
 
   // --- Options of transpile that would mend what a finding is about; empty: none ---------------
@@ -308,10 +311,9 @@ class BatchChecker {
     const auto is_wanted = [&](const BatchFlow& flow) {
       return IsMeanOrSum(flow.AtEnd(loss).relation);
     };
-    const std::string exact = ForExactLoss(is_wanted);
+    const std::string exact = what_if_.OptionsFor(WhatIfFlows::kExactLoss, is_wanted);
     if (!exact.empty()) return absl::StrCat("; transpile ", exact, " makes it the reference value");
-    const std::string gathers = what_if_.OptionsFor(&WhatIfFlows::WithGatheredSamples,
-                                                    "option:gather_negatives", is_wanted);
+    const std::string gathers = what_if_.OptionsFor(WhatIfFlows::kGatherNegatives, is_wanted);
     if (gathers.empty()) return LossAdvice(main_, flow_, cause);
     return absl::StrCat("; transpile ", gathers,
                         " gathers the samples of all ranks before it; if each rank is fed the "
@@ -319,24 +321,20 @@ class BatchChecker {
   }
 
   std::string AdviceForConditions(const std::vector<const BatchCondition*>& conditions) const {
-    const std::string options = ForExactLoss([&](const BatchFlow& flow) {
-      absl::flat_hash_set<OpId> left;
-      for (const BatchCondition& condition : flow.conditions()) left.insert(condition.op);
-      return absl::c_none_of(conditions,
-                             [&](const BatchCondition* one) { return left.contains(one->op); });
-    });
+    const std::string options =
+        what_if_.OptionsFor(WhatIfFlows::kExactLoss, [&](const BatchFlow& flow) {
+          absl::flat_hash_set<OpId> left;
+          for (const BatchCondition& condition : flow.conditions()) left.insert(condition.op);
+          return absl::c_none_of(conditions,
+                                 [&](const BatchCondition* one) { return left.contains(one->op); });
+        });
     return options.empty() ? ""
                            : absl::StrCat("; transpile ", options, " makes it the reference value");
   }
 
-  template <typename IsWanted>
-  std::string ForExactLoss(IsWanted is_wanted) const {
-    return what_if_.OptionsFor(&WhatIfFlows::WithExactLoss, "option:exact_loss", is_wanted);
-  }
-
   std::string AdviceForStates(const std::vector<const BatchState*>& states) const {
-    const std::string options = what_if_.OptionsFor(
-        &WhatIfFlows::WithStatistics, "option:statistics true", [&](const BatchFlow& flow) {
+    const std::string options =
+        what_if_.OptionsFor(WhatIfFlows::kStatistics, [&](const BatchFlow& flow) {
           return absl::c_all_of(states, [&](const BatchState* state) {
             return flow.AtEnd(state->variable).relation.IsSame();
           });
@@ -485,9 +483,10 @@ class BatchChecker {
   const std::vector<std::string>& fetched_;
   WhatIfFlows& what_if_;
   Reporter report_;
-  const std::vector<Symbol>& losses_;               // FindLosses
-  absl::flat_hash_set<OpId> reported_;              // causes
-  absl::flat_hash_set<OpId> causes_of_conditions_;  // of those that have a line
+  const std::vector<Symbol>& losses_;                             // FindLosses
+  absl::flat_hash_set<OpId> reported_;                            // causes
+  absl::flat_hash_set<OpId> causes_of_conditions_;                // of those that have a line
+  absl::optional<absl::flat_hash_set<Symbol>> read_as_no_seeds_;  // as far as needed
   // By such a cause, as far as needed.
   absl::flat_hash_map<OpId, absl::flat_hash_set<Symbol>> followers_of_conditions_;
   absl::flat_hash_map<VarId, Symbol> followers_;  // by state: a loss that follows from it
