@@ -128,19 +128,18 @@ EquivalenceChecker::EquivalenceChecker(const Comparison& given, Findings* findin
       averaging_(rewritten_, given.values.setting.averaging, &table_) {}
 
 void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
-  const bool is_whole = first_op == 0;
   const Program& original = *original_.main;
+  is_whole_ = first_op == 0;
+  after_ = &after;
   averaging_.FindBranches(after);
   CheckStartup();
-  RankValues before;
-  if (is_whole || first_op < original.block(0).ops().size()) {
+  if (is_whole_ || first_op < original.block(0).ops().size()) {
     RankValuesOptions one;
     one.is_one_device = true;
     one.table = &table_;
     one.first_expression = first_op;
-    before = RankValues::Of(given_.of_original, one);
+    before_ = RankValues::Of(given_.of_original, one);
   }
-  after_ = is_whole ? &after : nullptr;
   CheckData();
   // Parameters first: states may be averaged when parameters are.
   for (const bool params : {true, false}) {
@@ -148,11 +147,11 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
       if (!original.var(var).persistable()) continue;
       const Symbol name = original.var(var).name_symbol();
       if (variables_.IsSkipped(name)) continue;
-      if (variables_.IsParam(name) == params) CheckVariable(before, var, after);
+      if (variables_.IsParam(name) == params) CheckVariable(var);
     }
   }
-  CheckInnerVariables(before, after);
-  CheckFetches(before, after);
+  CheckInnerVariables();
+  CheckFetches();
   CheckAveragedInTurn();
   ReportResets();
 }
@@ -167,7 +166,7 @@ void EquivalenceChecker::CheckAveragedInTurn() {
 }
 
 // Persistable variables that an inner block of one of the programs declares.
-void EquivalenceChecker::CheckInnerVariables(const RankValues& before, const RankValues& after) {
+void EquivalenceChecker::CheckInnerVariables() {
   const PersistableVars expected(*original_.main), found(*rewritten_.main);
   std::set<absl::string_view> names;
   for (const auto& [name, vars] : expected.inner()) names.insert(name);
@@ -178,11 +177,11 @@ void EquivalenceChecker::CheckInnerVariables(const RankValues& before, const Ran
     const bool is_inner = expected.inner().count(name) > 0;
     if (of_original.size() == 1 && of_rewritten.size() == 1) {
       // CheckVariable has compared those that the original declares in its root block.
-      if (is_inner) CompareWritten(name, before, of_original[0], after, of_rewritten[0]);
+      if (is_inner) CompareWritten(name, of_original[0], of_rewritten[0]);
     } else if (is_inner && of_rewritten.empty()) {
       Report("W603", name, "it is persistable in the original, but not here");
     } else if (!of_original.empty() &&
-               (IsAnyWritten(before, of_original) || IsAnyWritten(after, of_rewritten))) {
+               (IsAnyWritten(before_, of_original) || IsAnyWritten(*after_, of_rewritten))) {
       Report("W607", name,
              "several blocks declare it as persistable, so that its value cannot be followed");
     }
@@ -277,32 +276,28 @@ void EquivalenceChecker::CheckData() {
   }
 }
 
-void EquivalenceChecker::CheckVariable(const RankValues& before, VarId var,
-                                       const RankValues& after) {
+void EquivalenceChecker::CheckVariable(VarId var) {
   const absl::string_view name = original_.main->var(var).name();
   const VarId other = rewritten_.main->block(0).FindVar(
       SymbolIn(*rewritten_.main, *original_.main, original_.main->var(var).name_symbol()));
-  const bool is_partial = after_ == nullptr;
-  const bool was_written = before.IsWritten(var) || is_partial;
   if (!other.valid()) {
-    if (was_written) Report("W603", name, "the rewritten program does not have it");
+    if (before_.IsWritten(var) || !is_whole_)
+      Report("W603", name, "the rewritten program does not have it");
     return;
   }
   if (!rewritten_.main->var(other).persistable()) {
     return Report("W603", name, "it is persistable in the original, but not here");
   }
-  CompareWritten(name, before, var, after, other);
+  CompareWritten(name, var, other);
 }
 
-void EquivalenceChecker::CompareWritten(absl::string_view name, const RankValues& before, VarId var,
-                                        const RankValues& after, VarId other) {
-  const bool is_partial = after_ == nullptr;
-  if (!before.IsWritten(var) && !is_partial && !after.IsWritten(other)) return;
-  Compare({name, before.AtEnd(var), after.AtEnd(other), after, other});
+void EquivalenceChecker::CompareWritten(absl::string_view name, VarId var, VarId other) {
+  if (is_whole_ && !before_.IsWritten(var) && !after_->IsWritten(other)) return;
+  Compare({name, before_.AtEnd(var), after_->AtEnd(other), other});
 }
 
 void EquivalenceChecker::Compare(Compared values) {
-  auto& [name, expected, found, after, other] = values;
+  auto& [name, expected, found, other] = values;
   // Most variables are unchanged in both programs and need no expression.
   if (expected.expr.valid() || found.expr.valid() || found.IsOfSomeRanks()) {
     expected = WithExpr(expected, name);
@@ -312,13 +307,13 @@ void EquivalenceChecker::Compare(Compared values) {
   if (found.IsOfSomeRanks()) found.expr = PlacedExpr(found, &table_);
   // An accumulated local gradient may be divided if it always is and begins with 0.
   if (!found.IsEqualOnRanks()) {
-    const RankValue start = after.AtStart(other);
+    const RankValue start = after_->AtStart(other);
     if (!start.IsEqualOnRanks() && start.is_gradient && BeginsWithZero(name)) {
       found.factor /= start.factor;
     }
   }
   // What counts as the n-th part is the gradient itself.
-  if (after.sum_gradients().count(std::string(name)) > 0) {
+  if (after_->sum_gradients().count(std::string(name)) > 0) {
     found.factor *= options_.RankFactor();
   }
   const bool has_factor = SameFactor(found.factor, expected.factor);
@@ -332,7 +327,7 @@ void EquivalenceChecker::Compare(Compared values) {
   }
   // It is a factor 1/n of that of one device, as ranks add up gradients.
   if (expected.expr == found.expr && found.IsEqualOnRanks() && variables_.IsLossGradient(name) &&
-      after.sum_gradients().count(std::string(name)) == 0 &&
+      after_->sum_gradients().count(std::string(name)) == 0 &&
       SameFactor(found.factor * options_.RankFactor(), expected.factor)) {
     return;
   }
@@ -344,7 +339,7 @@ void EquivalenceChecker::Compare(Compared values) {
   if ((is_averaged || BeginsAnew(found.expr, ExprId(), name)) && CheckAveraged(values)) {
     // What one device never changes begins with the same value in every step; what it changes is
     // known if expressions cover the whole program.
-    const bool is_changed = after_ == nullptr || expected.expr != table_.Initial(name);
+    const bool is_changed = !is_whole_ || expected.expr != table_.Initial(name);
     if (begins_anew_ && is_changed) resets_.push_back(name);
     return;
   }
@@ -369,7 +364,7 @@ bool EquivalenceChecker::CheckAveraged(const Compared& values) {
     averaged_in_turn_.emplace_back(values.name, condition);
     return true;
   }
-  const std::string problem = averaging_.Problem(condition, after_);
+  const std::string problem = averaging_.Problem(condition, is_whole_ ? after_ : nullptr);
   if (!problem.empty()) Report("W605", values.name, problem);
   return true;
 }

@@ -108,25 +108,23 @@ class EquivalenceChecker {
   struct Compared {
     absl::string_view name;
     RankValue expected, found;
-    const RankValues& after;  // of the rewritten program
-    VarId other;              // there
+    VarId other;  // in the rewritten program
   };
 
   void CheckAddedStates();
   void CheckStartup();
   void CheckData();
-  void CheckVariable(const RankValues& before, VarId var, const RankValues& after);
-  void CheckInnerVariables(const RankValues& before, const RankValues& after);
-  void CheckFetches(const RankValues& before, const RankValues& after);
+  void CheckVariable(VarId var);
+  void CheckInnerVariables();
+  void CheckFetches();
   // `expected`: of the original.
   void CompareFetched(const RankFetch& expected, const RankFetch& found);
-  void CheckLosses(const RankValues& before, const RankValues& after);
+  void CheckLosses();
   bool IsLoss(const RankValue& expected, const RankValue& found);
   bool IsHandedOut(const RankValue& expected, RankValue found, bool ignores_factor);
   void ReportHandedOut(OpId op, absl::string_view name, absl::string_view what,
                        const RankValue& expected, const RankValue& found);
-  void CompareWritten(absl::string_view name, const RankValues& before, VarId var,
-                      const RankValues& after, VarId other);
+  void CompareWritten(absl::string_view name, VarId var, VarId other);
   void Compare(Compared values);
   bool DiffersAtStart(absl::string_view name) const;
   // Whether the values differ by averaging only.
@@ -159,7 +157,9 @@ class EquivalenceChecker {
   std::vector<std::pair<absl::string_view, ExprId>> averaged_in_turn_;
   bool begins_anew_ = false;               // the variable that is compared
   std::vector<absl::string_view> resets_;  // variables that begin anew
-  const RankValues* after_ = nullptr;      // null if expressions cover a part of the program only
+  RankValues before_;                      // of the original
+  const RankValues* after_ = nullptr;      // of the rewritten program
+  bool is_whole_ = false;                  // expressions cover the whole programs
   std::vector<OpId> last_writer_;          // by Symbol; computed on demand
 };
 
