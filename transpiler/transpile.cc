@@ -87,7 +87,7 @@ absl::Status Foresee(const TranspilePlan& plan, const TranspileOptions& options,
   // Paddle divides whatever losses are.
   if (options.dialect == Dialect::kWeft) {
     BatchFlowOptions flow;
-    flow.feeds = context->setting.feeds;
+    flow.setting.feeds = context->setting.feeds;
     flow.extent = BatchFlowOptions::Extent::kToLosses;
     forecast.sum_losses = FindSumLosses(main, BatchFlow::Of(main, flow));
   }

@@ -158,8 +158,8 @@ class Case {
 
   BatchFlow Flow(bool follow_effects) const {
     BatchFlowOptions options;
-    options.feeds = drawn_.feeds.layouts;
-    options.nranks = spec_.nranks;
+    options.setting.feeds = drawn_.feeds.layouts;
+    options.setting.nranks = spec_.nranks;
     options.zeros = Zeros();
     options.follow_effects = follow_effects;
     options.original = &drawn_.main;

@@ -145,8 +145,9 @@ TEST_P(SurveyTest, DifferencesAreNamed) {
     WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten rewritten, Rewrite(main, startup, mode));
     WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<Tensors> found,
                               Train(rewritten.main, rewritten.startup, kRanks));
-    BatchFlowOptions options =
-        BatchOptionsOf({&rewritten.main, &rewritten.startup}, /*feeds=*/{}, kRanks);
+    Setting setting;
+    setting.nranks = kRanks;
+    BatchFlowOptions options = BatchOptionsOf({&rewritten.main, &rewritten.startup}, setting);
     options.follow_effects = true;
     const BatchFlow flow = BatchFlow::Of(rewritten.main, options);
     const std::set<std::string> named =

@@ -108,7 +108,7 @@ absl::StatusOr<Metrics> FindMetrics(const Program& program, const std::vector<st
   WEFT_RETURN_IF_ERROR(CheckIsTest(program));
   const std::map<std::string, Counter> counters = FindCounters(program);
   BatchFlowOptions options;
-  options.feeds = layouts;
+  options.setting.feeds = layouts;
   options.extent = BatchFlowOptions::Extent::kOneStep;
   const BatchFlow flow = BatchFlow::Of(program, options);
 

@@ -212,9 +212,11 @@ std::set<std::string> FindPartialSums(const RunFlags& flags, const RunFiles& inp
     joined = *std::move(both);
   }
   const Program& main = joined.has_value() ? *joined : *inputs.main;
-  const BatchFlow flow = BatchFlow::Of(
-      main,
-      BatchOptionsOf({&main, ProgramsOf(inputs).startup}, inputs.feeds.layouts, flags.run.nranks));
+  Setting setting;
+  setting.feeds = inputs.feeds.layouts;
+  setting.nranks = flags.run.nranks;
+  const BatchFlow flow =
+      BatchFlow::Of(main, BatchOptionsOf({&main, ProgramsOf(inputs).startup}, setting));
   for (const std::string& name : inputs.reported) {
     const VarId var = main.block(0).FindVar(name);
     if (var.valid() && flow.AtEnd(var).relation == BatchRelation::PartialSum()) sums.insert(name);

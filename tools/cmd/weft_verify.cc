@@ -114,10 +114,11 @@ std::set<std::string> ResetStates(const Findings& findings) {
 // Whether findings say that these variables are not what one device has. Ranks with different
 // values of one variable are another matter.
 bool AreDeclaredDifferent(const std::vector<NumericReport::Difference>& differences,
-                          const Programs& programs, const FeedLayouts& feeds, int nranks,
+                          const Programs& programs, Setting setting, int nranks,
                           const Findings& findings) {
   const ConstProgramPair& rewritten = programs.ranks[0];
-  BatchFlowOptions options = BatchOptionsOf(rewritten, feeds, nranks);
+  setting.nranks = nranks;
+  BatchFlowOptions options = BatchOptionsOf(rewritten, setting);
   options.original = programs.Original().main;
   options.follow_effects = true;
   options.affected = ResetStates(findings);
@@ -152,7 +153,7 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
   });
   report->is_explained =
       !report->IsEqual() && are_findings &&
-      AreDeclaredDifferent(report->differences, programs, setting.feeds, numeric.nranks, findings);
+      AreDeclaredDifferent(report->differences, programs, setting, numeric.nranks, findings);
   return *std::move(report);
 }
 

@@ -56,6 +56,8 @@ class Verifier {
       facts_.try_emplace(programs.main, *programs.main);
       if (programs.startup != nullptr) facts_.try_emplace(programs.startup, *programs.startup);
     }
+    const ConstProgramPair& original = options_.original;
+    if (original.main != nullptr) facts_.try_emplace(original.main, *original.main);
     Findings of_original;
     compares_ = options_.original.main != nullptr && Runs(Layer::kEquivalence) &&
                 CheckOriginal(&of_original);
@@ -193,7 +195,7 @@ class Verifier {
     // Layer 3 knows more of gradients of means that are divided too often, or not.
     const bool is_known = collectives.HasErrors() || values.HasErrors();
     const BatchFlow* const flow = flows.get().flow.get();
-    if (is_known && flow != nullptr && !LossMayBeASum(*programs.main, *flow)) {
+    if (is_known && flow != nullptr && !LossMayBeASum(FactsOf(programs.main), *flow)) {
       batch.Remove(FindingKind::kLossScale);
     }
     findings->Append(batch);
@@ -244,10 +246,12 @@ class Verifier {
   // Layer 7. A program for a single device has the whole batch.
   Batch FollowBatch(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
                     Findings* findings) const {
-    const Program& main = *programs.main;
+    const ProgramFacts& main = FactsOf(programs.main);
     Batch batch;
-    if (IsForOneDevice(FactsOf(programs.main), nranks)) return batch;
-    BatchFlowOptions options = BatchOptionsOf(programs, options_.setting.feeds, nranks);
+    if (IsForOneDevice(main, nranks)) return batch;
+    Setting setting = options_.setting;
+    setting.nranks = nranks;
+    BatchFlowOptions options = BatchOptionsOf(programs, setting);
     options.original = options_.original.main;
     batch.options = std::make_unique<BatchFlowOptions>(std::move(options));
     batch.what_if = std::make_unique<WhatIfFlows>(main, *batch.options);
@@ -299,14 +303,15 @@ class Verifier {
     RankValuesOptions options = ValueOptions(ranks.setting, programs, &start, ranks.group);
     absl::optional<Equivalence> equivalence;
     if (compares_) {
-      equivalence.emplace(options_.original, programs, options, options_.setting.averaging, ref,
-                          options_.expression_depth);
+      equivalence.emplace(Comparison{options_.original, programs, options, ref,
+                                     options_.expression_depth, FactsOf(options_.original.main),
+                                     FactsOf(programs.main)});
     }
     // The walk needs what layer 7 finds.
     options.batch = batch.get().flow.get();
     RankValuesOptions of_walk = options;
     if (compares_) equivalence->AttachTo(&of_walk);
-    const RankValues found = RankValues::Of(*programs.main, of_walk);
+    const RankValues found = RankValues::Of(FactsOf(programs.main), of_walk);
     if (checks_updates) {
       CheckUpdates(FactsOf(programs.main), options, found,
                    is_for_all ? batch.get().what_if.get() : nullptr, ref, findings);

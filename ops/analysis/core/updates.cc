@@ -117,14 +117,10 @@ std::vector<ParamUpdate> FindUpdates(const Program& program) {
 }
 
 std::vector<Symbol> FindRunningStatistics(const ProgramFacts& facts) {
-  return FindRunningStatistics(facts.program(), facts.Get(FindUpdates));
-}
-
-std::vector<Symbol> FindRunningStatistics(const Program& program,
-                                          absl::Span<const ParamUpdate> updates) {
-  std::vector<bool> is_excluded = UpdatedByOptimizers(program, updates);
+  const Program& program = facts.program();
+  std::vector<bool> is_excluded = UpdatedByOptimizers(program, facts.Get(FindUpdates));
   std::vector<Symbol> found;
-  OpTraits traits(program);
+  const OpTraits& traits = facts.Get<OpTraits>();
   ForEachOp(program, [&](const Op& op) {
     const bool is_forward = IsForward(op);
     const OpSchema* schema = traits.SchemaOf(op);
@@ -169,7 +165,7 @@ std::vector<Symbol> FindManuallyUpdatedParams(const ProgramFacts& facts) {
   std::vector<bool> is_excluded = UpdatedByOptimizers(program, facts.Get(FindUpdates));
   for (Symbol statistic : facts.Get(FindRunningStatistics)) is_excluded[statistic.value()] = true;
   std::vector<bool> is_param(program.symbols().size(), false);
-  for (Symbol param : FindTrainedByHand(program)) is_param[param.value()] = true;
+  for (Symbol param : facts.Get(FindTrainedByHand)) is_param[param.value()] = true;
   for (VarId id : program.block(0).vars()) {
     const Var var = program.var(id);
     if (var.is_parameter()) is_param[var.name_symbol().value()] = true;

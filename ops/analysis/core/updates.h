@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "absl/types/span.h"
 #include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 
@@ -27,9 +26,6 @@ std::vector<ParamUpdate> FindUpdates(const Program& program);
 // counts only if the schema of the op says that it is written in place, or the op is unregistered.
 // Each once, in op order. O(arguments).
 std::vector<Symbol> FindRunningStatistics(const ProgramFacts& facts);
-// The same with the result of FindUpdates.
-std::vector<Symbol> FindRunningStatistics(const Program& program,
-                                          absl::Span<const ParamUpdate> updates);
 
 // Parameters that ops other than optimizers update, such as target networks and the averages of a
 // mean teacher: floating-point variables of the root block that a step writes, that are marked as

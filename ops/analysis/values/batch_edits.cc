@@ -36,8 +36,8 @@ bool IsOfForwardPass(const Op& op) {
 class EditFinder {
  public:
   // Adds to the edits of `options`.
-  EditFinder(const Program& program, BatchFlowOptions options, BatchFlowOptions::Extent extent)
-      : program_(program), options_(std::move(options)) {
+  EditFinder(const ProgramFacts& facts, BatchFlowOptions options, BatchFlowOptions::Extent extent)
+      : facts_(facts), program_(facts.program()), options_(std::move(options)) {
     options_.extent = extent;
     IndexWriters();
   }
@@ -45,7 +45,7 @@ class EditFinder {
 
   BatchEdits Find() {
     const BatchEdits given = options_.edits;
-    const Targets all = TargetsOf(BatchFlow::Of(program_, options_));
+    const Targets all = TargetsOf(BatchFlow::Of(facts_, options_));
     if (all.empty()) return given;
     const Targets failed = EditFor(all);
     if (!failed.empty()) {
@@ -53,7 +53,7 @@ class EditFinder {
       options_.edits = given;
       EditFor(Without(failed, all));
     }
-    const Targets left = TargetsOf(BatchFlow::Of(program_, options_));
+    const Targets left = TargetsOf(BatchFlow::Of(facts_, options_));
     if (!Without(failed, left).empty()) return given;
     return std::move(options_.edits);
   }
@@ -113,7 +113,7 @@ class EditFinder {
     const absl::flat_hash_set<OpId> needed = OpsFor(wanted);
     Targets left;
     for (int walk = 0; walk < kMaxWalks && !wanted.empty(); ++walk) {
-      const BatchFlow flow = BatchFlow::Of(program_, options_);
+      const BatchFlow flow = BatchFlow::Of(facts_, options_);
       left.clear();
       for (VarId target : TargetsOf(flow)) {
         if (absl::c_linear_search(wanted, target)) left.push_back(target);
@@ -170,6 +170,7 @@ class EditFinder {
     return of.valid() && writers_.contains(of);
   }
 
+  const ProgramFacts facts_;
   const Program& program_;
   BatchFlowOptions options_;
   absl::flat_hash_map<VarId, OpId> writers_;  // in the root block, forward before backward
@@ -181,9 +182,9 @@ class LossEditFinder : public EditFinder {
  public:
   // What becomes of a sum that is divided by a sum: a mean, if the number of ranks is known.
   enum class Quotients : uint8_t { kMeans, kSums };
-  LossEditFinder(const Program& program, const BatchFlowOptions& options, Quotients quotients)
-      : EditFinder(program, options, BatchFlowOptions::Extent::kToLosses),
-        losses_(FindLosses(program)),
+  LossEditFinder(const ProgramFacts& facts, const BatchFlowOptions& options, Quotients quotients)
+      : EditFinder(facts, options, BatchFlowOptions::Extent::kToLosses),
+        losses_(facts.Get(FindLosses)),
         quotients_(quotients) {}
 
  private:
@@ -253,7 +254,7 @@ class LossEditFinder : public EditFinder {
 
   // Of partial sums by replicated values: the quotient becomes a partial mean.
   bool AddDivisions(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) {
-    if (!options_.nranks.has_value() || quotients_ == Quotients::kSums) return false;
+    if (!options_.setting.nranks.has_value() || quotients_ == Quotients::kSums) return false;
     bool has_changed = false;
     for (OpId id : needed) {
       const Op op = program_.op(id);
@@ -283,7 +284,7 @@ class LossEditFinder : public EditFinder {
     return false;
   }
 
-  const std::vector<Symbol> losses_;
+  const std::vector<Symbol>& losses_;
   const Quotients quotients_;
 };
 
@@ -291,9 +292,9 @@ class LossEditFinder : public EditFinder {
 // on one device.
 class SampleEditFinder : public EditFinder {
  public:
-  SampleEditFinder(const Program& program, const BatchFlowOptions& options)
-      : EditFinder(program, options, BatchFlowOptions::Extent::kToLosses),
-        losses_(FindLosses(program)) {}
+  SampleEditFinder(const ProgramFacts& facts, const BatchFlowOptions& options)
+      : EditFinder(facts, options, BatchFlowOptions::Extent::kToLosses),
+        losses_(facts.Get(FindLosses)) {}
 
  private:
   // Losses that are a multiple of that of one device count, too.
@@ -350,19 +351,20 @@ class SampleEditFinder : public EditFinder {
     }
     const std::vector<BatchRelation> outputs = OutputsOf(op, inputs);
     const bool are_same = absl::c_all_of(outputs, [](BatchRelation out) { return out.IsSame(); });
-    if (edits.empty() || !are_same || (gathers && !options_.nranks.has_value())) return false;
+    if (edits.empty() || !are_same || (gathers && !options_.setting.nranks.has_value()))
+      return false;
     options_.edits.inputs[op.id()] = std::move(edits);
     return true;
   }
 
-  const std::vector<Symbol> losses_;
+  const std::vector<Symbol>& losses_;
 };
 
 // Has ops read what the ranks have together.
 class InputEditFinder : public EditFinder {
  public:
-  InputEditFinder(const Program& program, const BatchFlowOptions& options)
-      : EditFinder(program, options, BatchFlowOptions::Extent::kOneStep) {
+  InputEditFinder(const ProgramFacts& facts, const BatchFlowOptions& options)
+      : EditFinder(facts, options, BatchFlowOptions::Extent::kOneStep) {
     FindTrainedOn();
   }
 
@@ -451,7 +453,7 @@ class InputEditFinder : public EditFinder {
       for (size_t i = 0; i < inputs.size(); ++i) {
         const VarId var = program_.block(0).FindVar(op.input_args()[i]);
         if (!var.valid() || program_.var(var).persistable()) continue;
-        if (inputs[i].IsSharded() && inputs[i].axis == 0 && options_.nranks.has_value()) {
+        if (inputs[i].IsSharded() && inputs[i].axis == 0 && options_.setting.nranks.has_value()) {
           edits[i] = BatchInputEdit::kGather;
         } else if (inputs[i].IsReplicated() && inputs[i].power == -1) {
           edits[i] = BatchInputEdit::kSum;  // a number of samples
@@ -512,41 +514,57 @@ class ConditionEditFinder : public InputEditFinder {
 
 }  // namespace
 
-BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options) {
+BatchEdits FindLossEdits(const ProgramFacts& program, BatchFlowOptions options) {
   options.edits = {};
   using Quotients = LossEditFinder::Quotients;
   options.edits = LossEditFinder(program, options, Quotients::kMeans).Find();
   // Samples may be divided before they are summed: such quotients stay sums.
-  if (options.edits.empty() && options.nranks.has_value()) {
+  if (options.edits.empty() && options.setting.nranks.has_value()) {
     options.edits = LossEditFinder(program, options, Quotients::kSums).Find();
   }
   // Conditions after the losses.
   return ConditionEditFinder(program, options).Find();
 }
 
-BatchEdits FindSampleEdits(const Program& program, BatchFlowOptions options) {
+BatchEdits FindSampleEdits(const ProgramFacts& program, BatchFlowOptions options) {
   options.edits = {};
   return SampleEditFinder(program, options).Find();
 }
 
-BatchEdits FindStateEdits(const Program& program, BatchFlowOptions options) {
+BatchEdits FindStateEdits(const ProgramFacts& program, BatchFlowOptions options) {
   options.edits = {};
   return StateEditFinder(program, options).Find();
 }
 
-const BatchFlow* WhatIfFlows::With(BatchEdits (*find)(const Program&, BatchFlowOptions),
-                                   Ranks ranks, Flow* flow) const {
-  if (!flow->has_value()) {
-    BatchFlowOptions edited = options_;
-    constexpr int kAnyNumber = 2;
-    edited.nranks = absl::nullopt;
-    if (ranks == Ranks::kKnown) edited.nranks = options_.nranks.value_or(kAnyNumber);
-    edited.edits = find(program_, edited);
-    edited.nranks = options_.nranks;
-    flow->emplace();
-    if (!edited.edits.empty()) **flow = BatchFlow::Of(program_, edited);
+std::string WhatIfFlows::OptionsFor(Option option,
+                                    absl::FunctionRef<bool(const BatchFlow&)> is_wanted) {
+  constexpr const char* kTexts[] = {"option:exact_loss", "option:gather_negatives",
+                                    "option:statistics true"};
+  for (const bool knows_ranks : {false, true}) {
+    const BatchFlow* const flow = With(option, knows_ranks);
+    if (flow == nullptr || !is_wanted(*flow)) continue;
+    const absl::optional<int> nranks = options_.setting.nranks;
+    if (!knows_ranks) return kTexts[option];
+    return absl::StrCat(kTexts[option], " option:nranks ",
+                        nranks.has_value() ? absl::StrCat(*nranks) : "N");
   }
-  return (*flow)->has_value() ? &***flow : nullptr;
+  return "";
+}
+
+const BatchFlow* WhatIfFlows::With(Option option, bool knows_ranks) {
+  constexpr decltype(&FindLossEdits) kFind[] = {FindLossEdits, FindSampleEdits, FindStateEdits};
+  constexpr int kAnyNumber = 2;
+  absl::optional<absl::optional<BatchFlow>>& flow = flows_[option][knows_ranks];
+  if (!flow.has_value()) {
+    BatchFlowOptions edited = options_;
+    edited.setting.nranks = absl::nullopt;
+    if (knows_ranks) edited.setting.nranks = options_.setting.nranks.value_or(kAnyNumber);
+    edited.edits = kFind[option](program_, edited);
+    edited.setting.nranks = options_.setting.nranks;
+    flow.emplace();
+    if (!edited.edits.empty()) *flow = BatchFlow::Of(program_, edited);
+  }
+  return flow->has_value() ? &**flow : nullptr;
 }
 
 }  // namespace weft

@@ -5,11 +5,10 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "absl/functional/function_ref.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/values/batch_flow.h"
-#include "proto/program.h"
 
 namespace weft {
 
@@ -25,7 +24,7 @@ namespace weft {
 // summed. If the number of ranks is known, d is also divided by it, so that n / d is a mean;
 // otherwise, or where only that helps, n / d is a sum over the batch. An op that decides a
 // condition reads means and sums over the ranks, as in FindStateEdits.
-BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options);
+BatchEdits FindLossEdits(const ProgramFacts& program, BatchFlowOptions options);
 
 // The edits after which losses that compare samples with each other (contrastive losses) are those
 // of one device: ops of the forward pass read the samples of all ranks, along their first
@@ -33,60 +32,36 @@ BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options);
 // The gradient of gathered samples is the same on all ranks, so that its sum over the ranks,
 // scattered, is n times that of the rank's own samples, as a mean over the ranks needs it. None
 // without a number of ranks.
-BatchEdits FindSampleEdits(const Program& program, BatchFlowOptions options);
+BatchEdits FindSampleEdits(const ProgramFacts& program, BatchFlowOptions options);
 
 // The edits after which persistable variables that forward ops compute from the batch (running
 // means, counts, metrics) have the value of one device: ops read means and sums over the ranks, and
 // the samples of all ranks, instead of their own. Only ops whose outputs have no gradient; samples
 // are gathered only for what no gradient and no update depends on, other than through a state.
-BatchEdits FindStateEdits(const Program& program, BatchFlowOptions options);
+BatchEdits FindStateEdits(const ProgramFacts& program, BatchFlowOptions options);
 
 // The program as options of transpile would make it, for messages that name them. Each flow is
 // found when it is asked for, and kept.
 class WhatIfFlows {
  public:
-  // Program and options must outlive this object.
-  WhatIfFlows(const Program& program, const BatchFlowOptions& options)
+  enum Option : uint8_t { kExactLoss, kGatherNegatives, kStatistics };
+
+  // `options` must outlive this object.
+  WhatIfFlows(const ProgramFacts& program, const BatchFlowOptions& options)
       : program_(program), options_(options) {}
 
-  // With the option alone, or with the number of ranks, too. Null: that would change nothing.
-  enum class Ranks : uint8_t { kUnknown, kKnown };
-  const BatchFlow* WithExactLoss(Ranks ranks) {
-    return With(&FindLossEdits, ranks, &exact_loss_[static_cast<int>(ranks)]);
-  }
-  const BatchFlow* WithGatheredSamples(Ranks ranks) {
-    return With(&FindSampleEdits, ranks, &gathered_[static_cast<int>(ranks)]);
-  }
-  const BatchFlow* WithStatistics(Ranks ranks) {
-    return With(&FindStateEdits, ranks, &statistics_[static_cast<int>(ranks)]);
-  }
-
-  // The options of transpile after which the flow `with` is as wanted, for messages:
-  // "option:exact_loss option:nranks 4". Empty: none. `is_wanted`: a function of a flow.
-  template <typename IsWanted>
-  std::string OptionsFor(const BatchFlow* (WhatIfFlows::*with)(Ranks), absl::string_view option,
-                         IsWanted is_wanted) {
-    for (const Ranks ranks : {Ranks::kUnknown, Ranks::kKnown}) {
-      const BatchFlow* const flow = (this->*with)(ranks);
-      if (flow == nullptr || !is_wanted(*flow)) continue;
-      return ranks == Ranks::kUnknown ? std::string(option)
-                                      : absl::StrCat(option, " option:nranks ", NumRanksText());
-    }
-    return "";
-  }
+  // The option, with the number of ranks if it needs that, if the flow is then as wanted:
+  // "option:exact_loss option:nranks 4". Else empty.
+  std::string OptionsFor(Option option, absl::FunctionRef<bool(const BatchFlow&)> is_wanted);
 
  private:
-  // None inside: the option changes nothing.
-  using Flow = absl::optional<absl::optional<BatchFlow>>;
-  const BatchFlow* With(BatchEdits (*find)(const Program&, BatchFlowOptions), Ranks ranks,
-                        Flow* flow) const;
-  std::string NumRanksText() const {
-    return options_.nranks.has_value() ? absl::StrCat(*options_.nranks) : "N";
-  }
+  // Null: the option would change nothing.
+  const BatchFlow* With(Option option, bool knows_ranks);
 
-  const Program& program_;
+  const ProgramFacts program_;
   const BatchFlowOptions& options_;
-  Flow exact_loss_[2], gathered_[2], statistics_[2];
+  // By option, and whether the number of ranks is known. None inside: the option changes nothing.
+  absl::optional<absl::optional<BatchFlow>> flows_[3][2];
 };
 
 }  // namespace weft

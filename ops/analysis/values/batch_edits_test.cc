@@ -15,6 +15,13 @@
 namespace weft {
 namespace {
 
+BatchFlowOptions OptionsOf(const Program& program, absl::optional<int> nranks) {
+  BatchFlowOptions options;
+  options.setting.feeds = *FeedLayoutsOf(program);
+  options.setting.nranks = nranks;
+  return options;
+}
+
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -43,9 +50,7 @@ class BatchEditsTest : public ::testing::Test {
         blocks));
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) return {};
-    const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(*program);
-    EXPECT_TRUE(feeds.ok()) << feeds.status();
-    const BatchEdits edits = FindLossEdits(*program, {*feeds, nranks, {}});
+    const BatchEdits edits = FindLossEdits(*program, OptionsOf(*program, nranks));
     std::map<std::string, std::string> found;
     for (const auto& [var, reduction] : edits.reductions) {
       found[std::string(program->var(var).name())] = std::string(ReductionName(reduction));
@@ -243,7 +248,7 @@ TEST_F(BatchEditsTest, NumbersOfSamplesAreSummed) {
                          "    Out=[seen] = elementwise_add(X=[seen], Y=[n])\n",
                          ""));
   ASSERT_TRUE(program.ok()) << program.status();
-  const BatchEdits edits = FindStateEdits(*program, {*FeedLayoutsOf(*program), absl::nullopt, {}});
+  const BatchEdits edits = FindStateEdits(*program, OptionsOf(*program, absl::nullopt));
   ASSERT_EQ(edits.inputs.size(), 1);
   EXPECT_THAT(edits.inputs.begin()->second, ElementsAre(Pair(1, BatchInputEdit::kSum)));
 }
@@ -267,7 +272,7 @@ TEST_F(BatchEditsTest, WhatTrainsIsNotGathered) {
         ""));
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) return false;
-    return !FindStateEdits(*program, {*FeedLayoutsOf(*program), 2, {}}).empty();
+    return !FindStateEdits(*program, OptionsOf(*program, 2)).empty();
   };
   const std::string state =
       "    Out=[state] = reduce_max(X=[all]) {reduce_all=true, dim=ints[0]}\n";

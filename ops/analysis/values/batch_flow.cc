@@ -55,20 +55,20 @@ BatchRelation AfterEdit(BatchInputEdit edit, BatchRelation in) {
   return in.Times(-1);
 }
 
-BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOptions& options)
-    : StepWalk<BatchValue>(program),
+BatchInterpreter::BatchInterpreter(const ProgramFacts& facts, const BatchFlowOptions& options)
+    : StepWalk<BatchValue>(facts),
       options_(options),
-      empty_(program.FindSymbol(kEmptyVarName)),
-      keys_(program),
+      empty_(program_.FindSymbol(kEmptyVarName)),
+      keys_(program_),
       visited_(kAllSame + 1),
-      differentiated_(program),
-      gradient_names_(program, GradSuffix::kLast),
-      loss_gradients_(program),
-      constant_factors_(program),
-      last_links_(program.num_signatures()),
-      type_ids_(DeclaredTypes(program, &types_)),
-      has_lost_(program.op_id_limit(), false) {
-  flow_.absent_gradients_ = GradientsOfAbsentOps(program);
+      differentiated_(program_),
+      gradient_names_(program_, GradSuffix::kLast),
+      loss_gradients_(program_),
+      constant_factors_(program_),
+      last_links_(program_.num_signatures()),
+      type_ids_(DeclaredTypes(program_, &types_)),
+      has_lost_(program_.op_id_limit(), false) {
+  flow_.absent_gradients_ = facts.Get(GradientsOfAbsentOps);
   of_absent_ops_.insert(flow_.absent_gradients_.begin(), flow_.absent_gradients_.end());
   if (options.original != nullptr) FindOwnScalings(*options.original);
 }
@@ -212,7 +212,7 @@ bool BatchInterpreter::MakesZeros(const Op& op, const SignatureFacts& facts) con
 }
 
 bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) {
-  const size_t n = static_cast<size_t>(options_.nranks.value_or(0));
+  const size_t n = static_cast<size_t>(options_.setting.nranks.value_or(0));
   if (ins_.empty() || !ins_[0].gathered_by.valid()) return false;
   const BatchValue& first = ins_[0];
   const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
@@ -311,7 +311,8 @@ bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const SignatureFacts& 
 bool BatchInterpreter::DividesByRanks(const Op& op, const SignatureFacts& facts) {
   if (op.output_args().size() != 1) return false;
   const absl::optional<ConstantFactors::Factor> factor = FactorOf(op, facts);
-  if (!factor.has_value() || !IsNthPart(factor->value, options_.nranks.value_or(1))) return false;
+  if (!factor.has_value() || !IsNthPart(factor->value, options_.setting.nranks.value_or(1)))
+    return false;
   if (op.HasAttr(kNumRanksAttr)) return true;
   if (own_scalings_.contains(op.id())) return false;
   const BatchValue& value = ins_[factor->operand];
@@ -335,7 +336,8 @@ absl::optional<ConstantFactors::Factor> BatchInterpreter::FactorOf(const Op& op,
 
 void BatchInterpreter::FindOwnScalings(const Program& original) {
   // Whether the op may be taken for a division.
-  const auto scales = [n = options_.nranks.value_or(1)](const Op& op, ConstantFactors* constants) {
+  const auto scales = [n = options_.setting.nranks.value_or(1)](const Op& op,
+                                                                ConstantFactors* constants) {
     if (op.output_args().size() != 1 || op.HasAttr(kNumRanksAttr)) return false;
     if (op.HasAttr("scale")) return IsNthPart(op.FloatAttr("scale").value_or(1), n);
     const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
@@ -474,16 +476,10 @@ BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp&
   return out;
 }
 
-bool BatchInterpreter::HasGradient(absl::Span<const Symbol> names) const {
-  return absl::c_any_of(names, [&](Symbol name) {
-    return program_.FindSymbol(absl::StrCat(program_.name(name), kGradSuffix)).valid();
-  });
-}
-
 void BatchInterpreter::RecordDivision(const Op& op, const BatchValue& in) {
   if (block() != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
   // A mean over the ranks in two ops, of numbers of samples: RecordLift takes it for a copy in one.
-  if (in.relation == kSame && in.is_summed) flow_.lifts_.push_back({op.id(), 0, false});
+  if (in.relation == kSame && in.is_summed) flow_.lifts_.push_back({op.id(), 0});
 }
 
 void BatchInterpreter::RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
@@ -492,11 +488,10 @@ void BatchInterpreter::RecordLift(const Op& op, BatchRelation in, BatchRelation 
   // Numbers of samples add up.
   const bool is_number = in.IsReplicated() && in.power == -1 && out.power == 0;
   if (IsBackward(op) || !out.IsReplicated() || (in.IsReplicated() && !is_number)) return;
-  const bool is_trained = HasGradient(op.output_args());
-  flow_.lifts_.push_back({op.id(), in.power == 0 ? out.power : 0, is_trained});
+  flow_.lifts_.push_back({op.id(), in.power == 0 ? out.power : 0});
 }
 
-BatchFlow BatchFlow::Of(const Program& program, const BatchFlowOptions& options) {
+BatchFlow BatchFlow::Of(const ProgramFacts& program, const BatchFlowOptions& options) {
   return BatchInterpreter(program, options).Run();
 }
 

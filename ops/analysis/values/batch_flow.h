@@ -17,11 +17,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/schema/batch_relation.h"
 #include "ops/schema/batch_rules.h"
 #include "ops/schema/communication_ops.h"
-#include "proto/feed_layout.h"
 #include "proto/program.h"
+#include "proto/setting.h"
 
 namespace weft {
 
@@ -104,8 +105,6 @@ struct BatchLift {
   // What a collective adds to the power of a mean. 0 for sums and for divisions: only the power of
   // the loss says whether those are right.
   int power;
-  // The value has a gradient.
-  bool is_trained;
 };
 
 // An op whose inputs have known relations, but an output has none, or is a partial maximum, minimum
@@ -138,10 +137,9 @@ struct BatchEdits {
 };
 
 struct BatchFlowOptions {
-  // Of all data variables (FeedLayoutsOf); others are whole.
-  FeedLayouts feeds;
-  // The number of ranks; none: unknown. A rewritten program divides by it.
-  absl::optional<int> nranks;
+  // Of the run: feeds of all data variables (FeedLayoutsOf; others are whole), and nranks, by which
+  // a rewritten program divides. The rest is ignored.
+  Setting setting;
   // Variables that the startup program fills with zeros.
   std::set<std::string> zeros;
   // Variables that begin a step as one device does not, for a reason that lies outside the step:
@@ -164,7 +162,7 @@ struct BatchFlowOptions {
 class BatchFlow {
  public:
   // O(arguments) for each of a few walks: 65 at most, for long chains of states.
-  static BatchFlow Of(const Program& program, const BatchFlowOptions& options);
+  static BatchFlow Of(const ProgramFacts& program, const BatchFlowOptions& options);
 
   // At the end of the step. Of a variable that the step does not write: its value at the start.
   const BatchValue& AtEnd(VarId var) const { return values_[var.value()]; }

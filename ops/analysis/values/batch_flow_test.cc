@@ -50,7 +50,10 @@ class BatchFlowTest : public ::testing::Test {
     program_.emplace(*std::move(program));
     const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(*program_);
     ASSERT_TRUE(feeds.ok()) << feeds.status();
-    BatchFlowOptions options{*feeds, 2, zeros_};
+    BatchFlowOptions options;
+    options.setting.feeds = *feeds;
+    options.setting.nranks = 2;
+    options.zeros = zeros_;
     options.follow_effects = follow_effects_;
     options.original = original_.has_value() ? &*original_ : nullptr;
     flow_.emplace(BatchFlow::Of(*program_, options));

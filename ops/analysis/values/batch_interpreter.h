@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/training/gradient_links.h"
 #include "ops/analysis/training/gradient_names.h"
@@ -34,7 +35,7 @@ namespace weft {
 
 class BatchInterpreter final : private StepWalk<BatchValue> {
  public:
-  BatchInterpreter(const Program& program, const BatchFlowOptions& options);
+  BatchInterpreter(const ProgramFacts& facts, const BatchFlowOptions& options);
 
   BatchFlow Run();
 
@@ -129,7 +130,6 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   // `var`: that the op writes.
   BatchValue AfterCollectiveOf(const Op& op, const CollectiveOp& collective, const BatchValue& in,
                                VarId var) const;
-  bool HasGradient(absl::Span<const Symbol> names) const;
   void RecordDivision(const Op& op, const BatchValue& in);
   void RecordLift(const Op& op, BatchRelation in, BatchRelation out);
 

@@ -10,7 +10,7 @@ void BatchInterpreter::SetStart() {
     if (OutlivesStep(var.id())) states_.push_back(var.id());
   }
   const Block& root = program_.block(0);
-  for (VarId id : FindData(program_)) start_[id] = BatchValue(Fed(program_.var(id).name()));
+  for (VarId id : facts_.Get(FindData)) start_[id] = BatchValue(Fed(program_.var(id).name()));
   for (const std::string& name : options_.zeros) {
     const VarId var = root.FindVar(name);
     if (var.valid()) start_[var].is_zero = true;
@@ -77,8 +77,8 @@ void BatchInterpreter::FindAveragedParameters() {
 }
 
 BatchRelation BatchInterpreter::Fed(absl::string_view name) const {
-  const auto layout = options_.feeds.find(std::string(name));
-  const bool is_split = layout != options_.feeds.end() && layout->second.axis.has_value();
+  const auto layout = options_.setting.feeds.find(std::string(name));
+  const bool is_split = layout != options_.setting.feeds.end() && layout->second.axis.has_value();
   return is_split ? BatchRelation::Sharded(*layout->second.axis) : BatchRelation::Replicated();
 }
 

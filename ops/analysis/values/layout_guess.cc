@@ -133,7 +133,7 @@ class TimeMajorFinder {
 
   BatchFlow Walk() const {
     BatchFlowOptions options;
-    options.feeds = layouts_;
+    options.setting.feeds = layouts_;
     options.extent = BatchFlowOptions::Extent::kOneStep;
     return BatchFlow::Of(program_, options);
   }

@@ -8,7 +8,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "ops/analysis/core/block_args.h"
-#include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
@@ -18,7 +17,8 @@ namespace {
 
 class LinearBlocks {
  public:
-  explicit LinearBlocks(const Program& program) : program_(program) {}
+  LinearBlocks(const Program& program, const SignatureTable& signatures)
+      : program_(program), signatures_(signatures) {}
 
   bool Check(const Op& op) {
     Enter(op);
@@ -51,7 +51,7 @@ class LinearBlocks {
   }
 
   bool Walk(const Op& op) {
-    const SignatureFacts facts = MakeSignatureFacts(op);
+    const SignatureFacts& facts = signatures_.Of(op);
     if (facts.kind == SignatureFacts::Kind::kBlockGrad) Enter(op);
     const absl::Span<const Symbol> in = op.input_args();
     if (std::none_of(in.begin(), in.end(), [&](Symbol name) { return IsMade(name); })) return true;
@@ -90,11 +90,14 @@ class LinearBlocks {
   }
 
   const Program& program_;
+  const SignatureTable& signatures_;
   absl::flat_hash_set<Symbol> made_;  // of gradients
 };
 
 }  // namespace
 
-bool IsLinearInGradients(const Op& op) { return LinearBlocks(op.program()).Check(op); }
+bool IsLinearInGradients(const Op& op, const SignatureTable& signatures) {
+  return LinearBlocks(op.program(), signatures).Check(op);
+}
 
 }  // namespace weft

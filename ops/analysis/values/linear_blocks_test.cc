@@ -16,7 +16,7 @@ bool IsLinear(const std::string& ops) {
       "    X@GRAD=[h@GRAD] = while_grad(X=[h, x], Out@GRAD=[outside@GRAD], StepScopes=[rounds]) "
       "{original_output_grad=strings[\"h@GRAD\"], sub_block=block(1)}\n",
       absl::StrCat("  block 1 parent=0 {\n", ops, "  }\n"));
-  return IsLinearInGradients(program.op(program.block(0).ops()[0]));
+  return IsLinearInGradients(program.op(program.block(0).ops()[0]), SignatureTable(program));
 }
 
 TEST(LinearBlocksTest, GradientsOfOpsAndSumsAreLinear) {
@@ -44,7 +44,7 @@ TEST(LinearBlocksTest, GradientsByTheirSlotCount) {
       "    Input@GRAD=[a@GRAD] = conditional_block_grad(Cond=[due], Input=[a], Out@GRAD=[dy]) "
       "{sub_block=block(1)}\n",
       "  block 1 parent=0 {\n    Out=[a@GRAD] = clip(X=[dy])\n  }\n");
-  EXPECT_FALSE(IsLinearInGradients(program.op(program.block(0).ops()[0])));
+  EXPECT_FALSE(IsLinearInGradients(program.op(program.block(0).ops()[0]), SignatureTable(program)));
 }
 
 // The clip stands before the op whose result it takes in the next iteration.

@@ -163,9 +163,7 @@ void RankFunctions::SetRows(const Op& op, const SignatureFacts& facts, RankValue
 // A single element keeps its value in any shape.
 bool RankFunctions::MovesOneElement(const Op& op) const {
   const auto is_one = [&](Symbol name) {
-    const VarId var = memory_.Resolve(name);
-    const absl::optional<TensorType> type =
-        var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    const absl::optional<TensorType> type = memory_.TypeOf(name);
     return type.has_value() && NumElements(type->dims) == 1;
   };
   const absl::Span<const Symbol> out = op.Output("Out");
@@ -355,8 +353,7 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
     out.is_gradient = out.is_summed = false;
   }
   SetAll(out);
-  if (out.is_gradient && facts.algebra == Algebra::kBackward) FindSummed(op, facts);
-  if (facts.algebra == Algebra::kBackward) FindGradientsOfSamples(op, facts);
+  if (facts.algebra == Algebra::kBackward) FindSummed(op, facts);
   if (shard_by_shard) {
     // The powers of beta, for example, stay whole.
     for (size_t i = 0; i < outs_.size(); ++i) {
@@ -386,11 +383,14 @@ void RankFunctions::MakeOpaqueParts(const Op& op) {
 // Gradients of parameters, and of other values that do not depend on samples, are sums over
 // samples.
 void RankFunctions::FindSummed(const Op& op, const SignatureFacts& facts) {
-  const absl::Span<const Symbol> out = op.output_args();
   for (size_t i = 0; i < outs_.size(); ++i) {
     const int input = facts.forward_input[i];
     // If the op does not read the value, the name of the gradient tells which one it is.
-    const VarId forward = input >= 0 ? memory_.Resolve(op.input_args()[input]) : ForwardOf(out[i]);
+    const VarId forward =
+        input >= 0 ? memory_.Resolve(op.input_args()[input]) : ForwardOf(op.output_args()[i]);
+    outs_[i].is_gradient_of_samples =
+        forward.valid() && memory_.values()[forward.value()].has_samples_of_ranks;
+    if (!outs_[i].is_gradient) continue;
     if (forward.valid()) {
       // A parameter, which the step did not compute from samples.
       outs_[i].is_summed = (program_.var(forward).persistable() && !memory_.IsHeld(forward)) ||
@@ -400,16 +400,6 @@ void RankFunctions::FindSummed(const Op& op, const SignatureFacts& facts) {
     outs_[i].is_summed = std::all_of(ins_.begin(), ins_.end(), [](const RankValue& in) {
       return in.placement == Placement::kReplicated || in.is_summed;
     });
-  }
-}
-
-void RankFunctions::FindGradientsOfSamples(const Op& op, const SignatureFacts& facts) {
-  for (size_t i = 0; i < outs_.size(); ++i) {
-    const int input = facts.forward_input[i];
-    const VarId forward =
-        input >= 0 ? memory_.Resolve(op.input_args()[input]) : ForwardOf(op.output_args()[i]);
-    outs_[i].is_gradient_of_samples =
-        forward.valid() && memory_.values()[forward.value()].has_samples_of_ranks;
   }
 }
 

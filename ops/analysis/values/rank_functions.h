@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/training/loss_gradients.h"
 #include "ops/analysis/values/batch_flow.h"
@@ -30,21 +31,22 @@ class RankFunctions {
  public:
   // `memory` tells which variable a gradient belongs to. `operations` may be null if no expressions
   // are made. Adds updates and scales to `events`.
-  RankFunctions(const Program& program, const RankValuesOptions& options, const RankMemory& memory,
-                RankExpressions* expressions, OpOperations* operations, RankEvents* events)
-      : program_(program),
+  RankFunctions(const ProgramFacts& facts, const RankValuesOptions& options,
+                const RankMemory& memory, RankExpressions* expressions, OpOperations* operations,
+                RankEvents* events)
+      : program_(facts.program()),
         options_(options),
         memory_(memory),
-        gradient_names_(program, GradSuffix::kFirst),
-        loss_gradients_(program),
-        sums_(SumsOf(program, options)),
+        gradient_names_(program_, GradSuffix::kFirst),
+        loss_gradients_(program_),
+        sums_(SumsOf(facts, options)),
         sums_are_wanted_(options.setting.reduction == Setting::Reduction::kSum ||
                          (sums_.are_all && sums_.gradients.empty())),
         expressions_(*expressions),
         operations_(operations),
         events_(*events),
-        undone_moves_(program, memory),
-        constant_factors_(program) {}
+        undone_moves_(memory),
+        constant_factors_(program_) {}
 
   void StartWalk() { runs_.clear(); }
   const SumLosses& sums() const { return sums_; }
@@ -62,7 +64,7 @@ class RankFunctions {
 
  private:
   // Parameters that ranks average are no sums.
-  static SumLosses SumsOf(const Program& program, const RankValuesOptions& options) {
+  static SumLosses SumsOf(const ProgramFacts& program, const RankValuesOptions& options) {
     const bool may_have_any = options.batch != nullptr && options.batch->own_updates().empty() &&
                               options.setting.reduction == Setting::Reduction::kByLoss;
     return may_have_any ? FindSumLosses(program, *options.batch) : SumLosses();
@@ -85,7 +87,6 @@ class RankFunctions {
   // The gradients of products with constants are multiples of the gradient.
   void FoldConstants(const Op& op);
   void MakeOpaqueParts(const Op& op);
-  void FindGradientsOfSamples(const Op& op, const SignatureFacts& facts);
   void FindSummed(const Op& op, const SignatureFacts& facts);
   void Update(const Op& op, const SignatureFacts& facts);
   // Whether operands are the values that ranks hold, or the shards of these.

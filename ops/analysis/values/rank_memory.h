@@ -2,10 +2,13 @@
 #ifndef WEFT_OPS_ANALYSIS_VALUES_RANK_MEMORY_H_
 #define WEFT_OPS_ANALYSIS_VALUES_RANK_MEMORY_H_
 
+#include "absl/types/optional.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/values/rank_expressions.h"
 #include "ops/analysis/values/rank_values.h"
 #include "ops/analysis/values/step_walk.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -13,8 +16,8 @@ namespace weft {
 class RankMemory : public StepWalk<RankValue> {
  public:
   // Values have expressions while expressions_ makes them.
-  RankMemory(const Program& program, ExpressionTable* table)
-      : StepWalk<RankValue>(program), expressions_(table) {}
+  RankMemory(const ProgramFacts& facts, ExpressionTable* table)
+      : StepWalk<RankValue>(facts), expressions_(table) {}
 
   // From now on the value of a variable is Initial(name) times its power of `nranks`, whether or
   // not it was written before.
@@ -23,6 +26,11 @@ class RankMemory : public StepWalk<RankValue> {
   // The value of an argument.
   RankValue Read(Symbol name) const;
   RankValue Read(VarId var) const { return WithExpr(at(var), var); }
+  // As declared.
+  absl::optional<TensorType> TypeOf(Symbol name) const {
+    const VarId var = Resolve(name);
+    return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+  }
   // Does nothing for an invalid variable.
   void Write(VarId var, const RankValue& value) {
     if (var.valid()) StepWalk<RankValue>::Write(var, value);

@@ -40,10 +40,10 @@ constexpr int64_t kMaxMemberVisits = 1 << 22;
 // expressions; RankMemory has the values of variables.
 class RankInterpreter final : public RankMemory {
  public:
-  RankInterpreter(const Program& program, const RankValuesOptions& options)
-      : RankMemory(program, options.table), options_(options) {
-    if (options.table != nullptr) operations_.emplace(program, options.table);
-    functions_.emplace(program, options, *this, &expressions_,
+  RankInterpreter(const ProgramFacts& facts, const RankValuesOptions& options)
+      : RankMemory(facts, options.table), options_(options) {
+    if (options.table != nullptr) operations_.emplace(program_, options.table);
+    functions_.emplace(facts, options, *this, &expressions_,
                        operations_.has_value() ? &*operations_ : nullptr, &events_);
     FindWholeData();
     // Lifts count all ranks.
@@ -438,7 +438,7 @@ class RankInterpreter final : public RankMemory {
     is_followed = is_followed && all.reads_of_states.empty() &&
                   std::all_of(all.reads.begin(), all.reads.end(),
                               [&](Symbol name) { return listed.contains(name); }) &&
-                  IsLinearInGradients(op);
+                  IsLinearInGradients(op, facts_.Get<SignatureTable>());
     writes.erase(std::remove_if(writes.begin(), writes.end(),
                                 [&](Symbol name) { return is_followed && made.contains(name); }),
                  writes.end());
@@ -619,19 +619,20 @@ class RankInterpreter final : public RankMemory {
   std::vector<RankValue> ins_;
 };
 
-RankValues RankValues::Of(const Program& program, const RankValuesOptions& options) {
+RankValues RankValues::Of(const ProgramFacts& program, const RankValuesOptions& options) {
   return RankInterpreter(program, options).Run();
 }
 
-StartupValues ReadStartupValues(const Program& startup, RankValuesOptions options) {
+StartupValues ReadStartupValues(const ProgramFacts& startup, RankValuesOptions options) {
   options.start = nullptr;
   options.batch = nullptr;
   options.is_startup = true;
   const RankValues values = RankValues::Of(startup, options);
   StartupValues read;
-  for (VarId var : startup.block(0).vars()) {
-    if (!startup.var(var).persistable() || !values.IsWritten(var)) continue;
-    read.emplace(startup.var(var).name(), values.AtEnd(var));
+  const Program& program = startup.program();
+  for (VarId var : program.block(0).vars()) {
+    if (!program.var(var).persistable() || !values.IsWritten(var)) continue;
+    read.emplace(program.var(var).name(), values.AtEnd(var));
   }
   return read;
 }

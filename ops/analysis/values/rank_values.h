@@ -22,6 +22,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/values/expressions.h"
 #include "proto/program.h"
 #include "proto/setting.h"
@@ -214,7 +215,7 @@ struct RankValuesOptions {
 class RankValues {
  public:
   // O(arguments) for each walk.
-  static RankValues Of(const Program& program, const RankValuesOptions& options);
+  static RankValues Of(const ProgramFacts& program, const RankValuesOptions& options);
 
   // Of a program without ops.
   RankValues() = default;
@@ -252,7 +253,7 @@ class RankValues {
 // The values of the persistable variables that the startup program writes; others end with it.
 // `options`: as for RankValues::Of of the main program; start, is_startup, and batch, which is
 // about that, are ignored. O(arguments).
-StartupValues ReadStartupValues(const Program& startup, RankValuesOptions options);
+StartupValues ReadStartupValues(const ProgramFacts& startup, RankValuesOptions options);
 
 }  // namespace weft
 

@@ -81,6 +81,16 @@ TEST_F(RankValuesTest, NonlinearFunctionsAreNotGradients) {
   EXPECT_TRUE(End("out").first_nonlinear_op.valid());
 }
 
+// They have one signature: attributes of ops without a schema say which of them draw.
+TEST_F(RankValuesTest, OpsOfOneTypeMayDrawOrNot) {
+  Run("    out=[out] = memory_efficient_attention(q=[w]) {dropout_p=0.0}\n"
+      "    out=[sum] = memory_efficient_attention(q=[w]) {dropout_p=0.5}\n"
+      "    out=[old] = memory_efficient_attention(q=[w]) {dropout_p=0.0}\n");
+  EXPECT_EQ(End("out").placement, Placement::kReplicated);
+  EXPECT_EQ(End("sum").placement, Placement::kLocal);
+  EXPECT_EQ(End("old").placement, Placement::kReplicated);
+}
+
 TEST_F(RankValuesTest, ABufferIsItsMembers) {
   Run("    Output=[g, out], FusedOutput=[y] = coalesce_tensor(Input=[g, w]) "
       "{copy_data=true, dtype=5}\n"

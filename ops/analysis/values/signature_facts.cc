@@ -7,6 +7,7 @@
 #include "absl/strings/strip.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/second_gradients.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -43,7 +44,6 @@ SignatureFacts MakeSignatureFacts(const Op& op) {
   const Program& program = op.program();
   const OpSignature& signature = op.signature();
   SignatureFacts facts;
-  facts.is_made = true;
   const OpSchema* schema = FindOpSchema(op.type());
   facts.schema = schema;
   facts.algebra = AlgebraOf(op, schema);
@@ -122,6 +122,19 @@ SignatureFacts MakeSignatureFacts(const Op& op) {
     link(out->in_place_of, &facts.in_place_of);
   }
   return facts;
+}
+
+SignatureTable::SignatureTable(const Program& program) : by_signature_(program.num_signatures()) {
+  std::vector<bool> is_made(program.num_signatures(), false);
+  for (const Op& op : AllOps(program)) {
+    SignatureFacts& facts = by_signature_[op.signature_id()];
+    if (!is_made[op.signature_id()]) {
+      facts = MakeSignatureFacts(op);
+      is_made[op.signature_id()] = true;
+    } else if (facts.schema == nullptr && AlgebraOf(op, nullptr) != facts.algebra) {
+      exceptions_.emplace(op.id(), MakeSignatureFacts(op));
+    }
+  }
 }
 
 }  // namespace weft

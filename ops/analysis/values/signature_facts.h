@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
 #include "proto/program.h"
@@ -22,7 +23,6 @@ struct SignatureFacts {
     kBlockGrad,
     kFunction
   };
-  bool is_made = false;
   Kind kind = Kind::kFunction;
   Algebra algebra = Algebra::kNone;
   bool is_elementwise = false;
@@ -47,6 +47,27 @@ struct SignatureFacts {
 };
 
 SignatureFacts MakeSignatureFacts(const Op& op);
+
+// The facts of all ops of a program: ProgramFacts::Get<SignatureTable>().
+class SignatureTable {
+ public:
+  // O(ops).
+  explicit SignatureTable(const Program& program);
+
+  const SignatureFacts& Of(const Op& op) const {
+    if (!exceptions_.empty()) {
+      const auto found = exceptions_.find(op.id());
+      if (found != exceptions_.end()) return found->second;
+    }
+    return by_signature_[op.signature_id()];
+  }
+
+ private:
+  std::vector<SignatureFacts> by_signature_;
+  // Of ops that are unlike the first op of their signature: attributes of an op without a schema
+  // may say that it draws nothing.
+  absl::flat_hash_map<OpId, SignatureFacts> exceptions_;
+};
 
 }  // namespace weft
 

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/core/unguarded_reads.h"
 #include "ops/analysis/values/signature_facts.h"
@@ -38,21 +39,17 @@ class StepWalk {
     bool is_held;  // from an earlier write
   };
 
-  explicit StepWalk(const Program& program)
-      : program_(program),
-        empty_(program.FindSymbol(kEmptyVarName)),
-        facts_(program.num_signatures()),
-        storage_(program) {
-    for (const UnguardedRead& read : FindUnguardedReads(program)) unguarded_.insert(read.var);
+  explicit StepWalk(const ProgramFacts& facts)
+      : program_(facts.program()),
+        facts_(facts),
+        empty_(program_.FindSymbol(kEmptyVarName)),
+        signatures_(facts.Get<SignatureTable>()),
+        storage_(facts.Get<Storage>()) {
+    for (const UnguardedRead& read : facts.Get(FindUnguardedReads)) unguarded_.insert(read.var);
   }
   virtual ~StepWalk() = default;
 
-  // Derived once for each signature.
-  const SignatureFacts& FactsOf(const Op& op) {
-    SignatureFacts& facts = facts_[op.signature_id()];
-    if (!facts.is_made) facts = MakeSignatureFacts(op);
-    return facts;
-  }
+  const SignatureFacts& FactsOf(const Op& op) const { return signatures_.Of(op); }
 
   // Invalid for an empty argument. Blocks of gradients see the variables of those that they
   // differentiate.
@@ -214,6 +211,7 @@ class StepWalk {
   }
 
   const Program& program_;
+  const ProgramFacts facts_;
 
  private:
   // Of a block, in this step.
@@ -236,10 +234,10 @@ class StepWalk {
 
   const Symbol empty_;
   int block_ = 0;
-  std::vector<SignatureFacts> facts_;  // by signature
-  std::vector<Value> values_;          // by VarId
-  std::vector<bool> is_held_;          // by VarId
-  const Storage storage_;
+  const SignatureTable& signatures_;
+  const Storage& storage_;
+  std::vector<Value> values_;                    // by VarId
+  std::vector<bool> is_held_;                    // by VarId
   absl::flat_hash_set<VarId> unguarded_;         // hardly ever any
   std::vector<const Storage::Buffer*> buffers_;  // by VarId; null: no buffer
   std::vector<BlockVisits> visits_;              // by block

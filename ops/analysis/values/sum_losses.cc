@@ -34,9 +34,10 @@ bool IsSumLoss(const Program& program, const BatchFlow& flow, Symbol loss) {
          AfterCollective(*collective, BatchRelation::PartialSum()) == relation;
 }
 
-SumLosses FindSumLosses(const Program& program, const BatchFlow& flow) {
+SumLosses FindSumLosses(const ProgramFacts& facts, const BatchFlow& flow) {
+  const Program& program = facts.program();
   const auto is_sum = [&](Symbol loss) { return IsSumLoss(program, flow, loss); };
-  const std::vector<Symbol> losses = FindLosses(program);
+  const std::vector<Symbol>& losses = facts.Get(FindLosses);
   const bool losses_are_sums = !losses.empty() && absl::c_all_of(losses, is_sum);
   SumLosses sums;
   std::set<std::string> others;

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -27,7 +28,7 @@ struct SumLosses {
 bool IsSumLoss(const Program& program, const BatchFlow& flow, Symbol loss);
 
 // O(ops) for each loss.
-SumLosses FindSumLosses(const Program& program, const BatchFlow& flow);
+SumLosses FindSumLosses(const ProgramFacts& facts, const BatchFlow& flow);
 
 }  // namespace weft
 

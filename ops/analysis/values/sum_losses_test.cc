@@ -35,7 +35,7 @@ SumLosses Find(const std::string& ops,
                    "    var s@GRAD : fp32[]\n    var scaled@GRAD : fp32[]\n    var g : fp32[]\n",
                    ops));
   BatchFlowOptions options;
-  options.feeds = *FeedLayoutsOf(program);
+  options.setting.feeds = *FeedLayoutsOf(program);
   options.extent = extent;
   return FindSumLosses(program, BatchFlow::Of(program, options));
 }

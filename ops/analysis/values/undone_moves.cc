@@ -20,9 +20,7 @@ absl::optional<size_t> AxisOf(const Op& op, size_t rank) {
 }  // namespace
 
 UndoneMoves::Dims UndoneMoves::DimsOf(Symbol name) const {
-  const VarId var = memory_.Resolve(name);
-  if (!var.valid()) return {};
-  const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+  const absl::optional<TensorType> type = memory_.TypeOf(name);
   if (!type.has_value() || type->kind != TensorType::Kind::kDense) return {};
   if (absl::c_any_of(type->dims, [](int64_t dim) { return dim < 0; })) return {};
   return Dims(type->dims.begin(), type->dims.end());

@@ -18,8 +18,7 @@ namespace weft {
 
 class UndoneMoves {
  public:
-  UndoneMoves(const Program& program, const RankMemory& memory)
-      : program_(program), memory_(memory) {}
+  explicit UndoneMoves(const RankMemory& memory) : memory_(memory) {}
 
   // `out` is what the op makes of `operands`, one for each input. Nothing is recorded if sizes are
   // not declared, or if other inputs say how to move. O(arguments).
@@ -43,7 +42,6 @@ class UndoneMoves {
   // Of known dimensions, at least one; empty: not declared so.
   Dims DimsOf(Symbol name) const;
 
-  const Program& program_;
   const RankMemory& memory_;
   absl::flat_hash_map<ExprId, Concatenation> concatenations_;
   absl::flat_hash_map<ExprId, Reshaped> reshaped_;

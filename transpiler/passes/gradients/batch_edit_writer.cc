@@ -258,8 +258,8 @@ class EditWriter {
 
 BatchFlowOptions FlowOptionsOf(const PassContext& context) {
   BatchFlowOptions options;
-  options.feeds = context.setting.feeds;
-  options.nranks = context.target.cluster.nranks();
+  options.setting = context.setting;
+  options.setting.nranks = context.target.cluster.nranks();
   return options;
 }
 

@@ -66,14 +66,16 @@ absl::optional<Symbol> MainOutput(const Op& op) {
 class BatchChecker {
  public:
   // `fetched`: after the step.
-  BatchChecker(const Program& main, const BatchFlow& flow, const std::vector<std::string>& fetched,
-               WhatIfFlows* what_if, ProgramRef ref, Findings* findings)
-      : main_(main),
+  BatchChecker(const ProgramFacts& facts, const BatchFlow& flow,
+               const std::vector<std::string>& fetched, WhatIfFlows* what_if, ProgramRef ref,
+               Findings* findings)
+      : facts_(facts),
+        main_(facts.program()),
         flow_(flow),
         fetched_(fetched),
         what_if_(*what_if),
         report_(ref, findings),
-        losses_(FindLosses(main)) {}
+        losses_(facts.Get(FindLosses)) {}
 
   void CheckLosses() {
     for (VarId var : Losses()) {
@@ -99,7 +101,7 @@ class BatchChecker {
     const std::vector<OpId>& assumed = flow_.absent_gradients();
     const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
     if (flow_.updates().empty()) return;
-    const bool may_be_sum = LossMayBeASum(main_, flow_);
+    const bool may_be_sum = LossMayBeASum(facts_, flow_);
     const absl::string_view why = may_be_sum ? ": a loss is a sum over the batch" : "";
     for (const BatchUpdate& update : flow_.updates()) {
       const BatchRelation gradient = update.value.relation;
@@ -189,7 +191,7 @@ class BatchChecker {
         absl::StrCat(
             updates, ": averages of parameters are not what one device has",
             own.empty() ? "" : absl::StrCat(", and ", StatesText(own), " is the rank's own")));
-    if (!FindSumLosses(main_, flow_).any()) return;
+    if (!FindSumLosses(facts_, flow_).any()) return;
     report_.Add("W710", first, "",
                 absl::StrCat(updates,
                              ": a loss is a sum over the batch, so that averaging "
@@ -279,7 +281,7 @@ class BatchChecker {
 
   // Whether what the op draws is only the seed of ops that have an effect of their own where they
   // use it.
-  bool OnlySeeds(const Op& op) const {
+  bool OnlySeeds(const Op& op) {
     if (!DrawsSeed(op.type())) return false;
     const auto is_used = [&](Symbol name) {
       const VarId var = main_.block(op.block()).Resolve(name);
@@ -289,14 +291,17 @@ class BatchChecker {
     return absl::c_none_of(op.output_args(), is_used);
   }
 
-  bool IsReadAsNoSeed(Symbol name) const {
-    for (const Op& op : AllOps(main_)) {
-      for (const OpSignature::Slot& slot : op.signature().inputs) {
-        if (main_.name(slot.name) == "Seed") continue;
-        if (absl::c_linear_search(op.args(slot), name)) return true;
+  bool IsReadAsNoSeed(Symbol name) {
+    if (!read_as_no_seeds_.has_value()) {
+      read_as_no_seeds_.emplace();
+      for (const Op& op : AllOps(main_)) {
+        for (const OpSignature::Slot& slot : op.signature().inputs) {
+          if (main_.name(slot.name) == "Seed") continue;
+          read_as_no_seeds_->insert(op.args(slot).begin(), op.args(slot).end());
+        }
       }
     }
-    return false;
+    return read_as_no_seeds_->contains(name);
   }
 
   // --- Options of transpile that would mend what a finding is about; empty: none ---------------
@@ -306,10 +311,9 @@ class BatchChecker {
     const auto is_wanted = [&](const BatchFlow& flow) {
       return IsMeanOrSum(flow.AtEnd(loss).relation);
     };
-    const std::string exact = ForExactLoss(is_wanted);
+    const std::string exact = what_if_.OptionsFor(WhatIfFlows::kExactLoss, is_wanted);
     if (!exact.empty()) return absl::StrCat("; transpile ", exact, " makes it the reference value");
-    const std::string gathers = what_if_.OptionsFor(&WhatIfFlows::WithGatheredSamples,
-                                                    "option:gather_negatives", is_wanted);
+    const std::string gathers = what_if_.OptionsFor(WhatIfFlows::kGatherNegatives, is_wanted);
     if (gathers.empty()) return LossAdvice(main_, flow_, cause);
     return absl::StrCat("; transpile ", gathers,
                         " gathers the samples of all ranks before it; if each rank is fed the "
@@ -317,24 +321,20 @@ class BatchChecker {
   }
 
   std::string AdviceForConditions(const std::vector<const BatchCondition*>& conditions) const {
-    const std::string options = ForExactLoss([&](const BatchFlow& flow) {
-      absl::flat_hash_set<OpId> left;
-      for (const BatchCondition& condition : flow.conditions()) left.insert(condition.op);
-      return absl::c_none_of(conditions,
-                             [&](const BatchCondition* one) { return left.contains(one->op); });
-    });
+    const std::string options =
+        what_if_.OptionsFor(WhatIfFlows::kExactLoss, [&](const BatchFlow& flow) {
+          absl::flat_hash_set<OpId> left;
+          for (const BatchCondition& condition : flow.conditions()) left.insert(condition.op);
+          return absl::c_none_of(conditions,
+                                 [&](const BatchCondition* one) { return left.contains(one->op); });
+        });
     return options.empty() ? ""
                            : absl::StrCat("; transpile ", options, " makes it the reference value");
   }
 
-  template <typename IsWanted>
-  std::string ForExactLoss(IsWanted is_wanted) const {
-    return what_if_.OptionsFor(&WhatIfFlows::WithExactLoss, "option:exact_loss", is_wanted);
-  }
-
   std::string AdviceForStates(const std::vector<const BatchState*>& states) const {
-    const std::string options = what_if_.OptionsFor(
-        &WhatIfFlows::WithStatistics, "option:statistics true", [&](const BatchFlow& flow) {
+    const std::string options =
+        what_if_.OptionsFor(WhatIfFlows::kStatistics, [&](const BatchFlow& flow) {
           return absl::c_all_of(states, [&](const BatchState* state) {
             return flow.AtEnd(state->variable).relation.IsSame();
           });
@@ -477,14 +477,16 @@ class BatchChecker {
     return ops == 2 ? ", as does 1 other op" : absl::StrCat(", as do ", ops - 1, " other ops");
   }
 
+  const ProgramFacts& facts_;
   const Program& main_;
   const BatchFlow& flow_;
   const std::vector<std::string>& fetched_;
   WhatIfFlows& what_if_;
   Reporter report_;
-  const std::vector<Symbol> losses_;                // FindLosses
-  absl::flat_hash_set<OpId> reported_;              // causes
-  absl::flat_hash_set<OpId> causes_of_conditions_;  // of those that have a line
+  const std::vector<Symbol>& losses_;                             // FindLosses
+  absl::flat_hash_set<OpId> reported_;                            // causes
+  absl::flat_hash_set<OpId> causes_of_conditions_;                // of those that have a line
+  absl::optional<absl::flat_hash_set<Symbol>> read_as_no_seeds_;  // as far as needed
   // By such a cause, as far as needed.
   absl::flat_hash_map<OpId, absl::flat_hash_set<Symbol>> followers_of_conditions_;
   absl::flat_hash_map<VarId, Symbol> followers_;  // by state: a loss that follows from it
@@ -492,27 +494,26 @@ class BatchChecker {
 
 }  // namespace
 
-BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayouts& feeds,
-                                absl::optional<int> nranks) {
+BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const Setting& setting) {
   BatchFlowOptions options;
-  options.feeds = feeds.empty() ? *FeedLayoutsOf(*programs.main) : feeds;
-  options.nranks = nranks;
+  options.setting = setting;
+  if (setting.feeds.empty()) options.setting.feeds = *FeedLayoutsOf(*programs.main);
   if (programs.startup == nullptr) return options;
   RankValuesOptions of_startup;
-  of_startup.setting.nranks = nranks;
+  of_startup.setting.nranks = setting.nranks;
   for (const auto& [name, value] : ReadStartupValues(*programs.startup, of_startup)) {
     if (value.is_zero) options.zeros.insert(name);
   }
   return options;
 }
 
-bool LossMayBeASum(const Program& main, const BatchFlow& flow) {
-  const std::vector<Symbol> losses = FindLosses(main);
+bool LossMayBeASum(const ProgramFacts& main, const BatchFlow& flow) {
+  const std::vector<Symbol>& losses = main.Get(FindLosses);
   return losses.empty() ||
-         absl::c_any_of(losses, [&](Symbol loss) { return IsSumLoss(main, flow, loss); });
+         absl::c_any_of(losses, [&](Symbol loss) { return IsSumLoss(main.program(), flow, loss); });
 }
 
-void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
+void CheckBatch(const ProgramFacts& main, const BatchFlow& flow, const BatchCheckOptions& options,
                 WhatIfFlows* what_if, ProgramRef ref, Findings* findings) {
   BatchChecker checker(main, flow, options.fetched, what_if, ref, findings);
   // Ranks that update parameters by their own gradients do not wait for each other in a step.

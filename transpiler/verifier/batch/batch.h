@@ -6,19 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/optional.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/values/batch_edits.h"
 #include "ops/analysis/values/batch_flow.h"
-#include "proto/feed_layout.h"
-#include "proto/program.h"
 #include "proto/program_pair.h"
+#include "proto/setting.h"
 #include "transpiler/verifier/findings/finding.h"
 
 namespace weft {
 
-// How BatchFlow follows the main program. `feeds` is empty: as the program suggests.
-BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayouts& feeds,
-                                absl::optional<int> nranks);
+// How BatchFlow follows the main program. Without feeds in the setting: as the program suggests.
+BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const Setting& setting);
 
 struct BatchCheckOptions {
   // The user wants gradients summed, whatever the losses are.
@@ -28,11 +26,11 @@ struct BatchCheckOptions {
 };
 
 // Whether a loss is a sum over the batch, or may be one, because the program marks none.
-bool LossMayBeASum(const Program& main, const BatchFlow& flow);
+bool LossMayBeASum(const ProgramFacts& main, const BatchFlow& flow);
 
 // W701 to W714 and W716, one for each cause. `what_if`: of the same program; findings name the
 // options that would mend what they are about.
-void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
+void CheckBatch(const ProgramFacts& main, const BatchFlow& flow, const BatchCheckOptions& options,
                 WhatIfFlows* what_if, ProgramRef ref, Findings* findings);
 
 }  // namespace weft

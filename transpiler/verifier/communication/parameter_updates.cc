@@ -332,7 +332,7 @@ void UpdateChecker::CheckManualUpdates() {
 std::string UpdateChecker::AdviceForStatistic(VarId var) const {
   if (what_if_ == nullptr) return "";
   const std::string options = what_if_->OptionsFor(
-      &WhatIfFlows::WithStatistics, "option:statistics true",
+      WhatIfFlows::kStatistics,
       [&](const BatchFlow& flow) { return flow.AtEnd(var).relation.IsSame(); });
   return options.empty() ? "" : absl::StrCat("; transpile ", options, " reduces it");
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -78,21 +79,22 @@ std::string FoundAs(const Var& original, const Program& rewritten) {
 
 }  // namespace
 
-ComparedVariables::ComparedVariables(const Program& original,
+ComparedVariables::ComparedVariables(const ProgramFacts& facts,
                                      const std::set<std::string>& distributed_params)
-    : original_(original), kinds_(original.symbols().size(), 0) {
+    : original_(facts.program()), kinds_(original_.symbols().size(), 0) {
+  const Program& original = original_;
   const auto is_no_param = [&](Symbol name) {
     kinds_[name.value()] &= static_cast<uint8_t>(~kParam);
   };
-  const std::vector<ParamUpdate> updates = FindUpdates(original);
+  const std::vector<ParamUpdate>& updates = facts.Get(FindUpdates);
   for (const Var& var : AllVars(original)) {
     if (var.is_parameter()) Add(kParam, var.name_symbol());
   }
   for (const ParamUpdate& update : updates) {
     for (Symbol state : update.states) is_no_param(state);
   }
-  for (Symbol statistic : FindRunningStatistics(original, updates)) is_no_param(statistic);
-  for (Symbol param : FindTrainedByHand(original)) Add(kParam, param);
+  for (Symbol statistic : facts.Get(FindRunningStatistics)) is_no_param(statistic);
+  for (Symbol param : facts.Get(FindTrainedByHand)) Add(kParam, param);
   absl::flat_hash_set<Symbol> read;
   for (const Op& op : BlockOps(original, 0)) {
     read.insert(op.input_args().begin(), op.input_args().end());
@@ -118,35 +120,26 @@ ComparedVariables::ComparedVariables(const Program& original,
   }
 }
 
-EquivalenceChecker::EquivalenceChecker(const ConstProgramPair& original,
-                                       const ConstProgramPair& rewritten,
-                                       const RankValuesOptions& options,
-                                       const absl::optional<AveragingSchedule>& averaging,
-                                       ProgramRef ref, Findings* findings, int expression_depth)
-    : original_(original),
-      rewritten_(rewritten),
-      options_(options),
-      ref_(ref),
-      expression_depth_(expression_depth),
+EquivalenceChecker::EquivalenceChecker(const Comparison& given, Findings* findings)
+    : given_(given),
       findings_(*findings),
-      reporter_(ref, findings),
-      variables_(*original.main, options.setting.distributed_params),
-      averaging_(rewritten, averaging, &table_) {}
+      reporter_(given.ref, findings),
+      variables_(given.of_original, given.values.setting.distributed_params),
+      averaging_(rewritten_, given.values.setting.averaging, &table_) {}
 
 void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
-  const bool is_whole = first_op == 0;
   const Program& original = *original_.main;
+  is_whole_ = first_op == 0;
+  after_ = &after;
   averaging_.FindBranches(after);
   CheckStartup();
-  RankValues before;
-  if (is_whole || first_op < original.block(0).ops().size()) {
+  if (is_whole_ || first_op < original.block(0).ops().size()) {
     RankValuesOptions one;
     one.is_one_device = true;
     one.table = &table_;
     one.first_expression = first_op;
-    before = RankValues::Of(original, one);
+    before_ = RankValues::Of(given_.of_original, one);
   }
-  after_ = is_whole ? &after : nullptr;
   CheckData();
   // Parameters first: states may be averaged when parameters are.
   for (const bool params : {true, false}) {
@@ -154,11 +147,11 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
       if (!original.var(var).persistable()) continue;
       const Symbol name = original.var(var).name_symbol();
       if (variables_.IsSkipped(name)) continue;
-      if (variables_.IsParam(name) == params) CheckVariable(before, var, after);
+      if (variables_.IsParam(name) == params) CheckVariable(var);
     }
   }
-  CheckInnerVariables(before, after);
-  CheckFetches(before, after);
+  CheckInnerVariables();
+  CheckFetches();
   CheckAveragedInTurn();
   ReportResets();
 }
@@ -173,7 +166,7 @@ void EquivalenceChecker::CheckAveragedInTurn() {
 }
 
 // Persistable variables that an inner block of one of the programs declares.
-void EquivalenceChecker::CheckInnerVariables(const RankValues& before, const RankValues& after) {
+void EquivalenceChecker::CheckInnerVariables() {
   const PersistableVars expected(*original_.main), found(*rewritten_.main);
   std::set<absl::string_view> names;
   for (const auto& [name, vars] : expected.inner()) names.insert(name);
@@ -184,11 +177,11 @@ void EquivalenceChecker::CheckInnerVariables(const RankValues& before, const Ran
     const bool is_inner = expected.inner().count(name) > 0;
     if (of_original.size() == 1 && of_rewritten.size() == 1) {
       // CheckVariable has compared those that the original declares in its root block.
-      if (is_inner) CompareWritten(name, before, of_original[0], after, of_rewritten[0]);
+      if (is_inner) CompareWritten(name, of_original[0], of_rewritten[0]);
     } else if (is_inner && of_rewritten.empty()) {
       Report("W603", name, "it is persistable in the original, but not here");
     } else if (!of_original.empty() &&
-               (IsAnyWritten(before, of_original) || IsAnyWritten(after, of_rewritten))) {
+               (IsAnyWritten(before_, of_original) || IsAnyWritten(*after_, of_rewritten))) {
       Report("W607", name,
              "several blocks declare it as persistable, so that its value cannot be followed");
     }
@@ -199,7 +192,7 @@ void EquivalenceChecker::CheckInnerVariables(const RankValues& before, const Ran
 // States that the rewrite adds begin with a value before an op of the step reads them.
 void EquivalenceChecker::CheckAddedStates() {
   const Program& main = *rewritten_.main;
-  Reporter reporter(ref_, &findings_);
+  Reporter reporter(given_.ref, &findings_);
   std::set<Symbol> known;  // written or reported
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
@@ -230,7 +223,7 @@ void EquivalenceChecker::CheckStartup() {
   one.is_startup = true;
   one.table = &table_;
   const RankValues before = RankValues::Of(original, one);
-  Reporter reporter({ref_.rank, /*is_startup=*/true}, &findings_);
+  Reporter reporter({given_.ref.rank, /*is_startup=*/true}, &findings_);
   for (VarId var : original.block(0).vars()) {
     const absl::string_view name = original.var(var).name();
     if (!original.var(var).persistable() || !before.IsWritten(var)) continue;
@@ -283,32 +276,28 @@ void EquivalenceChecker::CheckData() {
   }
 }
 
-void EquivalenceChecker::CheckVariable(const RankValues& before, VarId var,
-                                       const RankValues& after) {
+void EquivalenceChecker::CheckVariable(VarId var) {
   const absl::string_view name = original_.main->var(var).name();
   const VarId other = rewritten_.main->block(0).FindVar(
       SymbolIn(*rewritten_.main, *original_.main, original_.main->var(var).name_symbol()));
-  const bool is_partial = after_ == nullptr;
-  const bool was_written = before.IsWritten(var) || is_partial;
   if (!other.valid()) {
-    if (was_written) Report("W603", name, "the rewritten program does not have it");
+    if (before_.IsWritten(var) || !is_whole_)
+      Report("W603", name, "the rewritten program does not have it");
     return;
   }
   if (!rewritten_.main->var(other).persistable()) {
     return Report("W603", name, "it is persistable in the original, but not here");
   }
-  CompareWritten(name, before, var, after, other);
+  CompareWritten(name, var, other);
 }
 
-void EquivalenceChecker::CompareWritten(absl::string_view name, const RankValues& before, VarId var,
-                                        const RankValues& after, VarId other) {
-  const bool is_partial = after_ == nullptr;
-  if (!before.IsWritten(var) && !is_partial && !after.IsWritten(other)) return;
-  Compare({name, before.AtEnd(var), after.AtEnd(other), after, other});
+void EquivalenceChecker::CompareWritten(absl::string_view name, VarId var, VarId other) {
+  if (is_whole_ && !before_.IsWritten(var) && !after_->IsWritten(other)) return;
+  Compare({name, before_.AtEnd(var), after_->AtEnd(other), other});
 }
 
 void EquivalenceChecker::Compare(Compared values) {
-  auto& [name, expected, found, after, other] = values;
+  auto& [name, expected, found, other] = values;
   // Most variables are unchanged in both programs and need no expression.
   if (expected.expr.valid() || found.expr.valid() || found.IsOfSomeRanks()) {
     expected = WithExpr(expected, name);
@@ -318,13 +307,13 @@ void EquivalenceChecker::Compare(Compared values) {
   if (found.IsOfSomeRanks()) found.expr = PlacedExpr(found, &table_);
   // An accumulated local gradient may be divided if it always is and begins with 0.
   if (!found.IsEqualOnRanks()) {
-    const RankValue start = after.AtStart(other);
+    const RankValue start = after_->AtStart(other);
     if (!start.IsEqualOnRanks() && start.is_gradient && BeginsWithZero(name)) {
       found.factor /= start.factor;
     }
   }
   // What counts as the n-th part is the gradient itself.
-  if (after.sum_gradients().count(std::string(name)) > 0) {
+  if (after_->sum_gradients().count(std::string(name)) > 0) {
     found.factor *= options_.RankFactor();
   }
   const bool has_factor = SameFactor(found.factor, expected.factor);
@@ -338,7 +327,7 @@ void EquivalenceChecker::Compare(Compared values) {
   }
   // It is a factor 1/n of that of one device, as ranks add up gradients.
   if (expected.expr == found.expr && found.IsEqualOnRanks() && variables_.IsLossGradient(name) &&
-      after.sum_gradients().count(std::string(name)) == 0 &&
+      after_->sum_gradients().count(std::string(name)) == 0 &&
       SameFactor(found.factor * options_.RankFactor(), expected.factor)) {
     return;
   }
@@ -350,7 +339,7 @@ void EquivalenceChecker::Compare(Compared values) {
   if ((is_averaged || BeginsAnew(found.expr, ExprId(), name)) && CheckAveraged(values)) {
     // What one device never changes begins with the same value in every step; what it changes is
     // known if expressions cover the whole program.
-    const bool is_changed = after_ == nullptr || expected.expr != table_.Initial(name);
+    const bool is_changed = !is_whole_ || expected.expr != table_.Initial(name);
     if (begins_anew_ && is_changed) resets_.push_back(name);
     return;
   }
@@ -375,7 +364,7 @@ bool EquivalenceChecker::CheckAveraged(const Compared& values) {
     averaged_in_turn_.emplace_back(values.name, condition);
     return true;
   }
-  const std::string problem = averaging_.Problem(condition, after_);
+  const std::string problem = averaging_.Problem(condition, is_whole_ ? after_ : nullptr);
   if (!problem.empty()) Report("W605", values.name, problem);
   return true;
 }
@@ -393,9 +382,10 @@ void EquivalenceChecker::ReportDifference(const Compared& values) {
   }
   std::string text = absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
                                   table_.ToString(found, 1));
-  if (expression_depth_ > 0) {
-    absl::StrAppend(&text, "; as a whole, expected ", table_.ToString(expected, expression_depth_),
-                    ", found ", table_.ToString(found, expression_depth_));
+  if (given_.expression_depth > 0) {
+    absl::StrAppend(&text, "; as a whole, expected ",
+                    table_.ToString(expected, given_.expression_depth), ", found ",
+                    table_.ToString(found, given_.expression_depth));
   }
   Report(variables_.IsParam(values.name) ? "W601" : "W602", values.name, text);
 }
@@ -477,32 +467,20 @@ OpId EquivalenceChecker::LastWriter(absl::string_view name) {
   return symbol.valid() ? last_writer_[symbol.value()] : OpId();
 }
 
-void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
-                      const RankValuesOptions& options,
-                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
-                      Findings* findings, int expression_depth) {
-  EquivalenceChecker checker(original, rewritten, options, averaging, ref, findings,
-                             expression_depth);
-  RankValuesOptions many = options;
+void CheckEquivalence(const Comparison& given, Findings* findings) {
+  EquivalenceChecker checker(given, findings);
+  RankValuesOptions many = given.values;
   many.table = checker.table();
-  checker.Check(RankValues::Of(*rewritten.main, many));
+  checker.Check(RankValues::Of(given.of_rewritten, many));
 }
 
-Equivalence::Equivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
-                         const RankValuesOptions& options,
-                         const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
-                         int expression_depth)
-    : original_(original),
-      rewritten_(rewritten),
-      options_(options),
-      averaging_(averaging),
-      ref_(ref),
-      expression_depth_(expression_depth),
-      prefix_(*original.main, *rewritten.main),
-      rest_(original, rewritten, options_, averaging, ref, &of_rest_) {}
+Equivalence::Equivalence(Comparison given)
+    : given_(std::move(given)),
+      prefix_(*given_.original.main, given_.of_rewritten),
+      rest_(given_, &of_rest_) {}
 
 void Equivalence::AttachTo(RankValuesOptions* options) {
-  options_.batch = options->batch;
+  given_.values.batch = options->batch;
   options->table = rest_.table();
   options->first_expression = prefix_.program_ops();
   options->original_ops = &prefix_.kept();
@@ -515,8 +493,7 @@ bool Equivalence::IsShownBy(const RankValues& after) {
 }
 
 void Equivalence::Check(const RankValues& after, Findings* findings) {
-  if (IsShownBy(after)) return;
-  CheckEquivalence(original_, rewritten_, options_, averaging_, ref_, findings, expression_depth_);
+  if (!IsShownBy(after)) CheckEquivalence(given_, findings);
 }
 
 }  // namespace weft

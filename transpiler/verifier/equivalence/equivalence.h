@@ -12,9 +12,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/rank_values.h"
-#include "proto/averaging_schedule.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/verifier/equivalence/averaging_conditions.h"
@@ -23,12 +23,24 @@
 
 namespace weft {
 
+// What is compared. The programs must outlive it.
+struct Comparison {
+  ConstProgramPair original, rewritten;
+  // As for RankValues::Of of the rewritten main program; table is ignored. And when parameters are
+  // averaged.
+  RankValuesOptions values;
+  ProgramRef ref;
+  int expression_depth = 0;  // VerifyOptions
+  // Of the main programs.
+  ProgramFacts of_original = *original.main, of_rewritten = *rewritten.main;
+};
+
 // Divides the persistable variables into parameters, which must be equal on all ranks, and states,
 // which need not be.
 class ComparedVariables {
  public:
-  // `original` must outlive this object. O(ops + variables).
-  ComparedVariables(const Program& original, const std::set<std::string>& distributed_params);
+  // The program must outlive this object. O(ops + variables).
+  ComparedVariables(const ProgramFacts& facts, const std::set<std::string>& distributed_params);
 
   // Trained by an optimizer or by other ops. Running statistics and optimizer states are none, even
   // if Paddle marks them as parameters.
@@ -77,12 +89,8 @@ class ComparedVariables {
 // and other states need not be. If both startup programs are given, their results are compared.
 class EquivalenceChecker {
  public:
-  // `options`: as for RankValues::Of; table is ignored. Programs, options and findings
-  // must outlive the checker. `expression_depth`: VerifyOptions. O(ops).
-  EquivalenceChecker(const ConstProgramPair& original, const ConstProgramPair& rewritten,
-                     const RankValuesOptions& options,
-                     const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
-                     Findings* findings, int expression_depth = 0);
+  // Both must outlive the checker. O(ops).
+  EquivalenceChecker(const Comparison& given, Findings* findings);
 
   EquivalenceChecker(const EquivalenceChecker&) = delete;
   EquivalenceChecker& operator=(const EquivalenceChecker&) = delete;
@@ -100,25 +108,23 @@ class EquivalenceChecker {
   struct Compared {
     absl::string_view name;
     RankValue expected, found;
-    const RankValues& after;  // of the rewritten program
-    VarId other;              // there
+    VarId other;  // in the rewritten program
   };
 
   void CheckAddedStates();
   void CheckStartup();
   void CheckData();
-  void CheckVariable(const RankValues& before, VarId var, const RankValues& after);
-  void CheckInnerVariables(const RankValues& before, const RankValues& after);
-  void CheckFetches(const RankValues& before, const RankValues& after);
+  void CheckVariable(VarId var);
+  void CheckInnerVariables();
+  void CheckFetches();
   // `expected`: of the original.
   void CompareFetched(const RankFetch& expected, const RankFetch& found);
-  void CheckLosses(const RankValues& before, const RankValues& after);
+  void CheckLosses();
   bool IsLoss(const RankValue& expected, const RankValue& found);
   bool IsHandedOut(const RankValue& expected, RankValue found, bool ignores_factor);
   void ReportHandedOut(OpId op, absl::string_view name, absl::string_view what,
                        const RankValue& expected, const RankValue& found);
-  void CompareWritten(absl::string_view name, const RankValues& before, VarId var,
-                      const RankValues& after, VarId other);
+  void CompareWritten(absl::string_view name, VarId var, VarId other);
   void Compare(Compared values);
   bool DiffersAtStart(absl::string_view name) const;
   // Whether the values differ by averaging only.
@@ -135,10 +141,9 @@ class EquivalenceChecker {
   void Report(const char* rule, absl::string_view name, absl::string_view why);
   OpId LastWriter(absl::string_view name);
 
-  const ConstProgramPair original_, rewritten_;
-  const RankValuesOptions& options_;
-  const ProgramRef ref_;
-  const int expression_depth_;
+  const Comparison& given_;
+  const ConstProgramPair &original_ = given_.original, &rewritten_ = given_.rewritten;
+  const RankValuesOptions& options_ = given_.values;
   Findings& findings_;
   Reporter reporter_;
   const ComparedVariables variables_;
@@ -152,25 +157,21 @@ class EquivalenceChecker {
   std::vector<std::pair<absl::string_view, ExprId>> averaged_in_turn_;
   bool begins_anew_ = false;               // the variable that is compared
   std::vector<absl::string_view> resets_;  // variables that begin anew
-  const RankValues* after_ = nullptr;      // null if expressions cover a part of the program only
+  RankValues before_;                      // of the original
+  const RankValues* after_ = nullptr;      // of the rewritten program
+  bool is_whole_ = false;                  // expressions cover the whole programs
   std::vector<OpId> last_writer_;          // by Symbol; computed on demand
 };
 
 // Walks and compares whole programs.
-void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
-                      const RankValuesOptions& options,
-                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
-                      Findings* findings, int expression_depth = 0);
+void CheckEquivalence(const Comparison& given, Findings* findings);
 
 // Compares the programs in the walk over the rewritten one that other layers need anyway, and only
 // from the end of the unchanged prefix on. Only expressions over whole programs tell what differs,
 // so that it walks again (CheckEquivalence) if these do.
 class Equivalence {
  public:
-  // Arguments as for EquivalenceChecker; programs must outlive this object. O(ops).
-  Equivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
-              const RankValuesOptions& options, const absl::optional<AveragingSchedule>& averaging,
-              ProgramRef ref, int expression_depth = 0);
+  explicit Equivalence(Comparison given);  // O(ops)
 
   // Prepares the options of the walk, RankValues::Of(rewritten), which may have a batch that those
   // of this object lack.
@@ -183,11 +184,7 @@ class Equivalence {
   void Check(const RankValues& after, Findings* findings);
 
  private:
-  const ConstProgramPair original_, rewritten_;
-  RankValuesOptions options_;
-  const absl::optional<AveragingSchedule> averaging_;
-  const ProgramRef ref_;
-  const int expression_depth_;
+  Comparison given_;
   UnchangedPrefix prefix_;
   Findings of_rest_;
   EquivalenceChecker rest_;  // after the prefix

@@ -35,20 +35,20 @@ std::map<Column, const RankFetch*> LastFetches(const Program& program, const Ran
 
 // Ranks outside of a group, and those that have a slice of a parameter, compute what one device
 // does not.
-void EquivalenceChecker::CheckFetches(const RankValues& before, const RankValues& after) {
+void EquivalenceChecker::CheckFetches() {
   if (!options_.group.empty() || !options_.setting.distributed_params.empty()) return;
-  const std::map<Column, const RankFetch*> expected = LastFetches(*original_.main, before);
-  const std::map<Column, const RankFetch*> found = LastFetches(*rewritten_.main, after);
+  const std::map<Column, const RankFetch*> expected = LastFetches(*original_.main, before_);
+  const std::map<Column, const RankFetch*> found = LastFetches(*rewritten_.main, *after_);
   for (const auto& [column, fetch] : found) {
     const auto other = expected.find(column);
     if (other != expected.end()) {
       CompareFetched(*other->second, *fetch);
-    } else if (after_ == nullptr && fetch->has_expr) {
+    } else if (!is_whole_ && fetch->has_expr) {
       // The original fetches into the column among the ops that are left out here, or not at all.
       Report("W607", rewritten_.main->var(fetch->variable).name(), "it is fetched elsewhere");
     }
   }
-  CheckLosses(before, after);
+  CheckLosses();
 }
 
 void EquivalenceChecker::CompareFetched(const RankFetch& expected, const RankFetch& found) {
@@ -69,40 +69,40 @@ void EquivalenceChecker::CompareFetched(const RankFetch& expected, const RankFet
 
 // What users see of a step that has no fetch ops: the losses of both programs, by name. A loss that
 // only the rewritten program has is one of the original under another name.
-void EquivalenceChecker::CheckLosses(const RankValues& before, const RankValues& after) {
+void EquivalenceChecker::CheckLosses() {
   const Block& original = original_.main->block(0);
   const Block& rewritten = rewritten_.main->block(0);
   std::set<absl::string_view> names;
   std::vector<RankValue> expected;
-  for (Symbol loss : FindLosses(*original_.main)) {
+  for (Symbol loss : given_.of_original.Get(FindLosses)) {
     const absl::string_view name = original_.main->name(loss);
     if (!original.FindVar(name).valid() || !names.insert(name).second) continue;
-    expected.push_back(WithExpr(before.AtEnd(original.FindVar(name)), name));
+    expected.push_back(WithExpr(before_.AtEnd(original.FindVar(name)), name));
   }
   std::vector<RankValue> renamed;  // or added
-  for (Symbol loss : FindLosses(*rewritten_.main)) {
+  for (Symbol loss : given_.of_rewritten.Get(FindLosses)) {
     const absl::string_view name = rewritten_.main->name(loss);
     const VarId var = rewritten.FindVar(name);
     if (names.insert(name).second && var.valid()) {
-      renamed.push_back(WithExpr(after.AtEnd(var), name));
+      renamed.push_back(WithExpr(after_->AtEnd(var), name));
     }
   }
   for (absl::string_view name : names) {
     const VarId var = original.FindVar(name), other = rewritten.FindVar(name);
     const bool is_lost =
-        !other.valid() || (var.valid() && before.IsWritten(var) && !after.IsWritten(other));
+        !other.valid() || (var.valid() && before_.IsWritten(var) && !after_->IsWritten(other));
     const auto is_among = [this](const std::vector<RankValue>& found, const RankValue& value) {
       return absl::c_any_of(found, [&](const RankValue& one) { return IsLoss(value, one); });
     };
     if (is_lost) {
-      if (var.valid() && is_among(renamed, WithExpr(before.AtEnd(var), name))) continue;
+      if (var.valid() && is_among(renamed, WithExpr(before_.AtEnd(var), name))) continue;
       Report("W610", name, "it is a loss of the original, and no op computes it here");
       continue;
     }
-    const RankValue found = WithExpr(after.AtEnd(other), name);
+    const RankValue found = WithExpr(after_->AtEnd(other), name);
     const OpId writer = LastWriter(name);
     if (var.valid()) {
-      const RankValue value = WithExpr(before.AtEnd(var), name);
+      const RankValue value = WithExpr(before_.AtEnd(var), name);
       if (original_.main->var(var).persistable() || IsLoss(value, found)) continue;
       ReportHandedOut(writer, name, absl::StrCat("loss ", name, ": "), value, found);
       continue;

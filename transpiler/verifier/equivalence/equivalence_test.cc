@@ -951,8 +951,7 @@ bool IsShownByOneWalk(absl::string_view original, absl::string_view rewritten) {
   const Program before = testing::ProgramOf(original), after = testing::ProgramOf(rewritten);
   RankValuesOptions options;
   options.setting.nranks = 2;
-  Equivalence equivalence({&before, nullptr}, {&after, nullptr}, options, absl::nullopt,
-                          ProgramRef());
+  Equivalence equivalence({{&before, nullptr}, {&after, nullptr}, options, ProgramRef()});
   equivalence.AttachTo(&options);
   return equivalence.IsShownBy(RankValues::Of(after, options));
 }

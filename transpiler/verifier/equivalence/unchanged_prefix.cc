@@ -78,16 +78,12 @@ bool MayBeInserted(const Op& op, const SignatureFacts& facts, const Program& ori
 
 }  // namespace
 
-UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program)
-    : program_(program),
-      state_(program.op_id_limit(), State::kAfter),
-      kept_(program.op_id_limit(), false) {
-  std::vector<SignatureFacts> by_signature(program.num_signatures());
-  const auto facts_of = [&](const Op& op) -> const SignatureFacts& {
-    SignatureFacts& facts = by_signature[op.signature_id()];
-    if (!facts.is_made) facts = MakeSignatureFacts(op);
-    return facts;
-  };
+UnchangedPrefix::UnchangedPrefix(const Program& original, const ProgramFacts& facts)
+    : program_(facts.program()),
+      state_(program_.op_id_limit(), State::kAfter),
+      kept_(program_.op_id_limit(), false) {
+  const Program& program = program_;
+  const SignatureTable& signatures = facts.Get<SignatureTable>();
   // Sub-blocks must be unchanged.
   for (int block = 1; block < original.num_blocks(); ++block) {
     if (block >= program.num_blocks() ||
@@ -95,7 +91,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
       return;
     }
     for (OpId id : program.block(block).ops()) {
-      if (!MayBeKept(program.op(id), facts_of(program.op(id)))) return;
+      if (!MayBeKept(program.op(id), signatures.Of(program.op(id)))) return;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;
     }
@@ -107,7 +103,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
     const bool is_kept =
         original_ops_ < before.size() && AreSame(original.op(before[original_ops_]), op);
     if (is_kept) {
-      if (!MayBeKept(op, facts_of(op))) return;
+      if (!MayBeKept(op, signatures.Of(op))) return;
       for (OpId between : inserted) state_[between.value()] = State::kInserted;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;
@@ -115,7 +111,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
       program_ops_ += inserted.size() + 1;
       inserted.clear();
     } else {
-      if (!MayBeInserted(op, facts_of(op), original)) return;
+      if (!MayBeInserted(op, signatures.Of(op), original)) return;
       // The prefix ends before ops that follow the last kept op: they may average parameters.
       inserted.push_back(id);
     }

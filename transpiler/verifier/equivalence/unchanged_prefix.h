@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/values/rank_values.h"
 #include "proto/program.h"
 
@@ -26,7 +27,7 @@ class UnchangedPrefix {
  public:
   // O(ops + bytes of ops); O(ops) if `program` is a rewritten copy of `original`, which shares
   // bytes.
-  UnchangedPrefix(const Program& original, const Program& program);
+  UnchangedPrefix(const Program& original, const ProgramFacts& facts);
 
   // The number of root ops in the prefix.
   size_t original_ops() const { return original_ops_; }

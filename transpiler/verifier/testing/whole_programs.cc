@@ -25,13 +25,12 @@ Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
     setting.nranks = NumRanks(setting, ranks[rank], ranks.size());
     setting.rank = absl::nullopt;
     if (ranks.size() > 1) setting.rank = static_cast<int>(rank);
-    const BatchFlow flow = BatchFlow::Of(
-        *ranks[rank].main, BatchOptionsOf(ranks[rank], setting.feeds, setting.nranks));
+    const BatchFlow flow = BatchFlow::Of(*ranks[rank].main, BatchOptionsOf(ranks[rank], setting));
     StartupValues start;
     RankValuesOptions values = ValueOptions(setting, ranks[rank], &start);
     values.batch = &flow;
-    CheckEquivalence(options.original, ranks[rank], values, options.setting.averaging,
-                     {static_cast<int>(rank), false}, &findings);
+    CheckEquivalence({options.original, ranks[rank], values, {static_cast<int>(rank), false}},
+                     &findings);
   }
   return findings;
 }
