@@ -19,6 +19,7 @@
 #include "proto/rewriter.h"
 #include "transpiler/passes/lowering/executor_order.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/op_edits.h"
 #include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
@@ -32,16 +33,7 @@ pb::OpDesc::Attr* FindAttr(absl::string_view name, pb::OpDesc* op) {
   return found == op->mutable_attrs()->end() ? nullptr : &*found;
 }
 
-// Keeps the order of names. The op must not have the attribute.
-void AddAttr(absl::string_view name, const AttrValue& value, pb::OpDesc* op) {
-  auto* const attrs = op->mutable_attrs();
-  *attrs->Add() = MakeAttr(name, value);
-  const auto is_later = [&](const pb::OpDesc::Attr& attr) { return attr.name() > name; };
-  std::rotate(std::find_if(attrs->begin(), attrs->end() - 1, is_later), attrs->end() - 1,
-              attrs->end());
-}
-
-// As above.
+// Keeps the order of names.
 void AddEmptyInput(const std::string& name, pb::OpDesc* op) {
   auto* const inputs = op->mutable_inputs();
   inputs->Add()->set_parameter(name);
