@@ -280,9 +280,15 @@ TEST(GradReduceTest, ContradictionsAreRefused) {
 }
 
 TEST(GradReduceTest, HalfNeedsSinglePrecision) {
-  EXPECT_THAT(Reduced("comm_dtype=fp16", "fp64").status(),
-              IsFailedPrecondition("gradient b@GRAD of parameter b, completed by op 0 (mul_grad): "
-                                   "expected fp32, which can travel as fp16, found fp64"));
+  for (const char* type : {"fp64", "fp16"}) {
+    EXPECT_THAT(
+        Reduced("comm_dtype=fp16", type).status(),
+        IsFailedPrecondition(absl::StrCat("gradient b@GRAD of parameter b, completed by op 0 "
+                                          "(mul_grad): expected fp32, which can travel as fp16, "
+                                          "found ",
+                                          type)))
+        << "singa/half/dtype";
+  }
 }
 
 }  // namespace
