@@ -31,10 +31,13 @@ std::vector<Mode> MakeModes() {
   const std::string sparsified =
       "$nrings,$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination";
   const std::string in_buckets = "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination";
+  // As in Paddle's classes, gradients keep their rows unless a flag asks for dense ones.
   const std::string hosts =
-      "paddle-comm-init{over=hosts},paddle-single-process-scale{$loss_scale},";
-  const std::string trainers =
-      "paddle-comm-init{over=trainers,$nrings},scale-loss-grad{scale=loss_grad},";
+      "paddle-comm-init{over=hosts},dense-gradients{$sparse=rows},"
+      "paddle-single-process-scale{$loss_scale},";
+  const std::string trainer_scaled =
+      "dense-gradients{$sparse=rows},scale-loss-grad{scale=loss_grad},";
+  const std::string trainers = "paddle-comm-init{over=trainers,$nrings}," + trainer_scaled;
   std::vector<Mode> modes = {
       {"none", "a copy, or another file format; or placement (option:place)", {}},
 
@@ -44,8 +47,8 @@ std::vector<Mode> MakeModes() {
         // Paddle's class has two rings and always scales the loss's gradient.
         {kPaddle,
          {},
-         "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"
-         "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=2}"}}},
+         "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2}," + trainer_scaled +
+             "paddle-grad-all-reduce{$nrings=2}"}}},
 
       {"singa_sparse_topk",
        "SINGA: ranks send the largest elements of their gradients",
@@ -127,8 +130,8 @@ std::vector<Mode> MakeModes() {
         {kPaddle, {{"trans_mode", "all_reduce"}}, trainers + "paddle-grad-all-reduce{$nrings=1}"},
         {kPaddle,
          {{"trans_mode", "all_reduce_xpu"}},
-         "paddle-comm-init{over=trainers,list_devices=true,$nrings},"
-         "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=1,skip=one_device}"}},
+         "paddle-comm-init{over=trainers,list_devices=true,$nrings}," + trainer_scaled +
+             "paddle-grad-all-reduce{$nrings=1,skip=one_device}"}},
        Mode::Group::kCommon,
        Mode::RunsIn::kPaddleAndWeft,
        {},
@@ -139,7 +142,7 @@ std::vector<Mode> MakeModes() {
        "MindSpore: gradients are summed in fp32",
        {{kWeft,
          {},
-         replicas + "dense-gradients{$sparse=rows},"
+         replicas + "dense-gradients{$sparse=supported},"
                     "grad-reduce{$nrings,$reduce_method=sum,$degree,$comm_dtype=fp32,"
                     "$accumulate_type,$buckets=mindspore,$lowering},"
                     "sync-elimination"}},

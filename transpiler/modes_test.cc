@@ -103,10 +103,10 @@ TEST(Modes, EmptyValueReachesThePassToo) {
 
 TEST(Modes, PaddleDialectDefaultsToTwoRings) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kPaddle),
-            "paddle-comm-init{nrings=2},broadcast-params{nrings=2},"
+            "paddle-comm-init{nrings=2},broadcast-params{nrings=2},dense-gradients{sparse=rows},"
             "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{nrings=2}");
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kPaddle, "nrings=1"),
-            "paddle-comm-init{nrings=1},broadcast-params{nrings=1},"
+            "paddle-comm-init{nrings=1},broadcast-params{nrings=1},dense-gradients{sparse=rows},"
             "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{nrings=1}");
 }
 
@@ -143,16 +143,18 @@ TEST(Modes, FlagThatOnlyTheOtherDialectReadsIsAnErrorThatSaysSo) {
 
 TEST(Modes, FlagsChooseAmongPasses) {
   EXPECT_EQ(Expanded("multi_thread", Dialect::kPaddle, "nrings=2"),
-            "paddle-comm-init{over=trainers,nrings=2},scale-loss-grad{scale=loss_grad},"
+            "paddle-comm-init{over=trainers,nrings=2},dense-gradients{sparse=rows},"
+            "scale-loss-grad{scale=loss_grad},"
             "paddle-multi-thread-fuse");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kPaddle, "trans_mode=all_reduce_xpu"),
-            "paddle-comm-init{over=trainers,list_devices=true},scale-loss-grad{scale=loss_grad},"
+            "paddle-comm-init{over=trainers,list_devices=true},dense-gradients{sparse=rows},"
+            "scale-loss-grad{scale=loss_grad},"
             "paddle-grad-all-reduce{nrings=1,skip=one_device}");
   EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kPaddle, "fuse=0"),
-            "paddle-comm-init{over=hosts},paddle-single-process-scale,"
+            "paddle-comm-init{over=hosts},dense-gradients{sparse=rows},paddle-single-process-scale,"
             "paddle-grad-all-reduce{nrings=1,skip=no_gradient}");
   EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kPaddle, "fuse=2"),
-            "paddle-comm-init{over=hosts},paddle-single-process-scale,"
+            "paddle-comm-init{over=hosts},dense-gradients{sparse=rows},paddle-single-process-scale,"
             "paddle-single-process-fuse{by=xsum}");
 }
 

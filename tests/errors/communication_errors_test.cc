@@ -125,12 +125,23 @@ TEST_F(CommunicationErrors, OthersAreAccepted) {
 }
 
 TEST_F(CommunicationErrors, FusionIdsAreIntegersOf0OrMore) {
-  for (const char* value : {"-1", "true", "\"1\"", "1.5"}) {
-    SCOPED_TRACE(value);  // mindspore/parameter_comm_fusion, mindspore/cell_comm_fusion
-    EXPECT_THAT(ParseParamAttrs(absl::StrCat(R"({"w": {"comm_fusion": )", value, "}}")).status(),
-                IsInvalidArgument("comm_fusion: expected an integer from 0"));
+  const auto status_of = [](const char* value) {
+    return ParseParamAttrs(absl::StrCat(R"({"w": {"comm_fusion": )", value, "}}")).status();
+  };
+  const std::pair<const char*, const char*> refused[] = {
+      {"mindspore/parameter_comm_fusion/-1", "-1"},     {"mindspore/cell_comm_fusion/-1", "-1"},
+      {"mindspore/parameter_comm_fusion/True", "true"}, {"mindspore/cell_comm_fusion/True", "true"},
+      {"mindspore/parameter_comm_fusion/'1'", "\"1\""}, {"half", "1.5"}};
+  for (const auto& [id, value] : refused) {
+    SCOPED_TRACE(id);
+    EXPECT_THAT(status_of(value), IsInvalidArgument("comm_fusion: expected an integer from 0"));
   }
-  WEFT_EXPECT_OK(ParseParamAttrs(R"({"w": {"comm_fusion": 0}})"));
+  const std::pair<const char*, const char*> accepted[] = {
+      {"mindspore/parameter_comm_fusion/0", "0"}, {"mindspore/cell_comm_fusion/3", "3"}};
+  for (const auto& [id, value] : accepted) {
+    SCOPED_TRACE(id);
+    WEFT_EXPECT_OK(status_of(value));
+  }
 }
 
 }  // namespace

@@ -108,11 +108,10 @@ class OpCheck:
         if data not in self._seen:
             self._seen[data] = self._check(op, data)
         problem = self._seen[data]
-        if "is not registered" in problem:
-            self.unknown[op.type()].add(configuration.name)
-            if op.type() in configuration.new_ops:
-                return ""
-        return problem
+        if not problem or op.type() not in configuration.new_ops:
+            return problem
+        self.unknown[op.type()].add(configuration.name)
+        return ""
 
     @staticmethod
     def _check(op, data):

@@ -66,31 +66,30 @@ DATA_PARALLEL = [
     ("paddle multi_thread each",
      "--mode multi_thread --trans_mode all_reduce --devices 0 " + PADDLE, "dp2"),
 ]
+# In the paddle dialect, a flag makes rows dense.
+DATA_PARALLEL += [(name + " dense", flags + " --sparse dense", reference)
+                  for name, flags, reference in DATA_PARALLEL
+                  if name.startswith("paddle ") and reference == "dp2"]
 
 # What cannot be as the reference, and why. Numbers are those of docs/paddle_dialect.md.
 ROWS = "Paddle's collective ops take dense tensors only (defect 21)"
-KNOWN = {
-    ("paddle grad_allreduce", "mlp_gradient_merge"): "defect 25",
-    ("paddle multi_thread each", "mlp_gradient_merge"): "defect 25",
-    ("paddle multi_thread fuse", "mlp_gradient_merge"): "defect 25",
-    ("paddle multi_thread fuse", "two_losses"): "defect 26",
-}
+DEFECTS = [
+    ("paddle grad_allreduce", "mlp_gradient_merge", "defect 25"),
+    ("paddle multi_thread each", "mlp_gradient_merge", "defect 25"),
+    ("paddle multi_thread fuse", "mlp_gradient_merge", "defect 25"),
+    ("paddle multi_thread fuse", "two_losses", "defect 26"),
+]
+KNOWN, KNOWN3 = ({(_mode + _flag, _prefix + _model): _why for _mode, _model, _why in DEFECTS
+                  for _flag in ("", " dense")} for _prefix in ("", "paddle3_"))
 for _mode in ("grad_allreduce", "grad_allreduce 2 rings", "multi_thread fuse",
               "multi_thread gather", "mindspore_reducer", "singa_plain", "paddle grad_allreduce",
               "paddle multi_thread fuse", "paddle multi_thread each"):
     for _model in ("word2vec_sparse_sgd", "word2vec_sparse_adam"):
         KNOWN[_mode, _model] = ROWS
 
-# In Paddle 3. Rows are made dense for the CPU.
-KNOWN3 = {
-    ("paddle grad_allreduce", "paddle3_mlp_gradient_merge"): "defect 25",
-    ("paddle multi_thread each", "paddle3_mlp_gradient_merge"): "defect 25",
-    ("paddle multi_thread fuse", "paddle3_mlp_gradient_merge"): "defect 25",
-    ("paddle multi_thread fuse", "paddle3_two_losses"): "defect 26",
-    ("paddle grad_allreduce", "paddle3_word2vec_sparse_sgd"): ROWS,
-    ("paddle multi_thread each", "paddle3_word2vec_sparse_sgd"): ROWS,
-    ("paddle multi_thread fuse", "paddle3_word2vec_sparse_sgd"): ROWS,
-}
+# In Paddle 3, rows are made dense for the CPU, but in the paddle dialect.
+for _mode in ("paddle grad_allreduce", "paddle multi_thread each", "paddle multi_thread fuse"):
+    KNOWN3[_mode, "paddle3_word2vec_sparse_sgd"] = ROWS
 
 # What one process trains. `leave_out` has types of ops.
 Job = collections.namedtuple("Job", "main startup folder nranks rank steps leave_out")

@@ -48,7 +48,8 @@ CONFIGURATIONS = [
      "--mode megengine --reduce_method mean --bcast_period 2", "dp2"),
     ("local_sgd", "--mode local_sgd", "localsgd2"),
     ("local_sgd, every 2 steps", "--mode local_sgd --k_steps 2", AVERAGED),
-    ("local_sgd, from step 3 on", "--mode local_sgd --k_steps 2 --begin_step 3", AVERAGED),
+    ("local_sgd, from step 3 on", "--mode local_sgd --k_steps 2 --first_average 3", AVERAGED),
+    ("local_sgd, all until step 3", "--mode local_sgd --k_steps 2 --begin_step 3", AVERAGED),
     ("singa_partial", "--mode singa_partial", "localsgd2"),
     ("singa_partial in turn", "--mode singa_partial --threshold 1000", AVERAGED),
 ]
@@ -199,8 +200,8 @@ def train(rank, port, folder, data, losses, steps):
 def average(folder, data, losses, schedule):
     """Trains the original program for two ranks. Prints the losses of the steps as JSON.
 
-    schedule    (names, period, remainder, first): of the steps, from 1 on, after which the variables
-                are averaged.
+    schedule    (names, period, remainder, first, begin): of the steps, from 1 on, after which the
+                variables are averaged; before step `begin`, all.
     """
     import numpy
     import paddle
@@ -220,8 +221,9 @@ def average(folder, data, losses, schedule):
             with paddle.static.scope_guard(scope):
                 found[rank].append(
                     run_step(exe, main, feed_of(feeds, fed(main), step, rank), losses))
-        for names, period, remainder, first in schedule:
-            if step + 1 < first or (step + 1) % period != remainder:
+        for names, period, remainder, first, begin in schedule:
+            is_due = step + 1 < begin or (step + 1) % period == remainder
+            if step + 1 < first or not is_due:
                 continue
             for name in names:
                 tensors = [scope.find_var(name).get_tensor() for scope in scopes]
@@ -240,12 +242,13 @@ def schedule_of(flags, explained):
             partitions.setdefault(note.get("partition"), []).append(note["subject"])
     if options["--mode"] == "local_sgd":
         (names,) = partitions.values()
-        return [[names, int(options["--k_steps"]), 0, int(options.get("--begin_step", 1))]]
+        first, begin = (int(options.get(flag, 1)) for flag in ("--first_average", "--begin_step"))
+        return [[names, int(options["--k_steps"]), 0, first, begin]]
     schedule = []
     for partition, names in partitions.items():
         number, count = (int(word) for word in partition.split(" of "))
         assert count == len(partitions), partition
-        schedule.append([names, count, number % count, number])
+        schedule.append([names, count, number % count, number, 1])
     return schedule
 
 

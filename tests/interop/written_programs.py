@@ -11,7 +11,7 @@ import tarfile
 TWO_TRAINERS = "--endpoints 127.0.0.1:6170,127.0.0.1:6171 --rank 1"
 
 # name: how a table names it; flags: those of `transpile`; new_ops: types of ops that it may write
-# although the CPU build of Paddle 2.6.2 does not have them.
+# although the CPU build of Paddle 2.6.2 does not have them, or not in that form.
 Configuration = collections.namedtuple("Configuration", "name flags new_ops")
 
 # Of a program: `op_types` holds a list for each block. An error instead, where transpile refused.
@@ -31,7 +31,8 @@ NCCL = ["c_gen_nccl_id"]  # only CUDA builds have it
 XSUM = ["c_allreduce_xsum"]  # only a fork of Paddle has it
 TOPK = ["densify", "sparsify_topk"]  # Weft's own
 THRESHOLD = ["densify", "sparsify_threshold"]
-TWO_DEVICES = ["stream_wait"]
+# Paddle's memcpy ops need dst_place_type.
+TWO_DEVICES = ["memcpy_d2h", "memcpy_h2d", "stream_wait"]
 # It writes programs of workers and servers for parameters that a file names; only Weft runs them.
 MODES_WITHOUT_CONFIGURATION = {"parameter_server"}
 

@@ -2,6 +2,8 @@
 
 #include <fstream>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -31,6 +33,28 @@ TEST(LrScheduleTest, RatesAreThoseOfPaddle) {
     }
   }
   EXPECT_EQ(cases, 28);
+}
+
+// megengine/multistep, megengine/multistep_gamma and megengine113/multistep/not_ascending of the
+// conformance vectors: rates by steps, in fp32.
+TEST(LrScheduleTest, MultiStepIsThatOfMegEngine) {
+  const std::tuple<const char*, const char*, std::vector<double>> cases[] = {
+      {"megengine/multistep",
+       "multi_step{learning_rate=0.1,milestones=2:4,gamma=0.1}",
+       {0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.001, 0.001}},
+      {"megengine/multistep_gamma",
+       "multi_step{learning_rate=0.1,milestones=1:3:6,gamma=0.5}",
+       {0.1, 0.05, 0.05, 0.025, 0.025, 0.025, 0.0125, 0.0125}}};
+  for (const auto& [id, text, rates] : cases) {
+    SCOPED_TRACE(id);
+    WEFT_ASSERT_OK_AND_ASSIGN(const LrSchedule schedule, ParseLrSchedule(text));
+    for (size_t step = 0; step < rates.size(); ++step) {
+      EXPECT_NEAR(schedule(static_cast<int64_t>(step)), rates[step], 1e-6 * rates[step]) << step;
+    }
+  }
+  EXPECT_THAT(ParseLrSchedule("multi_step{learning_rate=0.1,milestones=4:2}").status(),
+              StatusIs(kInvalid, HasSubstr("milestones: expected numbers of steps, each larger")))
+      << "megengine113/multistep/not_ascending";
 }
 
 TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {

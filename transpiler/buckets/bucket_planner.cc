@@ -126,22 +126,33 @@ class Planner {
   int num_offered_ = 0;
 };
 
-}  // namespace
+// Where MindSpore takes the fusion ids of gradients from.
+enum class FusionScheme { kCommFusion, kSplitIndices, kOneId };
 
-std::vector<int> FusionIds(const BucketPolicy& policy, absl::Span<const BucketGradient> gradients,
-                           std::vector<std::string>* warnings) {
-  std::vector<int> ids;
+FusionScheme FusionSchemeOf(const BucketPolicy& policy,
+                            absl::Span<const BucketGradient> gradients) {
   const bool differ = absl::c_any_of(gradients, [&](const BucketGradient& gradient) {
     return gradient.comm_fusion != gradients[0].comm_fusion;
   });
   const bool counts = policy.honour_comm_fusion && !gradients.empty() &&
                       gradients[0].comm_fusion != BucketGradient().comm_fusion;
   const bool is_by_index = policy.parallel_optimizer && !policy.split_indices.empty();
-  if ((differ || counts) && !is_by_index) {
+  if (is_by_index) return FusionScheme::kSplitIndices;
+  if (differ || counts) return FusionScheme::kCommFusion;
+  return policy.split_indices.empty() || policy.fusion_type != 1 ? FusionScheme::kOneId
+                                                                 : FusionScheme::kSplitIndices;
+}
+
+// Warns of split indices beyond the last parameter. O(parameters).
+std::vector<int> FusionIds(const BucketPolicy& policy, FusionScheme scheme,
+                           absl::Span<const BucketGradient> gradients,
+                           std::vector<std::string>* warnings) {
+  std::vector<int> ids;
+  if (scheme == FusionScheme::kCommFusion) {
     for (const BucketGradient& gradient : gradients) ids.push_back(gradient.comm_fusion);
     return ids;
   }
-  if (!is_by_index && (policy.split_indices.empty() || policy.fusion_type != 1)) {
+  if (scheme == FusionScheme::kOneId) {
     return std::vector<int>(gradients.size(), policy.fusion_type);
   }
   int id = kFirstIndexId;
@@ -160,6 +171,8 @@ std::vector<int> FusionIds(const BucketPolicy& policy, absl::Span<const BucketGr
   return ids;
 }
 
+}  // namespace
+
 absl::StatusOr<BucketPlan> PlanBuckets(const BucketPolicy& policy,
                                        absl::Span<const BucketGradient> gradients) {
   if (policy.is_optimal()) {
@@ -177,7 +190,9 @@ absl::StatusOr<BucketPlan> PlanBuckets(const BucketPolicy& policy,
                                                      "found ",
                                                      gradients[i].comm_fusion));
     }
-    ids = FusionIds(policy, gradients, &plan.warnings);
+    const FusionScheme scheme = FusionSchemeOf(policy, gradients);
+    plan.numbers_gradients = scheme != FusionScheme::kOneId;
+    ids = FusionIds(policy, scheme, gradients, &plan.warnings);
   }
   Planner planner(policy);
   const auto id_of = [&](size_t i) {

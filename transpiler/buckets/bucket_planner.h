@@ -45,6 +45,7 @@ struct Bucket {
 
 struct BucketPlan {
   std::vector<Bucket> buckets;
+  bool numbers_gradients = false;  // MindSpore: fusion ids differ by parameter, or by split indices
   std::vector<std::string> warnings;
 };
 
@@ -54,11 +55,6 @@ struct BucketPlan {
 // needs times. O(gradients * log(element types)).
 absl::StatusOr<BucketPlan> PlanBuckets(const BucketPolicy& policy,
                                        absl::Span<const BucketGradient> gradients);
-
-// MindSpore's fusion ids of parameters, by comm_fusion and the split indices of the policy. Warns
-// of split indices beyond the last parameter. O(parameters).
-std::vector<int> FusionIds(const BucketPolicy& policy, absl::Span<const BucketGradient> gradients,
-                           std::vector<std::string>* warnings);
 
 // Why the bucket takes no further gradient: "full: 26214404 bytes".
 std::string Describe(const BucketPolicy& policy, const Bucket& bucket);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes singa.jsonl, megengine.jsonl, singa_options.jsonl and lazy_adam.jsonl from a folder of conformance vectors.
+"""Writes singa.jsonl, megengine.jsonl, *_options.jsonl and lazy_adam.jsonl from a folder of conformance vectors.
 
     make_cases.py FOLDER    # with optimizers.json and errors.json
 
@@ -111,6 +111,32 @@ def option_cases(cases):
             yield {'id': case['id'], 'options': text, 'accepted': accepted(case)}
 
 
+def megengine_option_cases(cases):
+    for case in cases:
+        if not case['id'].startswith('megengine113/') or case['api'] not in MEGENGINE:
+            continue
+        args = dict(case['args'])
+        args.update(zip(('beta_1', 'beta_2'), args.pop('betas', ())))
+        given = ','.join('%s=%s' % (name, value(arg)) for name, arg in args.items())
+        text = '{type=%s,%s}' % (MEGENGINE[case['api']][0], given)
+        yield {'id': case['id'], 'options': text, 'accepted': accepted(case)}
+
+
+# Arguments of MindSpore's classes, as attributes of op adamw.
+ATTRIBUTES = {'learning_rate': 'lr', 'beta1': 'beta1', 'beta2': 'beta2', 'eps': 'epsilon',
+              'weight_decay': 'coeff'}
+
+
+def mindspore_option_cases(cases):
+    for case in cases:
+        if case['api'] not in ('LazyAdam', 'AdamOffload', 'AdamWeightDecay'):
+            continue
+        (name, number), = case['args'].items()
+        if name in ATTRIBUTES and isinstance(number, float):
+            yield {'id': case['id'], 'attribute': ATTRIBUTES[name], 'value': number,
+                   'accepted': accepted(case)}
+
+
 def lazy_adam_cases(cases):
     for case in cases:
         if case['kind'] != 'sparse_lazy_adam':
@@ -145,6 +171,9 @@ def main():
     write('singa.jsonl', vectors(read(folder, 'optimizers.json')))
     write('megengine.jsonl', megengine_cases(read(folder, 'optimizers.json')))
     write('singa_options.jsonl', option_cases(read(folder, 'errors.json')))
+    errors = read(folder, 'errors.json')
+    write('megengine_options.jsonl', megengine_option_cases(errors))
+    write('mindspore_options.jsonl', mindspore_option_cases(errors))
     write('lazy_adam.jsonl', lazy_adam_cases(read(folder, 'optimizers.json')))
 
 

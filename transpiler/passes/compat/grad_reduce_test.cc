@@ -191,6 +191,24 @@ TEST(GradReduceTest, GroupIsOneOpWithoutABuffer) {
   EXPECT_THAT(text, Not(HasSubstr("coalesce_tensor")));
 }
 
+// As MindSpore's fusion pass reads them: the id of the group, and the places of its parameters.
+TEST(GradReduceTest, GroupOfMindSporeHasItsFusionAttributes) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string one, Reduced("buckets=mindspore,lowering=group"));
+  EXPECT_THAT(one, HasSubstr("c_allreduce_xsum(X=[b@GRAD, a@GRAD]) role=backward {fusion=1}"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string split,
+                            Reduced("buckets=\"mindspore{split_indices=0}\",lowering=group"));
+  EXPECT_THAT(split, HasSubstr("c_allreduce_sum(X=[b@GRAD]) role=backward {fusion=1025, "
+                               "index=ints[2]}"));
+  EXPECT_THAT(split, HasSubstr("c_allreduce_sum(X=[a@GRAD]) role=backward {fusion=1024, "
+                               "index=ints[1]}"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string both,
+                            Reduced("buckets=\"mindspore{split_indices=1}\",lowering=group"));
+  EXPECT_THAT(both, HasSubstr("c_allreduce_xsum(X=[b@GRAD, a@GRAD]) role=backward {fusion=1024, "
+                              "index=ints[2, 1]}"));
+  // A buffer is fused already.
+  EXPECT_THAT(Reduced("buckets=mindspore"), testing::IsOkAndHolds(Not(HasSubstr("fusion="))));
+}
+
 TEST(GradReduceTest, OwnDegreeIsNoted) {
   std::vector<Message> messages;
   WEFT_ASSERT_OK_AND_ASSIGN(const std::string text,
@@ -262,9 +280,15 @@ TEST(GradReduceTest, ContradictionsAreRefused) {
 }
 
 TEST(GradReduceTest, HalfNeedsSinglePrecision) {
-  EXPECT_THAT(Reduced("comm_dtype=fp16", "fp64").status(),
-              IsFailedPrecondition("gradient b@GRAD of parameter b, completed by op 0 (mul_grad): "
-                                   "expected fp32, which can travel as fp16, found fp64"));
+  for (const char* type : {"fp64", "fp16"}) {
+    EXPECT_THAT(
+        Reduced("comm_dtype=fp16", type).status(),
+        IsFailedPrecondition(absl::StrCat("gradient b@GRAD of parameter b, completed by op 0 "
+                                          "(mul_grad): expected fp32, which can travel as fp16, "
+                                          "found ",
+                                          type)))
+        << "singa/half/dtype";
+  }
 }
 
 }  // namespace

@@ -226,8 +226,14 @@ void MakeDense(const Program& program, const SparseGradient& gradient, Rewriter*
 }  // namespace
 
 void DenseGradients::Options::Bind(OptionBinder& bind) {
-  bind.Choice("sparse", &sparse, "how sparse gradients travel",
-              {{"auto", Sparse::kAuto}, {"rows", Sparse::kRows}, {"dense", Sparse::kDense}});
+  bind.Choice(
+      "sparse", &sparse,
+      "how sparse gradients travel; auto: in fewer bytes; supported: as rows, but dense for a "
+      "device whose collectives take no rows",
+      {{"auto", Sparse::kAuto},
+       {"rows", Sparse::kRows},
+       {"supported", Sparse::kSupported},
+       {"dense", Sparse::kDense}});
 }
 
 Contract DenseGradients::contract() const { return Contract().ConflictsWith(kGradientsReduced); }
@@ -239,9 +245,11 @@ Claims DenseGradients::claims(const PassContext& context) const {
 }
 
 absl::StatusOr<bool> DenseGradients::Run(const PassContext& context, ProgramPair& programs) const {
-  if (options_.sparse == Sparse::kRows) return false;
   // Paddle's communicator of CPUs cannot add rows.
   const bool on_cpu = context.target.device_kind == TargetDevice::kCpu;
+  if (options_.sparse == Sparse::kRows || (options_.sparse == Sparse::kSupported && !on_cpu)) {
+    return false;
+  }
   const Sparse sparse = on_cpu ? Sparse::kDense : options_.sparse;
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<SparseGradient> gradients,

@@ -16,7 +16,8 @@ namespace weft {
 //   rows   (n - 1) ids (4 + bytes of a row), 8 + for more than 2^31 rows; ids: the number of ids
 //          that the ops look up in a step
 //   dense  2 (n - 1) / n bytes of the parameter
-// For the CPU, auto means dense: Paddle's communicator cannot add rows there.
+// For the CPU, auto and supported mean dense: Paddle's communicator cannot add rows there.
+// Elsewhere, supported means rows.
 // With option auto, gradients stay row-sparse if the number of ids is unknown (a batch of any
 // size), if an optimizer with lazy_mode uses them, which skips rows without a gradient, and if an
 // unregistered op uses them. With option dense, FailedPrecondition if a gradient cannot be made
@@ -27,7 +28,7 @@ class DenseGradients : public Pass {
   static constexpr absl::string_view kName = "dense-gradients";
   static constexpr absl::string_view kDescription =
       "main program: makes sparse gradients dense where that is fewer bytes";
-  enum class Sparse { kAuto, kRows, kDense };
+  enum class Sparse { kAuto, kRows, kSupported, kDense };
   struct Options {
     Sparse sparse = Sparse::kAuto;  // rows: nothing changes
     void Bind(OptionBinder& bind);

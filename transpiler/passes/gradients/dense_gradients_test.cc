@@ -13,6 +13,7 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(DenseGradients, GradientAndSummandsChangeTheirTypeAndOpsTheirAttribute) {
   ExpectRewrite("dense-gradients{sparse=dense}", R"(
@@ -49,17 +50,18 @@ std::string Embedding(int ids, bool lazy = false) {
   return absl::Substitute(kEmbedding, ids, lazy);
 }
 
-TEST(DenseGradients, ManyIdsMakeTheDenseGradientSmaller) {
-  EXPECT_THAT(
-      RemarkTexts(ExpectRewrite("dense-gradients", Embedding(/*ids=*/50), R"(
+constexpr char kMadeDense[] = R"(
   - var w@GRAD, w@GRAD@RENAME@0, w@GRAD@RENAME@1 : selected_rows<fp32[100, 2]>
   + var w@GRAD, w@GRAD@RENAME@0, w@GRAD@RENAME@1 : fp32[100, 2]
   - W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
   - W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
   + W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
   + W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
-  )",
-                                OnRanks(2))),
+  )";
+
+TEST(DenseGradients, ManyIdsMakeTheDenseGradientSmaller) {
+  EXPECT_THAT(
+      RemarkTexts(ExpectRewrite("dense-gradients", Embedding(/*ids=*/50), kMadeDense, OnRanks(2))),
       ElementsAre("w@GRAD made dense: a rank would receive 1200 bytes of rows, or 800 of a dense "
                   "gradient parameter=w"));
   EXPECT_THAT(
@@ -80,6 +82,10 @@ TEST(DenseGradients, ForCpusRowsBecomeDenseWhateverTheSize) {
   EXPECT_THAT(RewriteStatus("dense-gradients", Embedding(1, /*lazy=*/true), options),
               IsFailedPrecondition("cannot be made dense"));
   ExpectNoRewrite("dense-gradients{sparse=rows}", Embedding(1), options);
+  EXPECT_THAT(RemarkTexts(ExpectRewrite("dense-gradients{sparse=supported}", Embedding(1),
+                                        kMadeDense, options)),
+              ElementsAre(HasSubstr("made dense")));
+  ExpectNoRewrite("dense-gradients{sparse=supported}", Embedding(50), OnRanks(2));
 }
 
 TEST(DenseGradients, RowsAreLeftAlone) {

@@ -148,7 +148,7 @@ class BlockFiller {
   }
 
  private:
-  absl::StatusOr<BucketPlan> Plan() const {
+  absl::StatusOr<BucketPlan> Plan() {
     if (policy_.is_optimal()) {
       WEFT_ASSIGN_OR_RETURN(
           OptimalPlan optimal,
@@ -171,7 +171,7 @@ class BlockFiller {
   }
 
   // MindSpore counts parameters in the order of their declaration.
-  absl::StatusOr<BucketPlan> PlanByParameters() const {
+  absl::StatusOr<BucketPlan> PlanByParameters() {
     std::vector<int> order(members_.size());
     std::iota(order.begin(), order.end(), 0);
     const auto declared = [&](int k) {
@@ -184,6 +184,10 @@ class BlockFiller {
       offered.back().starts_anew = false;
     }
     WEFT_ASSIGN_OR_RETURN(BucketPlan plan, PlanBuckets(policy_, offered));
+    if (plan.numbers_gradients) {
+      indices_.resize(order.size());
+      for (size_t i = 0; i < order.size(); ++i) indices_[order[i]] = static_cast<int>(i) + 1;
+    }
     for (Bucket& bucket : plan.buckets) {
       for (int& member : bucket.members) member = order[member];
     }
@@ -203,11 +207,13 @@ class BlockFiller {
         is_open = false;
       }
       if (!is_open) {
-        filled_.buckets.push_back({{}, block_, OpId(), "", "", ToOptional(group_)});
+        filled_.buckets.push_back(
+            {{}, block_, OpId(), "", "", ToOptional(group_), bucket.fusion_id});
         first_use = kNever;
         is_open = true;
       }
       AddMember(members_[k], &filled_.buckets.back());
+      if (!indices_.empty()) filled_.buckets.back().indices.push_back(indices_[k]);
       first_use = std::min(first_use, UsedAt(program_, gradient));
     }
     filled_.buckets.back().why_ended = Describe(policy_, bucket);
@@ -234,6 +240,7 @@ class BlockFiller {
   const RankGroup* group_ = nullptr;
   std::vector<size_t> members_;  // those that can share a bucket, in the order of completion
   std::vector<BucketGradient> candidates_;  // the same
+  std::vector<int> indices_;                // by candidate, from 1 on; empty: it has none
 };
 
 }  // namespace

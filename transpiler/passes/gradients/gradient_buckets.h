@@ -26,6 +26,10 @@ struct GradientBucket {
   std::string why_alone;       // why a gradient cannot share a bucket
   std::string why_ended;       // why no further gradient joined
   absl::optional<RankGroup> group = absl::nullopt;  // over which it is reduced; none: all ranks
+  // MindSpore: attribute `fusion` of the collectives of the gradients, and `index` of each; empty:
+  // it has none.
+  absl::optional<int> fusion_id = absl::nullopt;
+  std::vector<int> indices = {};
 };
 
 // What policies go by beside the program. All: groups of ranks, and where parameters are updated;

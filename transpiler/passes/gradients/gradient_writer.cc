@@ -1,5 +1,6 @@
 #include "transpiler/passes/gradients/gradient_writer.h"
 
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/types/optional.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/fused_buffer.h"
+#include "transpiler/passes/support/op_edits.h"
 
 namespace weft {
 namespace {
@@ -17,6 +19,14 @@ constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 pb::OpDesc WaitOp(const std::string& type, int ring) {
   return BuildOp(InPlaceOp(type, {}, {{"ring_id", ring}}, kRoleBackward));
+}
+
+// What MindSpore fuses by.
+void AddFusion(const GradientBucket& bucket, pb::OpDesc* op) {
+  if (!bucket.fusion_id.has_value()) return;
+  AddAttr("fusion", int32_t{*bucket.fusion_id}, op);
+  if (bucket.indices.empty()) return;
+  AddAttr("index", std::vector<int32_t>(bucket.indices.begin(), bucket.indices.end()), op);
 }
 
 }  // namespace
@@ -168,12 +178,18 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
     }
     insert(ring.wait_compute.InPlace(travelling));
     ring.in_flight.insert(ring.in_flight.end(), travelling.begin(), travelling.end());
-    for (const std::vector<std::string>& variables : launched) {
-      if (ring.group_ranks.empty()) {
-        insert(exchange_.Launch(variables, ring.id));
+    for (size_t k = 0; k < of_ring.size(); ++k) {
+      const std::vector<std::string>& variables = launched[k];
+      const GradientBucket& bucket = buckets[of_ring[k]];
+      const bool is_of_all = ring.group_ranks.empty();
+      const bool is_group = exchange_.SharingOf(bucket) == Sharing::kGroup;
+      const pb::OpDesc& launch = exchange_.Launch(variables, is_of_all ? ring.id : 0);
+      if (is_of_all && !is_group) {
+        insert(launch);
       } else {
-        pb::OpDesc collective = exchange_.Launch(variables, 0);
-        SetRingOfGroup(ring.id, ring.group_ranks, &collective);
+        pb::OpDesc collective = launch;
+        if (!is_of_all) SetRingOfGroup(ring.id, ring.group_ranks, &collective);
+        if (is_group) AddFusion(bucket, &collective);
         insert(collective);
       }
       for (const std::string& variable : variables) {

@@ -24,7 +24,8 @@ class GradientExchange {
  public:
   // How several gradients share a collective. The variable of a bucket is
   //   kBuffer  their fused buffer
-  //   kGroup   each of them: one op takes them all
+  //   kGroup   each of them: one op takes them all, with attributes `fusion` and `index` if
+  //            MindSpore's policy made the bucket
   //   kSeparate     the first of them: Prepare reads them all
   enum class Sharing { kBuffer, kGroup, kSeparate };
   struct Bucket {

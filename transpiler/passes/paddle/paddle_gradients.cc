@@ -88,7 +88,7 @@ absl::Status CheckDense(const Program& program, const GradientAnalysis& analysis
     return absl::FailedPreconditionError(absl::StrCat(
         "gradient ", var.name(), ", completed by ", program.op(gradient.completed_by).DebugName(),
         ": expected a dense tensor, as Paddle's collectives require, found SelectedRows (a sparse "
-        "embedding)"));
+        "embedding); option:sparse dense makes it dense"));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,9 @@
 #include "transpiler/passes/support/op_edits.h"
 
+#include <algorithm>
+
 #include "ops/schema/device_ops.h"
+#include "ops/schema/op_attrs.h"
 
 namespace weft {
 namespace {
@@ -56,6 +59,14 @@ void SetStringsAttr(pb::OpDesc* op, absl::string_view name,
   pb::OpDesc::Attr* const attr = AttrNamed(op, name, pb::STRINGS);
   attr->clear_strings();
   for (const std::string& value : values) attr->add_strings(value);
+}
+
+void AddAttr(absl::string_view name, const AttrValue& value, pb::OpDesc* op) {
+  auto* const attrs = op->mutable_attrs();
+  *attrs->Add() = MakeAttr(name, value);
+  const auto is_later = [&](const pb::OpDesc::Attr& attr) { return attr.name() > name; };
+  std::rotate(std::find_if(attrs->begin(), attrs->end() - 1, is_later), attrs->end() - 1,
+              attrs->end());
 }
 
 void SetOnHost(pb::OpDesc* op) { SetStringAttr(op, kOpDeviceAttr, kHostDeviceName); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "ops/schema/op_schema.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -20,6 +21,9 @@ void SetIntAttr(pb::OpDesc* op, absl::string_view name, int value);
 void SetFloatAttr(pb::OpDesc* op, absl::string_view name, float value);
 void SetStringAttr(pb::OpDesc* op, absl::string_view name, absl::string_view value);
 void SetStringsAttr(pb::OpDesc* op, absl::string_view name, const std::vector<std::string>& values);
+
+// Adds an attribute, which the op must not have, at its place in the order of names.
+void AddAttr(absl::string_view name, const AttrValue& value, pb::OpDesc* op);
 
 // Says that the op runs on the host: attribute op_device.
 void SetOnHost(pb::OpDesc* op);

@@ -2,10 +2,13 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -14,6 +17,7 @@
 #include "ops/analysis/training/gradients.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
@@ -57,15 +61,77 @@ bool ErasePairs(const absl::flat_hash_set<std::string>& unpaired, pb::OpDesc* op
   return any;
 }
 
+// What accumulated gradients are multiplied by: one over k, for a mean, and over scale_sense, which
+// is a variable, as in MindSpore.
+class GradientScale {
+ public:
+  GradientScale(const GradAccumulate::Options& options, ProgramEdits* edits)
+      : steps_(options.average ? options.k : 1), edits_(*edits) {
+    if (!options.scale_sense.has_value()) return;
+    variable_ = edits_.names.Of("scale_sense");
+    edits_.AddState(variable_, DType::kFloat32, {1},
+                    Fill(variable_, DType::kFloat32, {1}, static_cast<float>(*options.scale_sense),
+                         kRoleForward));
+  }
+
+  bool IsOne() const { return variable_.empty() && steps_ == 1; }
+  // Empty: there is no scale_sense.
+  const std::string& variable() const { return variable_; }
+
+  std::string ToString() const {
+    if (variable_.empty()) return absl::StrCat(1 / static_cast<float>(steps_));
+    return absl::StrCat("1 / ", steps_ == 1 ? "" : absl::StrCat(steps_, " "), variable_);
+  }
+
+  // The op that multiplies `x` in `block`. Calls prepend(NewOp) for ops that stand before all such
+  // ops of the block.
+  template <typename Prepend>
+  NewOp Times(const std::string& x, const std::string& out, DType dtype, int block,
+              Prepend prepend) {
+    if (variable_.empty()) return ScaleOp(x, out, 1 / static_cast<float>(steps_), kRoleOptimize);
+    std::string& factor = factors_[{block, dtype}];
+    if (factor.empty()) {
+      std::string divisor = variable_;
+      if (dtype != DType::kFloat32) {
+        const std::string cast = Temporary("scale_sense@CAST", block, dtype);
+        prepend(CastOp(divisor, DType::kFloat32, cast, dtype, kRoleOptimize));
+        divisor = cast;
+      }
+      if (steps_ != 1) {
+        const std::string times = Temporary("scale_sense@TIMES_K", block, dtype);
+        prepend(ScaleOp(divisor, times, steps_, kRoleOptimize));
+        divisor = times;
+      }
+      factor = Temporary("scale_sense@RECIPROCAL", block, dtype);
+      prepend({"reciprocal", {{"X", {divisor}}}, {{"Out", {factor}}}, {}, kRoleOptimize});
+    }
+    NewOp times = BinaryOp("elementwise_mul", x, factor, out, kRoleOptimize);
+    times.attrs = {{"axis", -1}};
+    return times;
+  }
+
+ private:
+  std::string Temporary(const std::string& wanted, int block, DType dtype) {
+    std::string name = edits_.names.Of(wanted);
+    edits_.main.AddVar(block, TensorVar(name, dtype, {1}));
+    return name;
+  }
+
+  const int steps_;
+  ProgramEdits& edits_;
+  std::string variable_;
+  std::map<std::pair<int, DType>, std::string> factors_;
+};
+
 class Accumulation {
  public:
-  Accumulation(const GradAccumulate::Options& options, float factor, const UpdateSlice& part,
+  Accumulation(const GradAccumulate::Options& options, const UpdateSlice& part,
                ProgramPair* programs)
       : options_(options),
-        factor_(factor),
         part_(part),
         main_(*programs->main),
-        edits_(*programs) {}
+        edits_(*programs),
+        scale_(options, &edits_) {}
 
   absl::Status Run() {
     Unpair();
@@ -80,6 +146,7 @@ class Accumulation {
 
   // By gradient.
   const Names& accumulators() const { return accumulators_; }
+  const GradientScale& scale() const { return scale_; }
 
  private:
   std::string Name(Symbol symbol) const { return std::string(main_.name(symbol)); }
@@ -159,21 +226,23 @@ class Accumulation {
     for (Symbol symbol : part_.reads) {
       if (!gradients.contains(symbol)) reads.push_back(Name(symbol));
     }
+    if (!scale_.variable().empty()) reads.push_back(scale_.variable());
     for (Symbol symbol : part_.writes) writes.push_back(Name(symbol));
     return {Unique(reads), Unique(writes)};
   }
 
   // Gives the gradients what is accumulated.
   void WriteGradients(int block) {
+    const auto append = [&](const NewOp& op) { Append(block, op); };
     for (size_t i = 0; i < part_.gradients.size(); ++i) {
       const PartGradient& gradient = part_.gradients[i];
       const std::string grad = Name(gradient.grad);
       const DType dtype = AccumulatorType(gradient);
       if (dtype == gradient.type.dtype) {
-        Append(block, ScaleOp(accumulators_[i], grad, factor_, kRoleOptimize));
+        Append(block, scale_.Times(accumulators_[i], grad, dtype, block, append));
       } else {
         const std::string scaled = Temporary(grad + "@SCALED", block, dtype, gradient.type.dims);
-        Append(block, ScaleOp(accumulators_[i], scaled, factor_, kRoleOptimize));
+        Append(block, scale_.Times(accumulators_[i], scaled, dtype, block, append));
         Append(block, CastOp(scaled, dtype, grad, gradient.type.dtype, kRoleOptimize));
       }
     }
@@ -224,10 +293,10 @@ class Accumulation {
   }
 
   const GradAccumulate::Options& options_;
-  const float factor_;
   const UpdateSlice& part_;
   const Program& main_;
   ProgramEdits edits_;
+  GradientScale scale_;
   Names accumulators_;
 };
 
@@ -247,46 +316,81 @@ absl::Status RefuseOtherChecks(const Program& program, const UpdateSlice& part) 
   return absl::OkStatus();
 }
 
+// The ops with blocks in `blocks` read the variable.
+void ReadInBlocks(const std::set<int>& blocks, const std::string& variable, const Program& program,
+                  Rewriter* rewriter) {
+  for (const Op& op : AllOps(program)) {
+    const auto is_scaled = [&](int block) { return blocks.count(block) > 0; };
+    if (!absl::c_any_of(op.SubBlocks(), is_scaled)) continue;
+    pb::OpDesc desc = op.ToProto();
+    for (pb::OpDesc::Var& slot : *desc.mutable_inputs()) {
+      if (slot.parameter() == "Input") slot.add_arguments(variable);
+    }
+    rewriter->Replace(op.id(), desc);
+  }
+}
+
 // form=sharded.
-absl::StatusOr<bool> ScaleAccumulated(const GradAccumulate::Options& options, float factor,
-                                      const PassContext& context, Program* main) {
+absl::StatusOr<bool> ScaleAccumulated(const GradAccumulate::Options& options,
+                                      const PassContext& context, const ProgramPair& programs) {
   if (options.k != 1 || options.average || options.skip_nonfinite) {
     return absl::InvalidArgumentError(
         "form=sharded scales gradients that the program accumulates itself; expected no k, average "
         "or skip_nonfinite");
   }
-  WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis, AnalyzeGradients(*main, {}));
+  const Program& main = *programs.main;
+  WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis, AnalyzeGradients(main, {}));
   for (const SkippedGradient& unclear : analysis.unclear) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("gradient ", main->name(unclear.grad),
-                     " is accumulated over several steps: ", unclear.why));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "gradient ", main.name(unclear.grad), " is accumulated over several steps: ", unclear.why));
   }
-  Rewriter rewriter(main);
+  ProgramEdits edits(programs);
+  GradientScale scale(options, &edits);
+  std::set<int> blocks;
   for (const Gradient& gradient : analysis.gradients) {
-    const std::string name(main->name(gradient.grad));
+    const std::string name(main.name(gradient.grad));
     if (gradient.block == 0) {
       return absl::FailedPreconditionError(
           absl::StrCat("gradient ", name,
                        " is not accumulated over several steps: expected a program that "
                        "accumulates and resets its gradients, or form=plain"));
     }
-    if (factor == 1) continue;
-    rewriter.InsertBefore(gradient.first_use, BuildOp(ScaleOp(name, name, factor, kRoleOptimize)));
+    if (scale.IsOne()) continue;
+    blocks.insert(gradient.block);
+    const OpId first = main.block(gradient.block).ops()[0];
+    const auto prepend = [&](const NewOp& op) { edits.main.InsertBefore(first, BuildOp(op)); };
+    const auto insert = [&](const NewOp& op) {
+      edits.main.InsertBefore(gradient.first_use, BuildOp(op));
+    };
+    const TensorType type = *DeclaredType(main, gradient.grad);
+    if (SizeOf(type.dtype) >= SizeOf(DType::kFloat32)) {
+      insert(scale.Times(name, name, type.dtype, gradient.block, prepend));
+    } else {
+      // The reciprocal may be less than half precision has.
+      const std::string wide = edits.names.Of(name + "@FP32");
+      edits.main.AddVar(gradient.block, TensorVar(wide, DType::kFloat32, type.dims));
+      insert(CastOp(name, type.dtype, wide, DType::kFloat32, kRoleOptimize));
+      insert(scale.Times(wide, wide, DType::kFloat32, gradient.block, prepend));
+      insert(CastOp(wide, DType::kFloat32, name, type.dtype, kRoleOptimize));
+    }
     context.sink.Explain(GradAccumulate::kName, name, "scaled", "accumulated by the program",
-                         {{"by", absl::StrCat(factor)}});
+                         {{"by", scale.ToString()}});
   }
   if (analysis.gradients.empty()) {
     return absl::FailedPreconditionError("the program has no accumulated gradients");
   }
-  return CommitEdits(&rewriter);
+  if (!blocks.empty()) ReadInBlocks(blocks, scale.variable(), main, &edits.main);
+  return edits.Commit();
 }
 
 }  // namespace
 
 void GradAccumulate::Options::Bind(OptionBinder& bind) {
   bind.Int("k", &k, "steps whose gradients are accumulated", /*min=*/1);
-  bind.Parsed("scale_sense", &scale_sense, "1", "what accumulated gradients are divided by",
-              "a number other than 0", [](absl::string_view text) -> absl::StatusOr<double> {
+  bind.Parsed("scale_sense", &scale_sense, "none",
+              "the first value of a variable by which accumulated gradients are divided",
+              "a number other than 0",
+              [](absl::string_view text) -> absl::StatusOr<absl::optional<double>> {
                 double value = 0;
                 if (absl::SimpleAtod(text, &value)) {
                   const auto inverse = static_cast<float>(1 / value);
@@ -317,21 +421,19 @@ Claims GradAccumulate::claims(const PassContext& context) const {
 
 absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair& programs) const {
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(*programs.main));
-  const double divisor = options_.scale_sense * (options_.average ? options_.k : 1);
-  const auto factor = static_cast<float>(1 / divisor);
-  if (factor == 0) {
+  const double divisor = options_.scale_sense.value_or(1) * (options_.average ? options_.k : 1);
+  if (static_cast<float>(1 / divisor) == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "scale_sense times k: expected a number whose reciprocal is not 0 in fp32, found ",
         divisor));
   }
-  if (options_.form == Form::kSharded) {
-    return ScaleAccumulated(options_, factor, context, programs.main);
-  }
-  if (programs.startup == nullptr) {
+  const bool is_sharded = options_.form == Form::kSharded;
+  if (programs.startup == nullptr && !(is_sharded && !options_.scale_sense.has_value())) {
     return absl::FailedPreconditionError(
         "accumulating gradients needs the startup program, which sets the accumulators and the "
-        "counter of steps to 0");
+        "counter of steps to 0, and scale_sense");
   }
+  if (is_sharded) return ScaleAccumulated(options_, context, programs);
   WEFT_ASSIGN_OR_RETURN(const UpdateSlice part, FindUpdateSlice(*programs.main));
   if (options_.skip_nonfinite) {
     WEFT_RETURN_IF_ERROR(RefuseOtherChecks(*programs.main, part));
@@ -342,7 +444,7 @@ absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair
         " in every step, and not with the accumulated gradients: it is not "
         "of role optimize"));
   }
-  Accumulation accumulation(options_, factor, part, &programs);
+  Accumulation accumulation(options_, part, &programs);
   WEFT_RETURN_IF_ERROR(accumulation.Run());
   for (size_t i = 0; i < part.gradients.size(); ++i) {
     const PartGradient& gradient = part.gradients[i];
@@ -350,7 +452,7 @@ absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair
                          absl::StrCat("gradient of ", programs.main->name(gradient.param)),
                          {{"in", accumulation.accumulators()[i]},
                           {"steps", absl::StrCat(options_.k)},
-                          {"scaled by", absl::StrCat(factor)}});
+                          {"scaled by", accumulation.scale().ToString()}});
   }
   return true;
 }

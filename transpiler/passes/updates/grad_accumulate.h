@@ -3,6 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "base/option_binder.h"
 #include "transpiler/pipeline/pass.h"
 
@@ -21,14 +22,16 @@ namespace weft {
 //       X=[w@GRAD@ACCUMULATED], Y=[w@GRAD]) role=backward vars=[w, w@GRAD@ACCUMULATED]
 //   (the condition: the number of the step is a multiple of 4)
 //   conditional_block(...) {
-//     Out=[w@GRAD] = scale(X=[w@GRAD@ACCUMULATED]) {scale=0.5}
+//     Out=[scale_sense@RECIPROCAL] = reciprocal(X=[scale_sense])
+//     Out=[w@GRAD] = elementwise_mul(X=[w@GRAD@ACCUMULATED], Y=[scale_sense@RECIPROCAL])
 //     ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
 //     Out=[w@GRAD@ACCUMULATED] = fill_constant() {value=0.0}
 //   }
 //
-// and the startup program sets the accumulator and the counter of steps to 0. The accumulated
-// gradient is the one that op_role_var names from then on, so that passes that reduce gradients
-// reduce it at the beginning of the block: once in k steps.
+// and the startup program sets the accumulator and the counter of steps to 0, and scale_sense to 2.
+// A host may set scale_sense before a step. The accumulated gradient is the one that op_role_var
+// names from then on, so that passes that reduce gradients reduce it at the beginning of the block:
+// once in k steps.
 //
 // The reset does not multiply by 0, as that of MindSpore's PipelineGradReducer does: an Inf would
 // become NaN, and stay.
@@ -42,7 +45,7 @@ namespace weft {
 // accumulated gradients are finite.
 //
 // form=sharded: for a program that accumulates gradients itself, and resets them (gradient merge of
-// Paddle). The accumulated gradients are scaled where their block begins, and nothing else changes.
+// Paddle). The accumulated gradients are scaled before their first use, and nothing else changes.
 //
 // InvalidArgument: k or form that do not fit each other; a scale_sense whose reciprocal is no fp32
 // number other than 0. FailedPrecondition, naming op and variable: no startup program; no gradient
@@ -60,7 +63,7 @@ class GradAccumulate : public Pass {
   enum class Form { kPlain, kSharded };
   struct Options {
     int k = 1;
-    double scale_sense = 1.0;
+    absl::optional<double> scale_sense;  // none: nothing is divided
     bool average = false;
     bool skip_nonfinite = false;
     Form form = Form::kPlain;

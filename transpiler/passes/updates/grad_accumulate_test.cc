@@ -109,15 +109,36 @@ TEST(GradAccumulate, EveryFourthStepUpdatesByTheSumOfFour) {
                           "by=1"));
 }
 
-TEST(GradAccumulate, ScaleSenseAndTheMeanDivide) {
-  ExpectRewrite("grad-accumulate{k=2,scale_sense=4,average=true}", Training(),
-                {absl::StrCat(kNewStates, kNewTemporaries, kBackward, kUnpaired, Accumulated(2), R"(
+TEST(GradAccumulate, TheMeanDivides) {
+  ExpectRewrite("grad-accumulate{k=8,average=true}", Training(),
+                {absl::StrCat(kNewStates, kNewTemporaries, kBackward, kUnpaired, Accumulated(8), R"(
     Out=[w@GRAD@ACCUMULATED, w@GRAD, w], Scope=[accumulate_scope] = conditional_block(Cond=[accumulate_is_due], Input=[w@GRAD@ACCUMULATED, w, lr]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
   block 1:
     Out=[w@GRAD] = scale(X=[w@GRAD@ACCUMULATED]) role=optimize {scale=0.125}
     )",
                               kSgd, kReset),
                  Startup()});
+}
+
+TEST(GradAccumulate, ScaleSenseIsAVariableThatDivides) {
+  constexpr char kScaleSense[] = "    var scale_sense : fp32[1] persistable stop_gradient\n";
+  const auto result = ExpectRewrite(
+      "grad-accumulate{k=2,scale_sense=4,average=true}", Training(),
+      {absl::StrCat(kNewStates, kNewTemporaries, kScaleSense, kBackward, kUnpaired, Accumulated(2),
+                    R"(
+    Out=[w@GRAD@ACCUMULATED, w@GRAD, w], Scope=[accumulate_scope] = conditional_block(Cond=[accumulate_is_due], Input=[w@GRAD@ACCUMULATED, w, lr, scale_sense]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+  block 1:
+    var scale_sense@TIMES_K, scale_sense@RECIPROCAL : fp32[1]
+    Out=[scale_sense@TIMES_K] = scale(X=[scale_sense]) role=optimize {scale=2.0}
+    Out=[scale_sense@RECIPROCAL] = reciprocal(X=[scale_sense@TIMES_K]) role=optimize
+    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD@ACCUMULATED], Y=[scale_sense@RECIPROCAL]) role=optimize
+    )",
+                    kSgd, kReset),
+       absl::StrCat(kStartup, kScaleSense, kNewStates,
+                    "    Out=[scale_sense] = fill_constant() {shape=longs[1], dtype=5, value=4.0, "
+                    "str_value=\"4\"}\n",
+                    kInitialized)});
+  EXPECT_THAT(RemarkTexts(result), ElementsAre(HasSubstr("scaled by=1 / 2 scale_sense")));
 }
 
 constexpr char kSchedule[] = R"(
@@ -230,7 +251,7 @@ TEST(GradAccumulate, GradientOfHalfPrecisionIsAccumulatedInSingle) {
     return absl::StrReplaceAll(text, {{"w@GRAD", "h@GRAD"}, {"[w,", "[h,"}});
   };
   ExpectRewrite(
-      "grad-accumulate{k=2,scale_sense=2}",
+      "grad-accumulate{k=2,average=true}",
       {absl::StrCat(vars, half, kGrad, "vars=[h, h@GRAD]\n", kUpdate), kStart},
       {absl::StrCat(for_h(kNewStates), kNewTemporaries, "    var h@GRAD@FP32 : fp32[2, 2]\n", half,
                     kGrad, "\n",
@@ -278,14 +299,31 @@ constexpr char kMergedUpdate[] = R"(
     Out=[merged] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5, value=0.0}
 )";
 
+constexpr char kMergingStartup[] = R"(
+    var merged : fp32[2, 2] persistable
+    Out=[merged] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+)";
+
 TEST(GradAccumulate, WhatTheProgramAccumulatesIsScaledWhereItIsUsed) {
   RewriteOptions options;
   options.second_run = RewriteOptions::SecondRun::kIsNotChecked;
   ExpectRewrite("grad-accumulate{form=sharded,scale_sense=4}",
-                absl::StrCat(kDeclarations, kBackward, kMerging, kMergedUpdate), R"(
+                {absl::StrCat(kDeclarations, kBackward, kMerging, kMergedUpdate),
+                 absl::StrCat(kStartup, kMergingStartup)},
+                {R"(
+  + var scale_sense : fp32[1] persistable stop_gradient
+  - Out=[w, merged], Scope=[scope] = conditional_block(Cond=[due], Input=[merged, w, lr]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+  + Out=[w, merged], Scope=[scope] = conditional_block(Cond=[due], Input=[merged, w, lr, scale_sense]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
     block 1:
-  + Out=[merged] = scale(X=[merged]) role=optimize {scale=0.25}
+  + var scale_sense@RECIPROCAL : fp32[1]
+  + Out=[scale_sense@RECIPROCAL] = reciprocal(X=[scale_sense]) role=optimize
+  + Out=[merged] = elementwise_mul(X=[merged], Y=[scale_sense@RECIPROCAL]) role=optimize
   )",
+                 R"(
+  + var scale_sense : fp32[1] persistable stop_gradient
+    Out=[merged] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.0}
+  + Out=[scale_sense] = fill_constant() {shape=longs[1], dtype=5, value=4.0, str_value="4"}
+  )"},
                 options);
 }
 

@@ -29,12 +29,14 @@ constexpr char kScopeAttr[] = "op_namescope";
 
 class OptionsWriter {
  public:
+  // `startup` may be null.
   OptionsWriter(const ParamAttrsByName& attrs, const ParamOptions::Options& options,
-                const PassContext* context, Program* program)
+                const PassContext* context, const Program* startup, Program* program)
       : attrs_(attrs),
         no_decay_(options.no_decay),
         corrects_no_epsilon_(options.adam_epsilon == ParamOptions::AdamEpsilon::kMindSpore),
         context_(*context),
+        startup_(startup),
         program_(*program),
         names_(*program),
         rewriter_(program) {}
@@ -122,7 +124,10 @@ class OptionsWriter {
     if (wanted.weight_decay.has_value()) {
       WEFT_RETURN_IF_ERROR(SetDecay(op, *wanted.weight_decay, &desc));
     }
-    if (wanted.epsilon) SetEpsilon(op, &desc);
+    if (wanted.epsilon) {
+      WEFT_RETURN_IF_ERROR(CheckAsMindSpore(op));
+      SetEpsilon(op, &desc);
+    }
     SetStringAttr(&desc, kScopeAttr, scope_);
     rewriter_.Replace(op.id(), desc);
     Explain(op, wanted);
@@ -163,6 +168,42 @@ class OptionsWriter {
 
   static bool IsAdam(const Op& op) {
     return op.type() == "adam" || op.type() == "adamw" || op.type() == "merged_adam";
+  }
+
+  // The ranges that MindSpore's optimizers take.
+  absl::Status CheckAsMindSpore(const Op& op) const {
+    WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *FindOpSchema(op.type())));
+    const auto check = [&](absl::string_view name, double value, bool is_in_range,
+                           absl::string_view expected) {
+      if (is_in_range) return absl::OkStatus();
+      return Refused(op, absl::StrCat(name, ": expected ", expected,
+                                      ", as adam_epsilon mindspore says, found ", value));
+    };
+    for (const char* name : {"beta1", "beta2"}) {
+      const float beta = attrs.Float(name);
+      WEFT_RETURN_IF_ERROR(
+          check(name, beta, 0 < beta && beta < 1, "a number between 0 and 1, exclusive"));
+    }
+    const float epsilon = attrs.Float("epsilon");
+    WEFT_RETURN_IF_ERROR(check("epsilon", epsilon, epsilon > 0, "a number > 0"));
+    if (op.type() == "adamw" && attrs.Bool("with_decay")) {
+      const float decay = attrs.Float("coeff");
+      WEFT_RETURN_IF_ERROR(check("coeff", decay, decay >= 0, "a number >= 0"));
+    }
+    const double rate = FirstValue(op.Input("LearningRate")[0]);
+    return check("learning rate", rate, rate >= 0, "a number >= 0");
+  }
+
+  // What the startup program fills a variable with; 0: nothing that is known.
+  double FirstValue(Symbol variable) const {
+    if (startup_ == nullptr) return 0;
+    const Symbol name = startup_->FindSymbol(program_.name(variable));
+    double value = 0;
+    for (const Op& op : AllOps(*startup_)) {
+      if (!absl::c_linear_search(op.output_args(), name)) continue;
+      value = op.type() == "fill_constant" ? op.FloatAttr("value").value_or(0) : 0;
+    }
+    return value;
   }
 
   // What the op multiplies by √(1 - Beta2Pow), in every step anew.
@@ -249,6 +290,7 @@ class OptionsWriter {
   const std::string& no_decay_;
   const bool corrects_no_epsilon_;
   const PassContext& context_;
+  const Program* const startup_;
   const Program& program_;
   UniqueNames names_;
   Rewriter rewriter_;
@@ -294,7 +336,9 @@ Claims ParamOptions::claims(const PassContext& context) const {
 }
 
 absl::StatusOr<bool> ParamOptions::Run(const PassContext& context, ProgramPair& programs) const {
-  return OptionsWriter(context.target.param_attrs, options_, &context, programs.main).Run();
+  return OptionsWriter(context.target.param_attrs, options_, &context, programs.startup,
+                       programs.main)
+      .Run();
 }
 
 }  // namespace weft

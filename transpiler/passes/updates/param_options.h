@@ -35,7 +35,8 @@ namespace weft {
 //
 // InvalidArgument: options for a parameter that no optimizer updates; a pattern that matches no
 // parameter that its update decays; adam_epsilon without adam or adamw. FailedPrecondition, naming
-// op and parameter: an update that has options of this pass already; one of several parameters at a
+// op and parameter: an update that has options of this pass already; with adam_epsilon=mindspore,
+// a beta, epsilon, decay or rate that MindSpore's optimizers refuse; one of several parameters at a
 // time; a decay of lars_momentum; a decay for a gradient with rows, or of a parameter of unknown
 // type. By contract, as set-optimizer. O(arguments).
 class ParamOptions : public Pass {

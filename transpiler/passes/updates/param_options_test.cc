@@ -1,12 +1,15 @@
 #include "transpiler/passes/updates/param_options.h"
 
+#include <fstream>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "transpiler/testing/expect_rewrite.h"
 
 namespace weft::testing {
@@ -43,6 +46,40 @@ TEST(ParamOptions, EpsilonOfMindSporeNeedsAdam) {
   WEFT_EXPECT_OK(RewriteStatus("param-options{adam_epsilon=mindspore}", AdamLike("adam", "")));
   EXPECT_THAT(RewriteStatus("param-options{adam_epsilon=mindspore}", Update(kSgd)),
               IsInvalidArgument("adam_epsilon: expected an update by adam or adamw, found none"));
+}
+
+TEST(ParamOptions, EpsilonOfMindSporeTakesWhatMindSporeTakes) {
+  const auto status_of = [](const std::string& options, const std::string& name, double value) {
+    const std::string text = absl::StrFormat("%.4f", value);
+    const bool is_rate = name == "lr";
+    ProgramTexts texts =
+        AdamLike("adamw", absl::StrCat("with_decay=true", is_rate ? "" : ", " + name + "=" + text));
+    texts.startup = absl::StrCat(R"(
+    var lr : fp32[1] persistable
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=)",
+                                 is_rate ? text : "0.5", "}\n");
+    return RewriteStatus(options, texts);
+  };
+  const std::string mindspore = "param-options{adam_epsilon=mindspore}";
+  std::ifstream file("tests/data/optimizers/mindspore_options.jsonl");
+  int cases = 0;
+  for (std::string line; std::getline(file, line); ++cases) {
+    const auto json = nlohmann::json::parse(line);
+    SCOPED_TRACE(json["id"].get<std::string>());
+    const std::string name = json["attribute"];
+    EXPECT_FALSE(json["accepted"].get<bool>());
+    EXPECT_THAT(status_of(mindspore, name, json["value"]),
+                IsFailedPrecondition("as adam_epsilon mindspore says"));
+    // Paddle's ops take any but 1, by whose power they would divide by 0.
+    if (json["value"] != 1) {
+      WEFT_EXPECT_OK(status_of("param-options", name, json["value"]));
+    }
+  }
+  EXPECT_EQ(cases, 18);
+  WEFT_EXPECT_OK(status_of(mindspore, "beta1", 0.5));
+  EXPECT_THAT(status_of(mindspore, "beta1", 0),
+              IsFailedPrecondition("beta1: expected a number between 0 and 1, exclusive, as "
+                                   "adam_epsilon mindspore says, found 0"));
 }
 
 TEST(ParamOptions, RatioScalesTheLearningRateOfOneParameter) {

@@ -20,15 +20,17 @@ using Steps = ConditionSteps::Steps;
 // These return what is wrong with the steps in which a condition holds, as the rest of a sentence
 // ("which holds in step 3, expected every 4 steps"); empty if nothing.
 //
-// The condition must hold in the steps for which is_due(step) holds, as far as it was run.
-template <typename IsDue>
-std::string DifferenceFrom(IsDue is_due, absl::string_view expected, const Steps& steps) {
+// The condition must hold in the due steps, as far as it was run: next_due(n) is the first of them
+// from step n on. O(steps in which it holds) calls.
+template <typename NextDue>
+std::string DifferenceFrom(NextDue next_due, absl::string_view expected, const Steps& steps) {
   auto next = steps.held.begin();
-  for (int step = 1; step <= steps.last; ++step) {
-    const bool holds = next != steps.held.end() && *next == step;
-    if (holds) ++next;
-    if (holds == is_due(step)) continue;
-    return absl::StrCat("which ", holds ? "holds" : "does not hold", " in step ", step,
+  for (int due = next_due(1);; due = next_due(due + 1), ++next) {
+    const int held = next == steps.held.end() ? steps.last + 1 : *next;
+    const int step = std::min(due, held);
+    if (step > steps.last) break;
+    if (due == held) continue;
+    return absl::StrCat("which ", held < due ? "holds" : "does not hold", " in step ", step,
                         ", expected ", expected);
   }
   if (!steps.failure.ok()) return absl::StrCat("which fails: ", steps.failure.message());
@@ -116,8 +118,11 @@ std::string AveragingConditions::ProblemOnCondition(ExprId condition, const Rank
   }
   std::string why;
   if (expected_.has_value()) {
-    why = DifferenceFrom([this](int step) { return expected_->IsDue(step); }, ToString(*expected_),
-                         **steps);
+    const auto next_due = [&](int step) {
+      while (step <= (*steps)->last && !expected_->IsDue(step)) ++step;
+      return step;
+    };
+    why = DifferenceFrom(next_due, ToString(*expected_), **steps);
   } else {
     while ((*steps)->held.size() < 2 && (*steps)->failure.ok() && horizon < kMaxSteps) {
       horizon = std::min<int64_t>(2 * horizon, kMaxSteps);
@@ -163,8 +168,11 @@ std::string AveragingConditions::ProblemOfTurn(ExprId condition, size_t turn, si
     return Describe(condition,
                     absl::StrCat("which cannot be followed: ", steps.status().message()));
   }
-  const auto is_due = [&](int step) { return step % turns == turn % turns; };
-  const std::string why = DifferenceFrom(is_due, expected, **steps);
+  const auto first = static_cast<int>(turn), period = static_cast<int>(turns);
+  const auto next_due = [&](int step) {
+    return first + (std::max(step - first, 0) + period - 1) / period * period;
+  };
+  const std::string why = DifferenceFrom(next_due, expected, **steps);
   return why.empty() ? "" : Describe(condition, why);
 }
 
