@@ -110,6 +110,23 @@ class WeftRunChecksTest : public ::testing::Test {
   const std::string main_ = Write("main.prog", kMain), startup_ = Write("startup.prog", kStartup);
 };
 
+// Parameters that a step makes differ are an error as gradients that are not reduced; parameters
+// that begin differently are not, as the run compares them.
+TEST_F(WeftRunChecksTest, RanksDoNotDriftApart) {
+  const std::string reduced =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward "
+      "{ring_id=0, use_calc_stream=true}";
+  const std::string by_batch = absl::StrReplaceAll(
+      WithOp(absl::StrCat(reduced, "\n    Out=[rate] = elementwise_mul(X=[lr], Y=[loss])")),
+      {{"LearningRate=[lr]", "LearningRate=[rate]"},
+       {"    var p :", "    var rate : fp32[1]\n    var p :"}});
+  const ProcessResult wrong = Run(Write("by_batch.prog", by_batch), startup_, 2, {});
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.err, AllOf(HasSubstr("W317"), HasSubstr("reads rate")));
+  const ProcessResult right = Run(Write("reduced.prog", WithOp(reduced)), startup_, 2, {});
+  EXPECT_EQ(right.status, 0) << right.err;
+}
+
 // What is printed, stored in metrics, and drives the rate.
 TEST_F(WeftRunChecksTest, TheCourseOfASumDoesNotDependOnTheRanks) {
   const std::string rewritten = Path("rewritten.prog"), startup = Path("rewritten_startup.prog");

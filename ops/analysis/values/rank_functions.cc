@@ -190,10 +190,12 @@ RankValue RankFunctions::Cast(const Op& op) {
   // Nothing checks attribute in_dtype.
   const VarId in = memory_.Resolve(op.input_args()[0]);
   const auto tensor = in.valid() ? program_.var(in).Tensor() : absl::nullopt;
-  // A gradient that ranks compute from equal data does not count as one, but is no state.
-  const bool may_be_gradient = ins_[0].is_gradient || options_.IsOneRank() ||
-                               (ins_[0].placement == Placement::kReplicated && IsBackward(op) &&
-                                in.valid() && !program_.var(in).persistable());
+  // A gradient that ranks have reduced, or compute from equal data, does not count as one, but is
+  // no state.
+  const bool may_be_gradient =
+      ins_[0].is_gradient || options_.IsOneRank() ||
+      (ins_[0].placement == Placement::kReplicated && (IsBackward(op) || ins_[0].reductions > 0) &&
+       in.valid() && !program_.var(in).persistable());
   out.expr =
       expressions_.Cast(out.expr, tensor.has_value() ? static_cast<int>(tensor->data_type()) : -1,
                         static_cast<int>(op.IntAttr("out_dtype").value_or(-1)),

@@ -27,6 +27,7 @@ struct UpdateProblem {
   const char* rule;
   std::string why;      // "op 5 (sgd) updates w by w@GRAD, WHY"
   OpId other = OpId();  // the op that it conflicts with, if not the first nonlinear op
+  bool is_of_start = false;
 };
 
 constexpr char kDiffersAtStart[] =
@@ -249,7 +250,7 @@ void UpdateChecker::CheckUpdate(const Update& update) {
 // LocalSGD: each rank updates by its local gradient until parameters are averaged.
 void UpdateChecker::CheckAveragedParameter(const Update& update) {
   if (DiffersAtStart(NameOf(update))) {
-    Report({"W317", kDiffersAtStart}, update);
+    Report({"W317", kDiffersAtStart, OpId(), /*is_of_start=*/true}, update);
   }
   if (update.found.grad.unscaled_sums != 0 && !update.found.grad.is_zero) {
     Report({"W314",
@@ -279,7 +280,7 @@ void UpdateChecker::ReportRankLocalParameter(const Update& update) {
                       program_.name(cause.variable), ", which differs between ranks");
     }
   }
-  Report({"W317", why, cause.op}, update);
+  Report({"W317", why, cause.op, /*is_of_start=*/!cause.op.valid()}, update);
 }
 
 // Parameters that other ops than optimizers update.
@@ -344,7 +345,8 @@ void UpdateChecker::Report(const UpdateProblem& problem, const Update& update) {
               absl::StrCat(program_.op(update.found.op).DebugName(), " updates ", param,
                            of == param ? "" : absl::StrCat(" of parameter ", of), " by ", grad,
                            ", ", problem.why),
-              problem.other.valid() ? problem.other : update.found.grad.first_nonlinear_op);
+              problem.other.valid() ? problem.other : update.found.grad.first_nonlinear_op,
+              problem.is_of_start ? absl::make_optional(FindingKind::kStart) : absl::nullopt);
 }
 
 absl::string_view UpdateChecker::NameOf(const Update& update) const {

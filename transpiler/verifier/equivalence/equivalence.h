@@ -120,8 +120,8 @@ class EquivalenceChecker {
   // `expected`: of the original.
   void CompareFetched(const RankFetch& expected, const RankFetch& found);
   void CheckLosses();
-  bool IsLoss(const RankValue& expected, const RankValue& found);
-  bool IsHandedOut(const RankValue& expected, RankValue found, bool ignores_factor);
+  bool AreNthParts() const;
+  bool IsHandedOut(const RankValue& expected, RankValue found);
   void ReportHandedOut(OpId op, absl::string_view name, absl::string_view what,
                        const RankValue& expected, const RankValue& found);
   void CompareWritten(absl::string_view name, VarId var, VarId other);

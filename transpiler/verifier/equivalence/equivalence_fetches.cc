@@ -48,14 +48,17 @@ void EquivalenceChecker::CheckFetches() {
       Report("W607", rewritten_.main->var(fetch->variable).name(), "it is fetched elsewhere");
     }
   }
+  for (const auto& [column, fetch] : expected) {
+    if (found.count(column) > 0) continue;
+    Report("W610", original_.main->var(fetch->variable).name(),
+           "the original fetches it, and no op does here");
+  }
   CheckLosses();
 }
 
 void EquivalenceChecker::CompareFetched(const RankFetch& expected, const RankFetch& found) {
-  // Layer 7 says how the values of ranks add up to that of one device.
-  const bool ignores_factor = !found.value.IsEqualOnRanks();
   const bool is_known = expected.has_expr && found.has_expr;
-  if (is_known && IsHandedOut(expected.value, found.value, ignores_factor)) return;
+  if (is_known && IsHandedOut(expected.value, found.value)) return;
   const absl::string_view name = original_.main->var(expected.variable).name();
   const absl::string_view other = rewritten_.main->var(found.variable).name();
   const std::string what =
@@ -92,7 +95,7 @@ void EquivalenceChecker::CheckLosses() {
     const bool is_lost =
         !other.valid() || (var.valid() && before_.IsWritten(var) && !after_->IsWritten(other));
     const auto is_among = [this](const std::vector<RankValue>& found, const RankValue& value) {
-      return absl::c_any_of(found, [&](const RankValue& one) { return IsLoss(value, one); });
+      return absl::c_any_of(found, [&](const RankValue& one) { return IsHandedOut(value, one); });
     };
     if (is_lost) {
       if (var.valid() && is_among(renamed, WithExpr(before_.AtEnd(var), name))) continue;
@@ -103,34 +106,40 @@ void EquivalenceChecker::CheckLosses() {
     const OpId writer = LastWriter(name);
     if (var.valid()) {
       const RankValue value = WithExpr(before_.AtEnd(var), name);
-      if (original_.main->var(var).persistable() || IsLoss(value, found)) continue;
+      if (original_.main->var(var).persistable() || IsHandedOut(value, found)) continue;
       ReportHandedOut(writer, name, absl::StrCat("loss ", name, ": "), value, found);
       continue;
     }
-    const auto is_it = [&](const RankValue& value) { return IsLoss(value, found); };
+    const auto is_it = [&](const RankValue& value) { return IsHandedOut(value, found); };
     if (expected.empty() || absl::c_any_of(expected, is_it)) continue;
     Report("W610", name, "it is a loss, and has the value of no loss of the original");
   }
 }
 
-// Ranks may divide their losses in the forward pass: their sum is the loss then.
-bool EquivalenceChecker::IsLoss(const RankValue& expected, const RankValue& found) {
-  if (IsHandedOut(expected, found, /*ignores_factor=*/false)) return true;
-  RankValue sum = found;
-  sum.factor *= options_.RankFactor();
-  return !found.IsEqualOnRanks() && IsHandedOut(expected, sum, /*ignores_factor=*/false);
+// Ranks may divide their losses by a constant in the forward pass. Then their gradients add up to
+// the gradient of one device, and their losses to its loss.
+bool EquivalenceChecker::AreNthParts() const {
+  const double n = options_.RankFactor();
+  return absl::c_any_of(after_->events().exchanges, [&](const RankExchange& exchange) {
+    const RankValue& value = exchange.value;
+    return value.is_gradient && SameFactor(value.factor * n, std::pow(n, value.unscaled_sums));
+  });
 }
 
-// Whether users of both programs get the same value, but for how the values of ranks add up.
-bool EquivalenceChecker::IsHandedOut(const RankValue& expected, RankValue found,
-                                     bool ignores_factor) {
-  // What follows from parameters that ranks average is compared where the step ends.
-  if (found.averaged_across_ranks) return true;
+// Whether users of both programs get the same value.
+bool EquivalenceChecker::IsHandedOut(const RankValue& expected, RankValue found) {
   if (found.IsOfSomeRanks()) found.expr = PlacedExpr(found, &table_);
-  const double ranks = std::pow(options_.RankFactor(), found.unscaled_sums);
-  return found.expr == expected.expr &&
-         (ignores_factor || found.has_unknown_scale || found.is_zero ||
-          SameFactor(found.factor, expected.factor * ranks));
+  const double n = options_.RankFactor();
+  const double factor = expected.factor * std::pow(n, found.unscaled_sums);
+  if (found.expr == expected.expr) {
+    return found.has_unknown_scale || found.is_zero || SameFactor(found.factor, factor) ||
+           (!found.IsEqualOnRanks() && SameFactor(found.factor * n, factor) && AreNthParts());
+  }
+  // What follows from parameters that ranks average is compared where the step ends.
+  if (!found.averaged_across_ranks) return false;
+  double of_mean = 1;
+  return table_.WithoutMeans(found.expr, &of_mean) != expected.expr ||
+         SameFactor(found.factor * of_mean, factor);
 }
 
 void EquivalenceChecker::ReportHandedOut(OpId op, absl::string_view name, absl::string_view what,

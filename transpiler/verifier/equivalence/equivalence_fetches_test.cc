@@ -96,10 +96,41 @@ TEST(FetchedValues, WithAWrongFactorDiffer) {
   }
 }
 
+// Also where ranks have parts of the value, and of gradients, which count as averaged.
+TEST(FetchedValues, OfRanksWithAWrongFactorDiffer) {
+  const auto is_found = Contains(HasSubstr("error: W610"));
+  const auto scaled = [](absl::string_view variable, absl::string_view factor) {
+    return absl::StrCat("    Out=[old] = scale(X=[", variable, "]) {scale=", factor, "}\n",
+                        Fetch("old"));
+  };
+  const std::string mean = absl::StrCat(kReduce, Fetch("m")), gradient = Fetch("w@GRAD");
+  for (const char* factor : {"3.0", "0.37", "-1.0"}) {
+    EXPECT_THAT(Differences(Step(mean, "", ""),
+                            TwoRanks(absl::StrCat(kReduce, scaled("m", factor)), "", "")),
+                is_found)
+        << factor;
+    EXPECT_THAT(Differences(Step("", gradient, ""), TwoRanks("", scaled("w@GRAD", factor), "")),
+                is_found)
+        << factor;
+  }
+}
+
+TEST(FetchedValues, AreFetchedInBoth) {
+  EXPECT_THAT(Differences(Step("", "", Fetch("w")), TwoRanks("", "", "")),
+              ElementsAre(AllOf(HasSubstr("error: W610"), HasSubstr("the original fetches it"))));
+}
+
 // A step on two ranks, with ops at its end.
 std::string StepWithLoss(absl::string_view last) {
   const std::string step = SgdStepText(absl::StrCat(kWaitCompute, kAllReduce, kWaitComm));
   return absl::StrReplaceAll(step, {{"  }\n}", absl::StrCat(last, "  }\n}")}});
+}
+
+// The gradients are averaged: nothing of the loss needs a division.
+TEST(FetchedValues, ALossIsNoNthPart) {
+  const std::string half = "    Out=[loss] = scale(X=[loss]) {scale=0.5}\n";
+  EXPECT_THAT(Differences(SgdStepText(), StepWithLoss(half), ForRanks(2)),
+              Contains(AllOf(HasSubstr("error: W610"), HasSubstr("loss loss: expected"))));
 }
 
 // What users see of a step without fetch ops.

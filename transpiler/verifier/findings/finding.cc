@@ -50,10 +50,10 @@ bool Findings::HasErrors() const {
 }
 
 void Reporter::Add(absl::string_view rule, OpId op, absl::string_view variable, std::string message,
-                   OpId other) {
+                   OpId other, absl::optional<FindingKind> kind) {
   const Rule& found = FindRule(rule);
-  findings_.Add({found.id, found.layer, found.severity, found.kind, program_, op, other,
-                 std::string(variable), std::move(message)});
+  findings_.Add({found.id, found.layer, found.severity, kind.value_or(found.kind), program_, op,
+                 other, std::string(variable), std::move(message)});
 }
 
 void Reporter::Add(absl::string_view rule, OpId op, absl::Span<const absl::string_view> variables,

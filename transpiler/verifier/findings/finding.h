@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "proto/program.h"
 #include "transpiler/verifier/findings/rule.h"
@@ -72,9 +73,9 @@ class Reporter {
   // `findings` must outlive the reporter.
   Reporter(ProgramRef program, Findings* findings) : program_(program), findings_(*findings) {}
 
-  // `rule` is the id of one of Rules().
+  // `rule` is the id of one of Rules(); `kind`: another than the rule's.
   void Add(absl::string_view rule, OpId op, absl::string_view variable, std::string message,
-           OpId other = OpId());
+           OpId other = OpId(), absl::optional<FindingKind> kind = absl::nullopt);
   // About any number of variables.
   void Add(absl::string_view rule, OpId op, absl::Span<const absl::string_view> variables,
            std::string message);
