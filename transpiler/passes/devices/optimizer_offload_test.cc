@@ -290,6 +290,29 @@ TEST(OptimizerOffload, MadeMasterWeightsChangeTheComputation) {
   EXPECT_EQ(same.claims.computation, Claims::Computation::kPreserved);
 }
 
+// Gradients are rounded after the ranks have reduced them, too, and the verifier knows why.
+TEST(OptimizerOffload, RoundedGradientsOfRanksAreVerified) {
+  for (const char* copy : {"fp16", "bf16"}) {
+    Program main = testing::CompactProgram(R"(
+    var x, y : fp32[-1, 2] need_check_feed
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[d] = elementwise_sub(X=[h], Y=[y])
+    Out=[loss] = mean(X=[d]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[d@GRAD] = mean_grad(X=[d], Out@GRAD=[loss@GRAD]) role=backward
+    X@GRAD=[h@GRAD] = elementwise_sub_grad(X=[h], Y=[y], Out@GRAD=[d@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD]
+    )");
+    ProgramPair programs{&main, nullptr};
+    TranspileOptions options;
+    options.mode = "optimizer_offload";
+    options.mode_flags["gradient_copy"] = copy;
+    options.cluster.nranks = 2;
+    WEFT_EXPECT_OK(Transpile(options, programs).status()) << copy;
+  }
+}
+
 TEST(OptimizerOffload, MasterWeightsThatCannotBeMadeAreRefused) {
   EXPECT_THAT(RewriteStatus("optimizer-offload", kHalf),
               IsFailedPrecondition("changes the startup program; give it too"));
