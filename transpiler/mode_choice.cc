@@ -40,12 +40,13 @@ absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
     return absl::FailedPreconditionError(
         absl::StrCat(WhyNoGradients(*programs.main), "; option:mode none copies the program"));
   }
-  WEFT_ASSIGN_OR_RETURN(const Properties properties, DetectProperties(programs));
+  bool are_assumed = false;
+  WEFT_ASSIGN_OR_RETURN(const Properties properties, DetectProperties(programs, &are_assumed));
   if (!properties.empty()) {
     const std::string& evidence = properties.begin()->second;
-    // The op that may exchange them is unregistered. If it does not, a copy would train a model on
-    // each rank.
-    if (!AnyHas(*programs.main, Trait::kCollective)) {
+    // If the unregistered op exchanges nothing, a copy would train a model on each rank, whatever
+    // other ops exchange.
+    if (are_assumed) {
       return absl::FailedPreconditionError(
           absl::StrCat("option:mode auto: ", evidence, "; a schema tells (docs/adding_an_op.md)"));
     }

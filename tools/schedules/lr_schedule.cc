@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
@@ -227,8 +228,11 @@ constexpr char kNames[] =
 absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view text) {
   const absl::StatusOr<std::vector<Spec>> parsed = ParseSpecs(text);
   if (!parsed.ok()) {
+    // bash makes two words of cosine{a=1,b=2}.
+    const bool lacks_braces = absl::StrContains(text, '=') && !absl::StrContains(text, '{');
     return absl::InvalidArgumentError(
-        absl::StrCat("expected NAME{OPTION=VALUE,...}, found ", text.empty() ? "nothing" : text));
+        absl::StrCat("expected NAME{OPTION=VALUE,...}, found ", text.empty() ? "nothing" : text,
+                     lacks_braces ? "; quote it, as shells expand braces" : ""));
   }
   const std::vector<Spec>& specs = *parsed;
   LrSchedule schedule;

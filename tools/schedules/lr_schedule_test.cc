@@ -60,6 +60,8 @@ TEST(LrScheduleTest, MultiStepIsThatOfMegEngine) {
 TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "expected NAME{OPTION=VALUE,...}, found nothing"},
+      {"cosinelearning_rate=0.1",
+       "found cosinelearning_rate=0.1; quote it, as shells expand braces"},
       {"slower{gamma=1}", "slower: unknown schedule; expected one of noam, "},
       {"cosine", "cosine: learning_rate: missing"},
       {"cosine{learning_rate=fast,T_max=1}",

@@ -62,7 +62,7 @@ bool Exporter::IsUnchanged(const Op& op) const {
 absl::Status Exporter::TakeRenamedInputs(const Op& op) {
   const absl::Status refused = absl::UnimplementedError(
       "a pass has changed this op; PIR files are written with inserted ops, and with ops that read "
-      "other variables");
+      "other variables; write a .pb file");
   const size_t id = op.id().value();
   const uint32_t i = import_.op_of_id[id];
   const auto is_part = [&](size_t other) {

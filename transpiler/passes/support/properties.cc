@@ -50,8 +50,10 @@ bool Forwards(const Op& op, const OpSchema* schema) {
 }
 
 // Names the first op that combines a marked variable, a buffer that shares its storage, or what is
-// sent of it, over ranks; if there is none, the first unregistered op that may do so.
-std::string Evidence(const ProgramFacts& facts, bool are_gradients, std::vector<bool> is_marked) {
+// sent of it, over ranks; if there is none, the first unregistered op that may do so, and sets
+// `is_assumed`.
+std::string Evidence(const ProgramFacts& facts, bool are_gradients, std::vector<bool> is_marked,
+                     bool* is_assumed) {
   std::string assumed;
   const Program& program = facts.program();
   const OpTraits& traits = facts.Get<OpTraits>();
@@ -78,6 +80,7 @@ std::string Evidence(const ProgramFacts& facts, bool are_gradients, std::vector<
       break;
     }
   }
+  *is_assumed = !assumed.empty();
   return assumed;
 }
 
@@ -120,16 +123,20 @@ std::string EvidenceAfter(const Program& program, std::vector<bool> is_marked) {
   return std::string();
 }
 
-absl::StatusOr<std::string> ReductionEvidence(const ProgramFacts& facts) {
+absl::StatusOr<std::string> ReductionEvidence(const ProgramFacts& facts, bool* is_assumed) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, facts.Get(FindGradientPairs));
   if (pairs.empty()) return std::string();
   std::vector<bool> is_gradient(facts.program().symbols().size(), false);
   for (const GradientPair& pair : pairs) is_gradient[pair.grad.value()] = true;
-  std::string evidence = Evidence(facts, /*are_gradients=*/true, is_gradient);
-  return evidence.empty() ? EvidenceAfter(facts.program(), std::move(is_gradient)) : evidence;
+  std::string evidence = Evidence(facts, /*are_gradients=*/true, is_gradient, is_assumed);
+  if (!evidence.empty() && !*is_assumed) return evidence;
+  std::string after = EvidenceAfter(facts.program(), std::move(is_gradient));
+  if (after.empty()) return evidence;
+  *is_assumed = false;
+  return after;
 }
 
-std::string AverageEvidence(const ProgramFacts& facts) {
+std::string AverageEvidence(const ProgramFacts& facts, bool* is_assumed) {
   const std::vector<ParamUpdate>& updates = facts.Get(FindUpdates);
   if (updates.empty()) return std::string();
   std::vector<bool> is_param(facts.program().symbols().size(), false);
@@ -137,17 +144,22 @@ std::string AverageEvidence(const ProgramFacts& facts) {
     is_param[update.param.value()] = true;
     if (update.master.valid()) is_param[update.master.value()] = true;
   }
-  return Evidence(facts, /*are_gradients=*/false, std::move(is_param));
+  return Evidence(facts, /*are_gradients=*/false, std::move(is_param), is_assumed);
 }
 
 }  // namespace
 
-absl::StatusOr<Properties> DetectProperties(const ProgramPair& programs) {
+absl::StatusOr<Properties> DetectProperties(const ProgramPair& programs, bool* are_assumed) {
   Properties properties;
   const ProgramFacts of_main(*programs.main);
-  WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(of_main));
+  bool is_reduced_assumed = false, is_averaged_assumed = false;
+  WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(of_main, &is_reduced_assumed));
+  std::string averaged = AverageEvidence(of_main, &is_averaged_assumed);
+  if (are_assumed != nullptr) {
+    *are_assumed =
+        (reduced.empty() || is_reduced_assumed) && (averaged.empty() || is_averaged_assumed);
+  }
   if (!reduced.empty()) properties.emplace(kGradientsReduced, std::move(reduced));
-  std::string averaged = AverageEvidence(of_main);
   if (!averaged.empty()) properties.emplace(kParametersAveraged, std::move(averaged));
   return properties;
 }

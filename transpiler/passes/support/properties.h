@@ -24,8 +24,10 @@ inline constexpr char kParametersBroadcast[] = "parameters-broadcast";
 
 // Detects kGradientsReduced and kParametersAveraged, each for one variable or more; the other
 // properties leave no trace. Collectives on activations (tensor-parallel layers) do not count.
+// `are_assumed`, if given: whether no collective shows one of them, but only unregistered ops may.
 // O(arguments).
-absl::StatusOr<Properties> DetectProperties(const ProgramPair& programs);
+absl::StatusOr<Properties> DetectProperties(const ProgramPair& programs,
+                                            bool* are_assumed = nullptr);
 
 }  // namespace weft
 
