@@ -82,9 +82,6 @@ std::string ReasonOnCpu(const std::string& mode, const std::string& model) {
   if (mode == "singa_half" || (model == "mlp_amp" && !averages && mode != "mindspore_reducer")) {
     return "expected another element type than half precision on the CPU";
   }
-  if (mode == "mindspore_reducer" && model == "word2vec_sparse_sgd") {
-    return "expected a dense tensor on the CPU";
-  }
   return "";
 }
 

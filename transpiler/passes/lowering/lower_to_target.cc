@@ -1,7 +1,6 @@
 #include "transpiler/passes/lowering/lower_to_target.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,6 @@
 #include "base/status_macros.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
-#include "ops/analysis/training/gradients.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
@@ -232,26 +230,6 @@ class OpReplacer {
   Rewriter rewriter_;
 };
 
-// Notes the first gradient that travels as rows, which no communicator of Paddle takes.
-absl::Status NoteRows(const Program& program, const PassContext& context) {
-  std::set<Symbol> reduced;
-  for (const Op& op : AllOps(program)) {
-    const CollectiveOp* const collective = FindCollectiveOp(op);
-    if (collective == nullptr) continue;
-    for (Symbol name : collective->Inputs(op)) reduced.insert(name);
-  }
-  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
-  const auto pair = absl::c_find_if(pairs, [&](const GradientPair& p) {
-    return IsRows(program, p.grad) && reduced.count(p.grad) > 0;
-  });
-  if (pair == pairs.end()) return absl::OkStatus();
-  context.sink.Note(absl::StrCat(
-      "gradient ", program.name(pair->grad),
-      " travels as rows: weft run adds them up, and Paddle's collectives take dense tensors only; "
-      "option:sparse dense is for Paddle"));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<bool> LowerToTarget::Run(const PassContext& context, ProgramPair& programs) const {
@@ -263,7 +241,6 @@ absl::StatusOr<bool> LowerToTarget::Run(const PassContext& context, ProgramPair&
       context.target.dialect == Dialect::kWeft && programs.main->origin() == nullptr;
   bool is_ordered = false;
   if (is_for_paddle) {
-    WEFT_RETURN_IF_ERROR(NoteRows(*programs.main, context));
     WEFT_ASSIGN_OR_RETURN(is_ordered, OrderPartsOfBuffers(programs.main));
   }
   if (programs.startup == nullptr) return changed || is_ordered;

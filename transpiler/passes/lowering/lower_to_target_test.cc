@@ -5,19 +5,15 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/substitute.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/testing/expect_rewrite.h"
-#include "transpiler/testing/message_lines.h"
 
 namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 RewriteOptions ForPaddle3(RewriteOptions options = OnRanks(2)) {
   options.paddle_version = 3;
@@ -184,25 +180,6 @@ TEST(LowerToTarget, WhatPaddleAddsUpWronglyOnCpusIsRefused) {
     )");
     EXPECT_THAT(RewriteStatus("lower-to-target", program, ForCpu()), IsUnimplemented(error));
   }
-}
-
-TEST(LowerToTarget, GradientThatTravelsAsRowsIsNoted) {
-  const auto messages_of = [](absl::string_view type, absl::string_view sum) {
-    const std::string program = absl::Substitute(R"(
-    var w : fp32[8, 2] parameter persistable
-    var x : $0 need_check_feed
-    var g : $0
-    Out=[g] = scale(X=[x]) role=backward vars=[w, g]
-    $1
-    )",
-                                                 type, sum);
-    return ResultLines(ExpectNoRewrite("lower-to-target", program, OnRanks(2)).messages);
-  };
-  constexpr char kRows[] = "selected_rows<fp32[8, 2]>";
-  constexpr char kSum[] = "Out=[g] = c_allreduce_sum(X=[g]) role=backward {use_calc_stream=true}";
-  EXPECT_THAT(messages_of(kRows, kSum), ElementsAre(HasSubstr("gradient g travels as rows")));
-  EXPECT_THAT(messages_of(kRows, ""), IsEmpty());
-  EXPECT_THAT(messages_of("fp32[8, 2]", kSum), IsEmpty());
 }
 
 TEST(LowerToTarget, OtherDevicesThanCudaAndCpuAreOfThePaddleDialect) {
