@@ -594,8 +594,7 @@ TEST_F(WeftLaunchResumeTest, ASignalEndsAProcessThatWaitsForOthers) {
 
 // The signal may go to any process of the job.
 TEST_F(WeftLaunchResumeTest, TheExitStatusIsOfTheSignal) {
-  const Args run =
-      Run("100000000") + Args{"--metrics", metrics_, "--allow_unsynchronized"};
+  const Args run = Run("100000000") + Args{"--metrics", metrics_, "--allow_unsynchronized"};
   Process process(LaunchArgs(2, {},
                              Shell(absl::StrCat("[ $WEFT_JOB_RANK = 1 ] && echo $$ > ", through_,
                                                 "; exec ", absl::StrJoin(run, " ")))));
