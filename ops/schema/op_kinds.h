@@ -2,8 +2,13 @@
 #ifndef WEFT_OPS_SCHEMA_OP_KINDS_H_
 #define WEFT_OPS_SCHEMA_OP_KINDS_H_
 
+#include <cstddef>
+
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "absl/types/span.h"
+#include "proto/program.h"
 
 namespace weft {
 
@@ -24,10 +29,31 @@ inline bool SharesMemory(absl::string_view type) { return type == "share_data"; 
 // Outputs have memory, but no values: their elements are whatever memory holds.
 inline bool GivesNoValues(absl::string_view type) { return type == "empty"; }
 
-// Takes dims from an input (fill_any_like, ...), or writes a part of it and keeps the rest: its
-// elements may be without values.
-inline bool ReadsWithoutValues(absl::string_view type) {
-  return ReadsDims(type) || absl::EndsWith(type, "_like") || type == "set_value";
+// Fills input X in place, by its dims: "uniform_random_inplace", "pd_op.full_", ...
+inline bool FillsInPlace(absl::string_view type) {
+  type = absl::StripSuffix(type.substr(type.find('.') + 1), "_");
+  for (absl::string_view fill :
+       {"cauchy", "exponential", "fill", "full", "gaussian_inplace", "gaussian_random_inplace",
+        "geometric", "log_normal", "uniform_inplace", "uniform_random_inplace"}) {
+    if (type == fill) return true;
+  }
+  return false;
+}
+
+// Takes dims from input X or Input (fill_any_like, ...), fills it, or writes a part of it and keeps
+// the rest: its elements may be without values. `i`: of an argument.
+inline bool ReadsWithoutValues(const Op& op, size_t i) {
+  const absl::string_view type = op.type();
+  if (!ReadsDims(type) && !absl::EndsWith(type, "_like") && type != "set_value" &&
+      !FillsInPlace(type)) {
+    return false;
+  }
+  if (op.input_args().size() == 1) return i == 0;
+  for (absl::string_view slot : {"X", "x", "Input", "input"}) {
+    const absl::Span<const Symbol> args = op.Input(slot);
+    if (!args.empty() && args.data() == &op.args()[i]) return true;
+  }
+  return false;
 }
 
 inline bool FillsConstant(absl::string_view type) { return type == "fill_constant"; }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -34,14 +35,45 @@ bool RunsOnRanks(const RunFlags& flags, const RunFiles& inputs) {
   return flags.run.nranks > 1 && (Communicates(*inputs.main) || inputs.server.has_value());
 }
 
-absl::StatusOr<bool> AllProcessesHave(const ConstProgramPair& programs, JobLink* link) {
-  if (link == nullptr) return true;
+// The programs of all ranks, in rank order; one pair: all ranks have the same.
+struct RankPrograms {
+  std::vector<ConstProgramPair> ranks;
+  std::vector<std::unique_ptr<const Program>> others;  // of other processes
+};
+
+absl::StatusOr<RankPrograms> GatherPrograms(const RunFlags& flags, const ConstProgramPair& own,
+                                            JobLink* link) {
+  RankPrograms all;
+  all.ranks = {own};
+  if (link == nullptr) return all;
   WEFT_ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
+      const std::vector<std::string> fingerprints,
       link->AllGather(absl::StrCat(
-          Fingerprint(*programs.main),
-          programs.startup == nullptr ? "" : absl::StrCat(" ", Fingerprint(*programs.startup)))));
-  return absl::c_all_of(all, [&](const std::string& one) { return one == all[0]; });
+          Fingerprint(*own.main),
+          own.startup == nullptr ? "" : absl::StrCat(" ", Fingerprint(*own.startup)))));
+  const auto is_first = [&](const std::string& one) { return one == fingerprints[0]; };
+  if (absl::c_all_of(fingerprints, is_first)) return all;
+  WEFT_ASSIGN_OR_RETURN(std::vector<std::string> mains, link->AllGather(own.main->Serialize()));
+  WEFT_ASSIGN_OR_RETURN(
+      std::vector<std::string> startups,
+      link->AllGather(own.startup == nullptr ? std::string() : own.startup->Serialize()));
+  const auto parse = [&](std::string bytes) -> absl::StatusOr<const Program*> {
+    if (bytes.empty()) return static_cast<const Program*>(nullptr);
+    WEFT_ASSIGN_OR_RETURN(Program program, Program::Parse(std::move(bytes)));
+    all.others.push_back(std::make_unique<const Program>(std::move(program)));
+    return all.others.back().get();
+  };
+  all.ranks.clear();
+  const int local_ranks = flags.run.nranks / link->num_processes();
+  for (int process = 0; process < link->num_processes(); ++process) {
+    ConstProgramPair programs = own;
+    if (process != link->process()) {
+      WEFT_ASSIGN_OR_RETURN(programs.main, parse(std::move(mains[process])));
+      WEFT_ASSIGN_OR_RETURN(programs.startup, parse(std::move(startups[process])));
+    }
+    all.ranks.insert(all.ranks.end(), local_ranks, programs);
+  }
+  return all;
 }
 
 // Whether the host feeds what the op reads.
@@ -51,8 +83,8 @@ bool IsFed(const Finding& finding, const RunFiles& inputs) {
 }
 
 // No layer runs after errors of kStructure. Reads of what is fed are none.
-Findings VerifyFed(const RunFiles& inputs, VerifyOptions* options) {
-  Findings findings = Verify({ProgramsOf(inputs)}, *options);
+Findings VerifyFed(const RankPrograms& programs, const RunFiles& inputs, VerifyOptions* options) {
+  Findings findings = Verify(programs.ranks, *options);
   bool has_fed = false;
   for (const Finding& finding : findings.all()) {
     if (finding.severity != Severity::kError) continue;
@@ -63,24 +95,23 @@ Findings VerifyFed(const RunFiles& inputs, VerifyOptions* options) {
   }
   if (!has_fed) return findings;
   options->layers.erase(Layer::kStructure);
-  return Verify({ProgramsOf(inputs)}, *options);
+  return Verify(programs.ranks, *options);
 }
 
-// `is_for_all`: all ranks run the programs.
-Findings Find(const RunFlags& flags, const RunFiles& inputs, bool is_for_all) {
+Findings Find(const RunFlags& flags, const RunFiles& inputs, const RankPrograms& programs) {
+  const bool is_for_all = programs.ranks.size() == 1;
   VerifyOptions options;
   if (inputs.server.has_value()) options.server = &*inputs.server;
   options.setting = inputs.setting;
   // What no op synchronizes is no rewritten program; the executor has a message for it.
-  options.setting.nranks = RunsOnRanks(flags, inputs) ? flags.run.nranks : 1;
+  const bool runs_on_ranks = RunsOnRanks(flags, inputs) || !is_for_all;
+  options.setting.nranks = runs_on_ranks ? flags.run.nranks : 1;
   options.setting.feeds = inputs.feeds.layouts;
   options.fetched = inputs.reported;
-  if (!is_for_all) {
-    options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces, Layer::kBatch};
-  }
+  if (!is_for_all) options.setting.rank = absl::nullopt;
   const bool is_meant = is_for_all && options.setting.reduction != Setting::Reduction::kByLoss;
   if (is_meant) options.layers.erase(Layer::kBatch);
-  Findings findings = VerifyFed(inputs, &options);
+  Findings findings = VerifyFed(programs, inputs, &options);
   if (!is_meant) return findings;
   for (const Finding& finding : findings.all()) {
     const bool is_error = finding.severity == Severity::kError;
@@ -90,28 +121,31 @@ Findings Find(const RunFlags& flags, const RunFiles& inputs, bool is_for_all) {
   // way round.
   options.setting.reduction = Setting::Reduction::kByLoss;
   options.layers = {Layer::kBatch};
-  findings.Append(Verify({ProgramsOf(inputs)}, options));
+  findings.Append(Verify(programs.ranks, options));
   return findings;
 }
 
-std::string Text(const Finding& finding) {
-  return absl::StrCat(finding.program.is_startup ? "startup program: " : "", finding.rule, ": ",
+std::string Text(const Finding& finding, const RankPrograms& programs) {
+  const bool is_for_all = programs.ranks.size() == 1;
+  return absl::StrCat(is_for_all ? "" : absl::StrCat("rank ", finding.program.rank, ": "),
+                      finding.program.is_startup ? "startup program: " : "", finding.rule, ": ",
                       WithFlags(finding.message));
 }
 
-void Print(Severity severity, const Finding& finding, absl::string_view more = "") {
+void Print(Severity severity, const Finding& finding, const RankPrograms& programs,
+           absl::string_view more = "") {
   std::fprintf(stderr, "%s: %s%s\n", std::string(SeverityName(severity)).c_str(),
-               Text(finding).c_str(), std::string(more).c_str());
+               Text(finding, programs).c_str(), std::string(more).c_str());
 }
 
 // One line for each rule, as warnings.
 void PrintErrors(const std::vector<Finding>& errors, const Findings& findings,
-                 absl::string_view why) {
+                 const RankPrograms& programs, absl::string_view why) {
   std::map<std::string, std::vector<const Finding*>> by_rule;
   for (const Finding& error : errors) by_rule[error.rule].push_back(&error);
   for (const auto& [rule, of_rule] : by_rule) {
     const int64_t others = static_cast<int64_t>(of_rule.size()) - 1 + findings.NumOmitted(rule);
-    Print(Severity::kWarning, *of_rule[0],
+    Print(Severity::kWarning, *of_rule[0], programs,
           absl::StrCat(others == 0 ? "" : absl::StrCat(" (and ", others, " more)"), why));
   }
 }
@@ -154,35 +188,31 @@ absl::StatusOr<bool> OrderByVariables(const std::vector<Finding>& errors, RunFil
 }  // namespace
 
 absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* inputs) {
-  WEFT_ASSIGN_OR_RETURN(const bool is_for_all, AllProcessesHave(ProgramsOf(*inputs), link));
-  const Findings findings = Find(flags, *inputs, is_for_all);
+  WEFT_ASSIGN_OR_RETURN(const RankPrograms programs,
+                        GatherPrograms(flags, ProgramsOf(*inputs), link));
+  const Findings findings = Find(flags, *inputs, programs);
   std::vector<Finding> errors, of_paddle;
   for (const Finding& finding : findings.all()) {
     if (FindRule(finding.rule).layer == Layer::kBatch) {
       const bool is_error = finding.severity == Severity::kError;
-      if (flags.reports) Print(is_error ? Severity::kWarning : finding.severity, finding);
+      if (flags.reports) Print(is_error ? Severity::kWarning : finding.severity, finding, programs);
     } else if (finding.severity == Severity::kError) {
       if (IsFed(finding, *inputs) || finding.kind == FindingKind::kStart) continue;
       (finding.kind == FindingKind::kPaddleOnly ? of_paddle : errors).push_back(finding);
     }
   }
-  // Of programs that differ, each process knows its own.
-  const bool prints = flags.reports || !is_for_all;
-  if (flags.reports && !is_for_all) {
-    PrintNote(
-        "processes run different programs: what ranks exchange and hold was not verified; "
-        "weft verify with the programs of all ranks does");
+  if (flags.reports) {
+    PrintErrors(of_paddle, findings, programs,
+                "; weft run runs collectives in the order of the program");
   }
-  if (prints)
-    PrintErrors(of_paddle, findings, "; weft run runs collectives in the order of the program");
   if (errors.empty()) return absl::OkStatus();
   bool is_ordered = false;
   if (!flags.force) {
     WEFT_ASSIGN_OR_RETURN(is_ordered, OrderByVariables(errors, inputs));
   }
   if (is_ordered || flags.force) {
-    if (!prints) return absl::OkStatus();
-    PrintErrors(errors, findings,
+    if (!flags.reports) return absl::OkStatus();
+    PrintErrors(errors, findings, programs,
                 is_ordered ? "; this run orders ops by variables, as Paddle's executor does since "
                              "2.5; --force runs them as they stand"
                            : "");
@@ -195,8 +225,10 @@ absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* in
   }
   const Layer layer = FindRule(errors[0].rule).layer;
   const bool may_run = layer != Layer::kStructure && layer != Layer::kTypes;
+  // A program of another rank may be in another file.
+  const std::string& file = errors[0].program.is_startup ? flags.startup : flags.main;
   return absl::FailedPreconditionError(absl::StrCat(
-      errors[0].program.is_startup ? flags.startup : flags.main, ": ", Text(errors[0]),
+      programs.ranks.size() > 1 ? "" : absl::StrCat(file, ": "), Text(errors[0], programs),
       others == 0 ? "" : absl::StrCat(" (and ", others, " more)"), "; weft verify shows all",
       may_run ? ", and --force runs the program nevertheless" : ""));
 }

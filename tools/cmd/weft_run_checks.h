@@ -11,9 +11,9 @@
 
 namespace weft {
 
-// Verifies the programs of this process, as those of all ranks if all processes of the job have the
-// same (`link`; null: there is one process). If `flags.reports`, prints what makes the run differ
-// from one device (layer 7), as the user may want just that.
+// Verifies the programs of all ranks: if processes of the job have different ones, they send them
+// to each other (`link`; null: there is one process). If `flags.reports`, prints what makes the run
+// differ from one device (layer 7), as the user may want just that.
 //
 // Where only a race makes them wrong that Paddle's executor does not have, since it orders ops by
 // variables, collectives run on the compute stream, which is that order; a warning says so.

@@ -173,6 +173,36 @@ TEST_F(WeftRunChecksTest, AProgramThatIsProvedWrongIsRefused) {
   EXPECT_THAT(Run(main, startup_, 1, {}).err, Not(HasSubstr("W310")));
 }
 
+// Layer 1 finds that nothing writes what is fed, and other layers run nevertheless.
+TEST_F(WeftRunChecksTest, AProgramThatReadsWhatIsFedIsVerifiedInAllLayers) {
+  const std::string main = absl::StrReplaceAll(
+      WithOp("    Out=[more] = scale(X=[fed]) {scale=2.0}\n"
+             "    Out=[loss] = c_allreduce_avg(X=[loss]) {ring_id=0, use_calc_stream=true}"),
+      {{"    var lr", "    var fed : fp32[-1, 2]\n    var more : fp32[-1, 2]\n    var lr"}});
+  Tensor x;
+  x.Resize(DType::kFloat32, {4, 2});
+  std::fill_n(x.data<float>(), 8, 1.0f);
+  WEFT_ASSERT_OK_AND_ASSIGN(NpzWriter feeds, NpzWriter::Create(Path("both.npz")));
+  for (const char* name : {"0/x", "0/fed"}) WEFT_ASSERT_OK(feeds.Add(name, x));
+  WEFT_ASSERT_OK(feeds.Finish());
+  const ProcessResult refused =
+      RunProcess({"tools/weft", "run", Write("fed.prog", main), "--startup", startup_, "--feeds",
+                  Path("both.npz"), "--ranks", "2", "--steps", "1"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("W310: op "));
+}
+
+TEST_F(WeftRunChecksTest, AnErrorOfTheStartupProgramNamesItsFile) {
+  const std::string startup =
+      Write("unwritten.prog",
+            absl::StrReplaceAll(kStartup, {{"    Out=[lr]",
+                                            "    var none : fp32[1]\n    Out=[lr] = "
+                                            "scale(X=[none]) {scale=1.0}\n    Out=[lr]"}}));
+  const ProcessResult refused = Run(main_, startup, 1, {});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr(absl::StrCat("error: ", startup, ": startup program: W1")));
+}
+
 // Paddle's executor makes a collective wait for who wrote its variables, and readers for it.
 TEST_F(WeftRunChecksTest, CollectivesThatOnlyVariablesOrderRunInTheirOrder) {
   const std::string main = Write(
@@ -187,6 +217,10 @@ TEST_F(WeftRunChecksTest, CollectivesThatOnlyVariablesOrderRunInTheirOrder) {
   for (const auto& [name, value] : ValuesOf(one.out)) {
     EXPECT_NEAR(found[name], value, 1e-5) << name;
   }
+  // As they stand.
+  const ProcessResult forced = Run(main, startup_, 2, {"--force"});
+  EXPECT_EQ(forced.status, 0);
+  EXPECT_THAT(forced.err, AllOf(HasSubstr("warning: W401: "), Not(HasSubstr("this run orders"))));
 }
 
 }  // namespace

@@ -13,9 +13,11 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 Tensor Floats(const Dims& dims, const std::vector<float>& values) {
@@ -96,6 +98,17 @@ TEST(StepLinesTest, PartialSumsAreAddedUp) {
   lines.Add(Result(3, 0, Floats({}, {1})));
   EXPECT_EQ(lines.Add(Result(3, 1, Floats({}, {2}))), "step 3: loss 3 (sum of ranks: 1 2)\n");
   EXPECT_THAT(lines.Totals(1, 0.5), StartsWith("loss: 3 at step 3\n"));
+}
+
+// Ranks have other rows, and other numbers of them.
+TEST(StepLinesTest, RowsAreNotAddedUp) {
+  StepLines lines(2, {"loss"});
+  lines.Add(Result(3, 0, RowSevenTwice()));
+  EXPECT_EQ(lines.Add(Result(3, 1, RowSevenTwice())), "step 3: loss (mean) 1.5 (ranks: 1.5 1.5)\n");
+  MetricsLines metrics(2, {"loss"});
+  metrics.Add(Result(3, 0, RowSevenTwice()));
+  EXPECT_THAT(metrics.Add(Result(3, 1, RowSevenTwice())),
+              AllOf(HasSubstr("[0.0,1.0,2.0,3.0]"), Not(HasSubstr("of_rank"))));
 }
 
 TEST(StepLinesTest, OfSeveralElementsTheMeanCounts) {

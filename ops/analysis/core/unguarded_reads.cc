@@ -111,8 +111,10 @@ class Finder {
       Read(op, first, Union(facts_, Not(second)));
       Read(op, first + 1, Union(facts_, second));
       Read(op, op.Input("Mask").data() - op.args().data(), facts_);
-    } else if (!ReadsWithoutValues(op.type())) {
-      for (size_t i = 0; i < op.input_args().size(); ++i) Read(op, i, facts_);
+    } else {
+      for (size_t i = 0; i < op.input_args().size(); ++i) {
+        if (!ReadsWithoutValues(op, i)) Read(op, i, facts_);
+      }
     }
     const absl::optional<Conditions> truth = TruthOfOutput(op, schema);
     for (int block : op.SubBlocks()) Walk(block);

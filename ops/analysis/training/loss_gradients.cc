@@ -14,6 +14,9 @@ bool IsBackwardScale(const Op& op) {
          AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kScale;
 }
 
+// Takes the dims of the loss, as static.gradients has it.
+bool FillsLike(const Op& op) { return AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kFill; }
+
 }  // namespace
 
 bool LossGradients::IsScaledBy(const Op& op) {
@@ -30,7 +33,7 @@ void LossGradients::FindAll() {
   std::vector<int> owed(program_.symbols().size(), -1);
   for (OpId id : program_.block(0).ops()) {
     const Op op = program_.op(id);
-    if (IsLossGrad(op) && op.input_args().empty()) {
+    if (IsLossGrad(op) && (op.input_args().empty() || FillsLike(op))) {
       for (Symbol out : op.output_args()) owed[out.value()] = 0;
       continue;
     }

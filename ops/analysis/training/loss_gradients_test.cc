@@ -22,10 +22,15 @@ struct Scale {
 };
 
 // The positions of the ops that scale the gradient of a loss, after the op that fills it.
-std::vector<size_t> ScaledBy(const std::vector<Scale>& scales) {
+std::vector<size_t> ScaledBy(const std::vector<Scale>& scales,
+                             const std::string& fill = "fill_constant") {
   ProgramBuilder p;
   p.Var("loss", {1}).Var("mean", {1});
-  p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+  if (fill == "fill_constant") {
+    p.Op(fill, {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+  } else {
+    p.Op(fill, {{"X", {"loss"}}}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+  }
   for (const Scale& scale : scales) {
     p.Op("scale", {{"X", {scale.in}}}, {{"Out", {scale.out}}}, scale.role);
     if (scale.says_nranks) p.IntAttr("nranks", 2);
@@ -42,6 +47,11 @@ std::vector<size_t> ScaledBy(const std::vector<Scale>& scales) {
 TEST(LossGradients, AreScaledInPlaceOrAsAnotherGradientOfTheLoss) {
   EXPECT_THAT(ScaledBy({{"loss@GRAD", "loss@GRAD"}}), ElementsAre(1));
   EXPECT_THAT(ScaledBy({{"loss@GRAD", "loss@GRAD@RENAME@7"}}), ElementsAre(1));
+}
+
+TEST(LossGradients, MayTakeTheDimsOfTheLoss) {
+  EXPECT_THAT(ScaledBy({{"loss@GRAD", "loss@GRAD"}}, "fill_any_like"), ElementsAre(1));
+  EXPECT_THAT(ScaledBy({{"loss@GRAD", "loss@GRAD"}}, "relu"), IsEmpty());
 }
 
 // A second division counts, too: it makes an update too small.

@@ -175,15 +175,19 @@ bool OpOperations::MixesBatchNorms(const Op& op) {
   if (!batch_norm_of_mean_.has_value()) {
     batch_norm_of_mean_.emplace();
     for (const Op& other : AllOps(program_)) {
+      for (Symbol name : other.output_args()) batch_norm_of_mean_->erase(name);
       if (!IsBatchNorm(other.type())) continue;
-      for (Symbol mean : other.Output("SavedMean")) {
-        (*batch_norm_of_mean_)[mean] = IsAcrossRanksType(other.type());
-      }
+      const bool is_across_ranks = IsAcrossRanksType(other.type());
+      has_batch_norms_[is_across_ranks] = true;
+      for (Symbol mean : other.Output("SavedMean")) (*batch_norm_of_mean_)[mean] = is_across_ranks;
     }
   }
+  const bool is_across_ranks = IsAcrossRanksType(op.type());
   const absl::Span<const Symbol> mean = op.Input("SavedMean");
   const auto found = mean.empty() ? batch_norm_of_mean_->end() : batch_norm_of_mean_->find(mean[0]);
-  return found != batch_norm_of_mean_->end() && found->second != IsAcrossRanksType(op.type());
+  // The mean of a norm that another op has copied: of one of the other kind, if there is any.
+  return found != batch_norm_of_mean_->end() ? found->second != is_across_ranks
+                                             : has_batch_norms_[!is_across_ranks];
 }
 
 OperationId OpOperations::Of(const Op& op) {

@@ -51,7 +51,8 @@ class OpOperations {
 
  private:
   // Whether the op is the gradient of a sync_batch_norm, but not synchronized, or the other way
-  // round. The first call for such an op is O(ops).
+  // round; or may be, where its mean comes from another op. The first call for such an op is
+  // O(ops).
   bool MixesBatchNorms(const Op& op);
 
   struct Order {
@@ -93,8 +94,9 @@ class OpOperations {
   // Of ops with blocks.
   absl::flat_hash_map<OpId, std::string> blocks_texts_;
   absl::node_hash_map<OpId, Order> orders_;
-  // By SavedMean: whether the last op that writes it is synchronized.
+  // By SavedMean that a batch norm is the last to write: whether that one is synchronized.
   absl::optional<absl::flat_hash_map<Symbol, bool>> batch_norm_of_mean_;
+  bool has_batch_norms_[2] = {false, false};  // by whether they are synchronized
   std::vector<absl::string_view> places_;
   std::string identity_;
 };

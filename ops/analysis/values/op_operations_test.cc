@@ -53,6 +53,20 @@ TEST_F(OpOperationsTest, BookkeepingAndRepresentationDoNotCount) {
   EXPECT_EQ(ops[0], ops[1]);
 }
 
+TEST_F(OpOperationsTest, ABatchNormGradientOfAnotherKindIsAnotherOp) {
+  const auto gradient = [&](const std::string& norm, const std::string& copy) {
+    return Of("    Y=[a], SavedMean=[b] = " + norm + "(X=[a])\n" + copy +
+              "    X@GRAD=[a] = batch_norm_grad(X=[a], SavedMean=[b])\n")
+        .back();
+  };
+  const OperationId right = gradient("batch_norm", "");
+  EXPECT_NE(right, gradient("sync_batch_norm", ""));
+  // The mean is a copy, or something else.
+  const std::string copy = "    Out=[b] = assign(X=[b])\n";
+  EXPECT_EQ(right, gradient("batch_norm", copy));
+  EXPECT_NE(right, gradient("sync_batch_norm", copy));
+}
+
 TEST_F(OpOperationsTest, SlotsTellOpsApartButNotTheirOrder) {
   const auto ops =
       Of("    Out=[b] = elementwise_sub(X=[a], Y=[b])\n"

@@ -38,7 +38,24 @@ absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts
   outs_.assign(op.output_args().size(), RankValue());
   Transfer(op, facts);
   if (!sums_.gradients.empty() && IsLossGrad(op)) CountGradientsOfSums(op);
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    if (outs_[i].is_zero && HoldsRows(op, op.input_args().size() + i)) KeepRowsOfZeros(&outs_[i]);
+  }
   return outs_;
+}
+
+// Rows of zeros count in a sum, and for an update of the rows alone.
+void RankFunctions::KeepRowsOfZeros(RankValue* out) {
+  std::vector<ExprId> rows;
+  for (const RankValue& in : ins_) {
+    out->placement = JoinPlacements(out->placement, in.placement);
+    out->Inherit(in);
+    if (expressions_.AreMade()) rows.push_back(expressions_.Placed(in));
+  }
+  out->is_gradient = out->is_summed = out->placement != Placement::kReplicated;
+  out->is_zero = false;
+  out->factor = 1;
+  if (expressions_.AreMade()) out->expr = expressions_.Named("rows of zeros", "rows", rows);
 }
 
 // The gradients of losses that are sums begin as n-th parts, but no op makes them so twice.
@@ -152,7 +169,9 @@ void RankFunctions::SetRows(const Op& op, const SignatureFacts& facts, RankValue
     only = &ins_[i];
     ++num_with_rows;
   }
-  if (num_with_rows == 1 && facts.is_elementwise) {
+  if (MergesRowsFirst(op.type())) {
+    out->has_merged_rows = true;
+  } else if (num_with_rows == 1 && facts.is_elementwise) {
     out->has_merged_rows = only->has_merged_rows;
     out->rows = only->rows;
   } else {
@@ -431,6 +450,10 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
   absl::optional<double> factor;
   const bool takes_rows = TakesRows(op.type());
   const bool updates_rows = facts.param.count > 0 && UpdatesRowsAlone(op);
+  // A function of each row that is not linear.
+  const bool is_product = facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide;
+  const bool depends_on_rows =
+      !is_homogeneous && !is_product && facts.param.count == 0 && !MergesRowsFirst(op.type());
   // sgd(a g, b rate) = sgd(a b g, rate).
   const absl::Span<const Symbol> rate = op.Input("LearningRate");
   const bool moves_rate = IsProductWithRate(op.type()) && facts.grad.count == 1 && rate.size() == 1;
@@ -455,10 +478,12 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
     if (moves_rate && i == rate_arg) own = 1;
     if (moves_rate && i == facts.grad.first) own *= rate_factor;
     operands_.push_back(table().Scaled(expr, own));
-    if ((takes_rows && !in.has_merged_rows) || (updates_rows && HoldsRows(op, i))) {
+    const bool tells_rows_apart = takes_rows || (depends_on_rows && HoldsRows(op, i));
+    if ((tells_rows_apart && !in.has_merged_rows) || (updates_rows && HoldsRows(op, i))) {
       ExprId& operand = operands_.back();
-      operand = takes_rows ? expressions_.Named("rows to merge", "rows", {operand, RowsOf(in)})
-                           : expressions_.Named("rows", "rows", {operand});
+      operand = tells_rows_apart
+                    ? expressions_.Named("rows to merge", "rows", {operand, RowsOf(in)})
+                    : expressions_.Named("rows", "rows", {operand});
     }
   };
   for (uint32_t i : operations_->OperandOrder(op)) add_operand(i);

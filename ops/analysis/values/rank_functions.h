@@ -72,6 +72,7 @@ class RankFunctions {
   // From ins_ to outs_.
   void Transfer(const Op& op, const SignatureFacts& facts);
   void CountGradientsOfSums(const Op& op);
+  void KeepRowsOfZeros(RankValue* out);
   bool HoldsIntegers(const Op& op) const;
   bool HoldsRows(const Op& op, size_t arg) const;
   ExprId RowsOf(const RankValue& in);

@@ -309,8 +309,11 @@ class RankInterpreter final : public RankMemory {
     }
     events_.exchanges.push_back({op.id(), value});
     RankValue result = functions_->AfterCollective(op, collective, value);
-    result.has_merged_rows = false;  // ranks have rows of one index
-    result.rows = functions_->RowsMadeOf("rows of ranks", {value});
+    // Rows of one index on several ranks become their sum.
+    result.has_merged_rows = collective.kind == CollectiveKind::kAllReduce &&
+                             program_.var(in).type() == pb::VarType::SELECTED_ROWS;
+    result.rows =
+        result.has_merged_rows ? ExprId() : functions_->RowsMadeOf("rows of ranks", {value});
     Write(out, options_.names_exchanges ? Named(op, collective, in, result) : result);
   }
 

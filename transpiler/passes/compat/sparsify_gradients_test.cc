@@ -169,6 +169,12 @@ TEST(SparsifyGradients, GradientsTravelWholeWhereNoElementsAreFewerBytes) {
                 HasSubstr("2 of 2 gradients travel as rows, which are no fewer bytes than whole "
                           "gradients; option:fallback true sends them whole"));
   }
+  // Bytes of which ranks receive: no number of them, no comparison.
+  std::vector<Message> messages;
+  RemarksOf("mode=topk,fallback=true", absl::nullopt, &messages);
+  ASSERT_FALSE(messages.empty());
+  EXPECT_THAT(ToString(messages[0]),
+              HasSubstr("without option:nranks, all gradients travel as rows"));
   // A parameter of one element.
   Program main = testing::CompactProgram(R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}

@@ -595,6 +595,60 @@ TEST(Equivalence, RowsStayMergedOrNotInCopiesMultiplesAndSums) {
   EXPECT_THAT(Differences(doubled, merged_twice), IsEmpty());
 }
 
+// Rows of one index on several ranks become their sum.
+TEST(Equivalence, AnAllReduceMergesRows) {
+  constexpr char kMerge[] = "    Out=[merged] = merge_selected_rows(X=[w@GRAD]) role=optimize";
+  constexpr char kCopy[] = "    Out=[merged] = assign(X=[w@GRAD]) role=optimize";
+  constexpr char kReduce[] =
+      "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const std::string merged = ScaledByItself(true, "squared_l2_norm");
+  const std::string apart = absl::StrReplaceAll(merged, {{kMerge, kCopy}});
+  const auto reduced = [&](const std::string& merge) {
+    return absl::StrReplaceAll(merged, {{kMerge, absl::StrCat(kReduce, merge)}});
+  };
+  EXPECT_THAT(Differences(merged, reduced(kMerge)), IsEmpty());
+  EXPECT_THAT(Differences(merged, reduced(kCopy)), IsEmpty());
+  EXPECT_THAT(Differences(apart, reduced(kMerge)), Contains(HasSubstr("W601")));
+  EXPECT_THAT(Differences(apart, reduced(kCopy)), Contains(HasSubstr("W601")));
+  // What was merged is so after the sum.
+  const std::string late = absl::StrReplaceAll(
+      merged, {{kMerge, absl::StrCat(kMerge, "\n",
+                                     "    Out=[merged] = c_allreduce_avg(X=[merged]) "
+                                     "role=optimize {use_calc_stream=true}")}});
+  EXPECT_THAT(Differences(merged, late), IsEmpty());
+}
+
+TEST(Equivalence, AFunctionOfEachRowDiffersBeforeAndAfterAMerge) {
+  constexpr char kMerge[] = "    Out=[merged] = merge_selected_rows(X=[w@GRAD]) role=optimize";
+  const std::string merged = ScaledByItself(true, "squared_l2_norm");
+  const auto with = [&](absl::string_view type, absl::string_view attrs, bool merges) {
+    return absl::StrReplaceAll(
+        merged,
+        {{kMerge, absl::StrCat(merges ? kMerge
+                                      : "    Out=[merged] = assign(X=[w@GRAD]) "
+                                        "role=optimize",
+                               "\n    Out=[merged] = ", type, "(X=[merged]) role=optimize ", attrs,
+                               "\n    Out=[merged] = merge_selected_rows(X=[merged]) "
+                               "role=optimize")}});
+  };
+  EXPECT_THAT(Differences(with("square", "", true), with("square", "", false)),
+              Contains(HasSubstr("W601")));
+  // An all-reduce merges them.
+  constexpr char kReduce[] =
+      "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const auto reduced = [&](const std::string& program) {
+    const size_t at = program.find("    Out=[merged] = ");
+    return absl::StrCat(program.substr(0, at), kReduce, program.substr(at));
+  };
+  const std::string apart = with("square", "", false);
+  EXPECT_THAT(Differences(apart, reduced(apart)), Contains(HasSubstr("W601")));
+  EXPECT_THAT(Differences(with("square", "", true), reduced(apart)), IsEmpty());
+  // It merges them first.
+  constexpr char kNorm[] = "{max_norm=1.0}";
+  EXPECT_THAT(Differences(with("clip_by_norm", kNorm, true), with("clip_by_norm", kNorm, false)),
+              IsEmpty());
+}
+
 // An update by a gradient with rows, or by the dense one.
 std::string UpdateByRows(bool has_rows, absl::string_view update) {
   return absl::StrCat(R"(
@@ -633,6 +687,23 @@ TEST(Equivalence, AnUpdateOfTheRowsAloneDiffersFromThatByADenseGradient) {
                 Not(Contains(HasSubstr("W60"))))
         << update;
   }
+}
+
+TEST(Equivalence, RowsOfZerosCountForAnUpdateOfTheRowsAlone) {
+  const std::string original = UpdateByRows(
+      true,
+      "Out=[zeros] = scale(X=[w@GRAD]) role=backward {scale=0.0}\n"
+      "    Out=[w@GRAD] = sum(X=[w@GRAD, zeros]) role=backward\n"
+      "    ParamOut=[w], SquaredAccumOut=[m], LinearAccumOut=[n] = ftrl(Param=[w], Grad=[w@GRAD], "
+      "LearningRate=[lr], SquaredAccumulator=[m], LinearAccumulator=[n]) role=optimize");
+  const auto of = [&](absl::string_view type) {
+    return absl::StrReplaceAll(
+        original, {{"    var lr", absl::StrCat("    var zeros : ", type, "\n    var lr")}});
+  };
+  const std::string rows = of("selected_rows<fp32[100, 2]>");
+  EXPECT_THAT(Differences(rows, rows), IsEmpty());
+  EXPECT_THAT(Differences(rows, absl::StrReplaceAll(rows, {{"w@GRAD, zeros", "w@GRAD"}})),
+              Contains(HasSubstr("W601: variable w")));
 }
 
 // A gradient may be rounded on its way if the caller says so; a parameter may not.

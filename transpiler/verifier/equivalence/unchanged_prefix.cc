@@ -9,6 +9,7 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/rows_ops.h"
 #include "ops/schema/weft_attrs.h"
 
 namespace weft {
@@ -39,6 +40,43 @@ bool MayBeKept(const Op& op, const SignatureFacts& facts) {
   }
   return facts.kind == Kind::kIgnored || facts.kind == Kind::kFeed || facts.kind == Kind::kBranch ||
          facts.kind == Kind::kFunction;
+}
+
+bool HasRows(const Program& program) {
+  return absl::c_any_of(program.block(0).vars(), [&](VarId id) {
+    return program.var(id).type() == pb::VarType::SELECTED_ROWS;
+  });
+}
+
+bool IsLinearInRows(const Op& op, const SignatureFacts& facts) {
+  switch (facts.algebra) {
+    case Algebra::kSum:
+    case Algebra::kAdd:
+    case Algebra::kSubtract:
+    case Algebra::kMultiply:
+    case Algebra::kDivide:
+    case Algebra::kCopy:
+    case Algebra::kCast:
+    case Algebra::kBackward:
+      return true;
+    case Algebra::kScale:
+      return op.FloatAttr("bias").value_or(0) == 0;
+    default:
+      return facts.is_linear;
+  }
+}
+
+// Whether the op may tell rows that an all-reduce has merged from others.
+bool TellsRowsApart(const Op& op, const SignatureFacts& facts) {
+  if (TakesRows(op.type())) return true;
+  if (facts.param.count > 0 || IsLinearInRows(op, facts) || MergesRowsFirst(op.type())) {
+    return false;
+  }
+  const Program& program = op.program();
+  return absl::c_any_of(op.input_args(), [&](Symbol name) {
+    const VarId var = program.block(op.block()).Resolve(name);
+    return var.valid() && program.var(var).type() == pb::VarType::SELECTED_ROWS;
+  });
 }
 
 // `in` and `out`: what the op reads and writes.
@@ -84,6 +122,11 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const ProgramFacts& fa
       kept_(program_.op_id_limit(), false) {
   const Program& program = program_;
   const SignatureTable& signatures = facts.Get<SignatureTable>();
+  const bool has_rows = HasRows(original);
+  const auto may_be_kept = [&](const Op& op) {
+    const SignatureFacts& of_op = signatures.Of(op);
+    return MayBeKept(op, of_op) && !(has_rows && TellsRowsApart(op, of_op));
+  };
   // Sub-blocks must be unchanged.
   for (int block = 1; block < original.num_blocks(); ++block) {
     if (block >= program.num_blocks() ||
@@ -91,7 +134,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const ProgramFacts& fa
       return;
     }
     for (OpId id : program.block(block).ops()) {
-      if (!MayBeKept(program.op(id), signatures.Of(program.op(id)))) return;
+      if (!may_be_kept(program.op(id))) return;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;
     }
@@ -103,7 +146,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const ProgramFacts& fa
     const bool is_kept =
         original_ops_ < before.size() && AreSame(original.op(before[original_ops_]), op);
     if (is_kept) {
-      if (!MayBeKept(op, signatures.Of(op))) return;
+      if (!may_be_kept(op)) return;
       for (OpId between : inserted) state_[between.value()] = State::kInserted;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;

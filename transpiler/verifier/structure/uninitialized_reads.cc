@@ -90,7 +90,6 @@ class UninitializedReads {
   struct SignatureInfo {
     enum class Kind : uint8_t { kPlain, kSync, kBuffer, kHoldsBlocks, kEmpty };
     bool is_set = false;
-    bool reads_without_values = false;
     bool is_branch = false;
     Kind kind = Kind::kPlain;
     const OpSchema* schema = nullptr;
@@ -122,7 +121,6 @@ class UninitializedReads {
     });
     if (has_blocks) info.kind = SignatureInfo::Kind::kHoldsBlocks;
     info.schema = FindOpSchema(op.type());
-    info.reads_without_values = ReadsWithoutValues(op.type());
     if (IsFeed(op.type())) data_is_marked_ = true;
     if (info.schema == nullptr) return info;
     info.is_branch = info.schema->Has(Trait::kBranch);
@@ -207,7 +205,7 @@ class UninitializedReads {
       missing = FirstSliceWithoutValue(*state, fused_.at(state));
       if (!missing.valid()) return;
     }
-    if (without_.count(name) > 0 && (InfoOf(op).reads_without_values || Receives(op))) return;
+    if (without_.count(name) > 0 && (ReadsWithoutValues(op, i) || Receives(op))) return;
     // One report per variable.
     *state |= kHasValue;
     ReportRead(op, i, missing, *state);

@@ -15,6 +15,7 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -300,6 +301,28 @@ TEST(UninitializedReads, DimsOfEmptyAreReadAndPartsWritten) {
         "Out=[g] = set_value(Input=[g]) role=backward {axes=longs[0], starts=longs[0], "
         "ends=longs[2], steps=longs[1], shape=longs[1], dtype=5, fp32_values=floats[1.0]}\n"}) {
     EXPECT_THAT(CheckText(absl::StrCat(kSgd, kEmpty, op, kUpdate)), IsEmpty());
+  }
+}
+
+TEST(UninitializedReads, FillsInPlaceReadTheDimsOfEmpty) {
+  for (const char* op :
+       {"Out=[g] = uniform_random_inplace(X=[g]) role=backward {min=0.0, max=1.0}\n",
+        "Out=[g] = exponential(X=[g]) role=backward {lambda=1.0}\n",
+        "out=[g] = pd_op.full_(x=[g]) role=backward {value=1.0}\n",
+        "out=[g] = pd_op.fill_(value=[lr], x=[g]) role=backward\n"}) {
+    EXPECT_THAT(CheckText(absl::StrCat(kSgd, kEmpty, op, kUpdate)), IsEmpty()) << op;
+  }
+}
+
+TEST(UninitializedReads, WhatFillsMustHaveValues) {
+  const std::string lr = "Out=[lr] = empty() role=optimize {shape=longs[1], dtype=5}\n";
+  for (const char* op :
+       {"out=[g] = pd_op.fill_(value=[lr], x=[g]) role=backward\n",
+        "Out=[g] = set_value(Input=[g], ValueTensor=[lr]) role=backward {axes=longs[0], "
+        "starts=longs[0], ends=longs[2], steps=longs[1], shape=longs[1], dtype=5}\n"}) {
+    EXPECT_THAT(CheckText(absl::StrCat(kSgd, kEmpty, lr, op)),
+                Contains(HasSubstr("variable lr has no value: op 1 (empty)")))
+        << op;
   }
 }
 
