@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <deque>
@@ -33,10 +34,13 @@
 #include "ops/analysis/core/program_facts.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/schema/device_ops.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/feed_layout.h"
+#include "proto/formats/malformed_program.h"
 #include "proto/formats/program_file.h"
 #include "proto/host_schedules.h"
+#include "proto/op_role.h"
 #include "proto/text/program_text.h"
 #include "tools/cmd/transpile_help.h"
 #include "tools/cmd/transpile_outputs.h"
@@ -50,6 +54,7 @@
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/transpile_plan.h"
+#include "transpiler/verifier/verify.h"
 
 namespace weft {
 namespace {
@@ -62,6 +67,7 @@ struct Flags {
   TranspileOptions options;
   bool verify = true;
   bool all_ranks = false;  // --rank all
+  std::string chosen;      // what mode auto says, when the result is there
   // Flags that modes read, by name; given ones go to TranspileOptions.
   std::map<std::string, absl::optional<std::string>> mode_flags, context_flags;
   absl::StatusOr<TranspilePlan> plan = TranspilePlan();
@@ -129,8 +135,7 @@ absl::Status Choose(const ProgramPair& programs, Flags* flags) {
   options.mode = choice.mode;
   flags->plan = PlanOf(options, BuiltinPasses());
   if (flags->plan.ok()) WEFT_RETURN_IF_ERROR(CheckTimesAreRead(*flags));
-  std::fprintf(stderr, "note: %s: mode %s: %s\n", flags->in.c_str(), choice.mode.c_str(),
-               WithFlags(choice.why).c_str());
+  flags->chosen = absl::StrCat("note: ", flags->in, ": mode ", choice.mode, ": ", choice.why);
   return flags->plan.status();
 }
 
@@ -275,6 +280,72 @@ void NoteStart(const Flags& flags, const Program& written, const Sink& sink) {
                          "write a startup program that broadcasts them"));
 }
 
+// A declared batch is that of one rank: it does not shrink when others share the work.
+void NoteFixedBatch(const Flags& flags, const Program& written, const Setting& setting,
+                    const Sink& sink) {
+  if (!AnyHas(written, Trait::kCollective)) return;
+  std::map<int64_t, std::vector<std::string>> names;  // by size of a rank's part
+  for (const auto& [name, layout] : setting.feeds) {
+    const VarId var = written.block(0).FindVar(name);
+    if (!var.valid() || !layout.axis.has_value()) continue;
+    const absl::optional<TensorType> type = DeclaredType(written.var(var));
+    const auto axis = static_cast<size_t>(*layout.axis);
+    if (!type.has_value() || axis >= type->dims.size() || type->dims[axis] < 0) continue;
+    names[type->dims[axis]].push_back(name);
+  }
+  for (const auto& [size, variables] : names) {
+    const int64_t n = setting.nranks.value_or(0);
+    sink.Note(absl::StrCat(flags.in, ": the batch is fixed: ", absl::StrJoin(variables, ", "),
+                           " of ", size, " is what each rank takes, so a step takes ",
+                           n > 0 ? absl::StrCat(size * n, " on ", n, n == 1 ? " rank" : " ranks")
+                                 : absl::StrCat(size, " times the number of ranks"),
+                           "; declare -1 to share a batch of ", size, " among the ranks"));
+  }
+}
+
+// What depends on a parameter that the program updates.
+std::vector<bool> TrainedValues(const Program& program) {
+  std::vector<bool> trained(program.symbols().size(), false);
+  const OpTraits traits(program);
+  for (const Op& op : AllOps(program)) {
+    if (!traits.Has(op, Trait::kOptimizer)) continue;
+    for (Symbol param : op.Input("Param")) trained[param.value()] = true;
+  }
+  for (const Op& op : AllOps(program)) {
+    const absl::Span<const Symbol> inputs = op.input_args();
+    const bool depends = std::any_of(inputs.begin(), inputs.end(),
+                                     [&](Symbol input) { return trained[input.value()]; });
+    if (!depends) continue;
+    for (Symbol output : op.output_args()) trained[output.value()] = true;
+  }
+  return trained;
+}
+
+// append_backward of Paddle has no gradient op for some collectives, and does not say so.
+void WarnOfLostGradients(const Flags& flags, const Program& written) {
+  const OpTraits traits(written);
+  std::vector<bool> is_read(written.symbols().size(), false), is_written = is_read;
+  for (const Op& op : AllOps(written)) {
+    for (Symbol input : op.input_args()) is_read[input.value()] = true;
+    for (Symbol output : op.output_args()) is_written[output.value()] = true;
+  }
+  absl::optional<std::vector<bool>> trained;
+  for (const Op& op : AllOps(written)) {
+    if (!traits.Has(op, Trait::kCollective) || IsBackward(op) || IsOptimize(op)) continue;
+    for (Symbol output : op.output_args()) {
+      const Symbol gradient = written.FindSymbol(absl::StrCat(written.name(output), kGradSuffix));
+      if (!gradient.valid() || !is_written[gradient.value()] || is_read[gradient.value()]) continue;
+      if (!trained.has_value()) trained = TrainedValues(written);
+      if (!(*trained)[output.value()]) continue;
+      PrintWarning("transpile",
+                   absl::StrCat(flags.in, ": ", op.DebugName(), ": the gradient of its output, ",
+                                written.name(gradient),
+                                ", is computed, but no op takes it back: parameters before it are "
+                                "not trained through it"));
+    }
+  }
+}
+
 // What the verdict rests on.
 void NoteUnregistered(const Flags& flags, const Program& written, const Sink& sink) {
   const ProgramFacts facts(written);
@@ -292,10 +363,25 @@ void NoteUnregistered(const Flags& flags, const Program& written, const Sink& si
                          " exchange nothing with other ranks"));
 }
 
+// Hints name the mode that reads their flag, if this one does not.
+std::string WithModeOfHints(const Flags& flags, std::string text) {
+  for (const char* flag : {"exact_loss", "gather_negatives", "sync_batch_norm"}) {
+    const std::string hint = absl::StrCat("transpile option:", flag);
+    if (!absl::StrContains(text, hint)) continue;
+    TranspileOptions with_flag = flags.options;
+    with_flag.mode_flags[flag] = "on";
+    if (!with_flag.mode.empty() && CheckMode(with_flag).ok()) continue;
+    text = absl::StrReplaceAll(
+        text, {{hint, absl::StrCat("transpile option:mode grad_allreduce option:", flag)}});
+  }
+  return text;
+}
+
 // What is said of several trainers is said once.
 void ShowResults(const Flags& flags, const std::vector<TranspileResult>& results,
                  const std::deque<Trainer>& trainers) {
   ShowReports(results.front().passes);
+  if (!flags.chosen.empty()) std::fprintf(stderr, "%s\n", WithFlags(flags.chosen).c_str());
   std::vector<Message> notes;
   std::set<std::string> shown;
   for (const TranspileResult& result : results) {
@@ -303,7 +389,8 @@ void ShowResults(const Flags& flags, const std::vector<TranspileResult>& results
       if (message.topic == Message::Topic::kResult) {
         notes.push_back(message);
       } else if (shown.insert(ToString(message)).second) {
-        PrintWarning("transpile", absl::StrCat(flags.in, ": ", TextWithRule(message)));
+        PrintWarning("transpile",
+                     absl::StrCat(flags.in, ": ", WithModeOfHints(flags, TextWithRule(message))));
       }
     }
   }
@@ -312,12 +399,89 @@ void ShowResults(const Flags& flags, const std::vector<TranspileResult>& results
     NoteSchedules(flags, trainer.main, sink);
     NoteStart(flags, trainer.main, sink);
     NoteDevices(flags, trainer.main, sink);
+    NoteFixedBatch(flags, trainer.main, results.front().setting, sink);
     NoteUnregistered(flags, trainer.main, sink);
   }
+  WarnOfLostGradients(flags, trainers.front().main);
   for (const Message& note : notes) {
-    const std::string line = ToString(note);
+    const std::string line = WithModeOfHints(flags, ToString(note));
     if (shown.insert(line).second) std::fprintf(stderr, "%s\n", WithFlags(line).c_str());
   }
+}
+
+// Whether the outputs are the inputs. Nothing that can be read is refused then: what is wrong with
+// it is a line.
+bool IsCopy(const Flags& flags) {
+  return flags.options.mode == "none" && !flags.options.placement.is_given();
+}
+
+// Copies programs byte for byte, as nothing can write malformed ones.
+absl::Status CopyFiles(const std::vector<std::pair<std::string, std::string>>& copies,
+                       const std::vector<ReadableProgram>& programs) {
+  std::vector<AtomicFile> files;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const auto& [in, out] = copies[i];
+    for (const std::string& line : programs[i].malformed) {
+      PrintWarning("transpile", absl::StrCat(in, ": ", line));
+    }
+    if (*ProgramFormatOf(in) != *ProgramFormatOf(out)) {
+      return absl::InvalidArgumentError(absl::StrCat(out, ": expected the kind of file of ", in,
+                                                     ", as a malformed program is only copied"));
+    }
+    absl::StatusOr<AtomicFile> file = AtomicFile::Create(out);
+    WEFT_RETURN_IF_ERROR(Annotate(out, file.status()));
+    WEFT_RETURN_IF_ERROR(Annotate(out, file->Write(programs[i].file.bytes)));
+    WEFT_RETURN_IF_ERROR(Annotate(out, file->Sync()));
+    files.push_back(*std::move(file));
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(Annotate(copies[i].second, files[i].Commit()));
+  }
+  return absl::OkStatus();
+}
+
+// What the verifier finds in a copy.
+void WarnOfFindings(const Flags& flags, const ConstProgramPair& programs, const Setting& setting) {
+  VerifyOptions verify;
+  verify.setting = setting;
+  const Findings findings = Verify({programs}, verify);
+  for (const Finding& finding : findings.all()) {
+    if (finding.severity != Severity::kError) continue;
+    PrintWarning("transpile", absl::StrCat(finding.program.is_startup ? flags.startup_in : flags.in,
+                                           ": ", finding.rule, ": ", finding.message));
+  }
+}
+
+// Reads the inputs of a copy; none if they are malformed, and copied already.
+absl::StatusOr<absl::optional<std::vector<Program>>> ReadOrCopy(const Flags& flags) {
+  std::vector<std::pair<std::string, std::string>> copies = {{flags.in, flags.out}};
+  if (!flags.startup_in.empty()) copies.emplace_back(flags.startup_in, flags.startup_out);
+  std::vector<ReadableProgram> programs;
+  bool malformed = false;
+  for (const auto& [in, out] : copies) {
+    absl::StatusOr<ReadableProgram> program = ReadMalformedProgram(in);
+    WEFT_RETURN_IF_ERROR(Annotate(in, program.status()));
+    malformed |= !program->malformed.empty();
+    programs.push_back(*std::move(program));
+  }
+  if (malformed) {
+    WEFT_RETURN_IF_ERROR(CopyFiles(copies, programs));
+    return absl::nullopt;
+  }
+  std::vector<Program> read;
+  for (ReadableProgram& program : programs) read.push_back(std::move(program.program));
+  return read;
+}
+
+// The main program, and the startup program if it is given.
+absl::StatusOr<std::vector<Program>> ReadInputs(const Flags& flags) {
+  std::vector<Program> read;
+  for (const std::string& path : {flags.in, flags.startup_in}) {
+    if (path.empty()) continue;
+    WEFT_ASSIGN_OR_RETURN(Program program, ReadProgramOrExplain(path));
+    read.push_back(std::move(program));
+  }
+  return read;
 }
 
 absl::Status Run(Flags& flags) {
@@ -328,8 +492,19 @@ absl::Status Run(Flags& flags) {
   for (const std::string& path : {flags.out, flags.startup_out, flags.server_out}) {
     if (!path.empty()) WEFT_RETURN_IF_ERROR(Annotate(path, ProgramFormatOf(path).status()));
   }
-  WEFT_ASSIGN_OR_RETURN(Program main, ReadProgramOrExplain(flags.in));
-  WEFT_ASSIGN_OR_RETURN(absl::optional<Program> startup, ReadProgramIfGiven(flags.startup_in));
+  std::vector<Program> read;
+  const bool is_copy = IsCopy(flags);
+  if (is_copy) {
+    flags.options.verification = Verification::kNever;
+    WEFT_ASSIGN_OR_RETURN(absl::optional<std::vector<Program>> copied, ReadOrCopy(flags));
+    if (!copied.has_value()) return absl::OkStatus();
+    read = *std::move(copied);
+  } else {
+    WEFT_ASSIGN_OR_RETURN(read, ReadInputs(flags));
+  }
+  Program main = std::move(read.front());
+  absl::optional<Program> startup;
+  if (read.size() > 1) startup = std::move(read.back());
   if (startup.has_value()) {
     WEFT_RETURN_IF_ERROR(Annotate(flags.startup_in, CheckStartup(*startup)));
   }
@@ -357,6 +532,11 @@ absl::Status Run(Flags& flags) {
     staged.push_back(*std::move(outputs));
   }
   ShowResults(flags, *results, trainers);
+  if (is_copy && flags.verify) {
+    const Trainer& copy = trainers.front();
+    WarnOfFindings(flags, {&copy.main, copy.startup.has_value() ? &*copy.startup : nullptr},
+                   results->front().setting);
+  }
   for (StagedOutputs& outputs : staged) WEFT_RETURN_IF_ERROR(outputs.Replace());
   for (StagedOutputs& outputs : staged) outputs.Keep();
   return absl::OkStatus();
@@ -392,8 +572,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
       ->check(CLI::IsMember({"weft", "paddle"}))
       ->capture_default_str();
-  app.add_option("--verify", flags.verify,
-                 "whether to refuse programs that the verifier finds wrong (default true)")
+  app.add_option(
+         "--verify", flags.verify,
+         "whether to refuse programs that the verifier finds wrong (default true; mode none only "
+         "warns)")
       ->type_name("BOOL");
   app.add_flag_callback(
       "--no_verify", [&flags] { flags.verify = false; }, "the same as --verify false");

@@ -122,7 +122,7 @@ absl::StatusOr<FileSetting> ReadSetting(const TranspilePlan& plan, const Transpi
   const bool is_said =
       !main.setting().empty() ||
       (main.origin() == nullptr && options.setting.value_or(Setting()) != Setting());
-  if (is_said && (!plan.is_copy() || options.verification != Verification::kNever)) {
+  if (is_said) {
     sink.Note(absl::StrCat("taken from the file where options say nothing else: ", ToJson(*own)));
   }
   return FileSetting{*std::move(own), is_said};

@@ -83,19 +83,6 @@ absl::StatusOr<Program> ParsePir(const FileBytes& file) {
   return pir::ImportProgram(std::move(document));
 }
 
-absl::StatusOr<Program> ParseFile(const FileBytes& file, ProgramFormat format) {
-  if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
-  if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
-  if (format == ProgramFormat::kPir) return ParsePir(file);
-  // The owner is not moved: LooksLikeText reads the bytes of a refused program.
-  absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
-  if (program.ok() || !LooksLikeText(file.bytes)) return program;
-  if (pir::LooksLikeDocument(file.bytes)) return ParsePir(file);
-  return absl::InvalidArgumentError(
-      absl::StrCat(program.status().message(),
-                   " (it looks like text; text programs are named .pbtxt or .prog)"));
-}
-
 // Writes one output and makes it durable, but does not commit it.
 absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
   WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(output.path));
@@ -140,10 +127,23 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
       absl::StrCat("unknown kind of program file; expected ", kProgramFileNames));
 }
 
+absl::StatusOr<Program> ParseProgramFile(const FileBytes& file, ProgramFormat format) {
+  if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
+  if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
+  if (format == ProgramFormat::kPir) return ParsePir(file);
+  // The owner is not moved: LooksLikeText reads the bytes of a refused program.
+  absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
+  if (program.ok() || !LooksLikeText(file.bytes)) return program;
+  if (pir::LooksLikeDocument(file.bytes)) return ParsePir(file);
+  return absl::InvalidArgumentError(
+      absl::StrCat(program.status().message(),
+                   " (it looks like text; text programs are named .pbtxt or .prog)"));
+}
+
 absl::StatusOr<Program> ReadProgram(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(path));
   WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(path, INT_MAX));
-  return ParseFile(file, format);
+  return ParseProgramFile(file, format);
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
@@ -164,7 +164,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
       programs.push_back(found->second);
       continue;
     }
-    absl::StatusOr<Program> program = ParseFile(*file, *format);
+    absl::StatusOr<Program> program = ParseProgramFile(*file, *format);
     WEFT_RETURN_IF_ERROR(Annotate(path, program.status()));
     programs.push_back(std::make_shared<const Program>(*std::move(program)));
     if (may_repeat) known.emplace(key, programs.back());

@@ -30,6 +30,9 @@ inline constexpr char kProgramFileNames[] =
 // By the file's name. InvalidArgument, listing kProgramFileNames, for any other name.
 absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
 
+// Errors do not name a path. O(file) memory.
+absl::StatusOr<Program> ParseProgramFile(const FileBytes& file, ProgramFormat format);
+
 // Errors do not name the path. A binary file is mapped as long as the program lives; one that holds
 // PIR instead is read as such. O(file) memory.
 absl::StatusOr<Program> ReadProgram(const std::string& path);

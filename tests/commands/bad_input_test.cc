@@ -4,6 +4,7 @@
 #include <random>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -14,6 +15,9 @@
 
 namespace weft::testing {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 std::string RandomBytes(size_t size) {
   std::mt19937 random(7);
@@ -168,6 +172,19 @@ TEST_P(RefusesProgram, InEveryFormat) {
   google::protobuf::TextFormat::PrintToString(desc, &text);
   MakeFile("bad.pbtxt", text);
   ExpectRefuses("bad.pbtxt", absl::StrCat("bad.pbtxt: ", GetParam().message));
+}
+
+// Mode none copies what protobuf can read, and says what is wrong.
+TEST_P(RefusesProgram, ButCopiesIt) {
+  pb::ProgramDesc desc = MainDesc();
+  GetParam().damage(&desc);
+  MakeFile("bad.pb", desc.SerializePartialAsString());
+  const ProcessResult result = Run({"--mode", "none", Path("bad.pb"), Path("copy.pb")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(Read("copy.pb") == Read("bad.pb"));
+  // A copy has no need of pairs of parameter and gradient.
+  if (absl::StrContains(GetParam().message, "op_role_var")) return;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("warning: "), HasSubstr("bad.pb: ")));
 }
 
 // The first op of a type.

@@ -16,6 +16,7 @@
 #include "base/testing/test.h"
 #include "proto/formats/program_file.h"
 #include "proto/testing/program_builder.h"
+#include "proto/text/program_text.h"
 
 namespace weft::testing {
 namespace {
@@ -216,8 +217,113 @@ TEST_F(TranspileTest, ResultThatTheVerifierRefusesGoesNowhere) {
     }
   })");
   for (const char* out : {"out.pb", "new.pb", "-"}) {
-    ExpectFails(1, {"--mode", "none", in, Path(out)}, "in.prog: W201: op 0 (mul) input Y (w): ");
+    ExpectFails(1, {"--passes", "sync-elimination", in, Path(out)},
+                "in.prog: after pass sync-elimination: W201: op 0 (mul) input Y (w): ");
   }
+}
+
+// Mode none refuses nothing that it can read.
+TEST_F(TranspileTest, CopyOfAWrongProgramIsWrittenWithAWarning) {
+  const std::string in = MakeFile("in.prog", R"(program {
+    block 0 parent=-1 {
+      var x : fp32[2, 3] persistable
+      var w : fp32[5, 7] persistable
+      var y : fp32[2, 7]
+      Out=[y] = mul(X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
+    }
+  })");
+  const ProcessResult result = Run({"--mode", "none", in, Path("new.pb")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("warning: "), HasSubstr("in.prog: W201: op 0 (mul) input Y (w): ")));
+  EXPECT_EQ(Run({"--mode", "none", "--verify", "false", in, Path("new.pb")}).err, "");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program read, ReadProgram(in));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program written, ReadProgram(Path("new.pb")));
+  EXPECT_EQ(ProgramText(written), ProgramText(read));
+}
+
+TEST_F(TranspileTest, FixedBatchIsThatOfARank) {
+  pb::ProgramDesc desc = MainDesc();
+  for (pb::VarDesc& var : *desc.mutable_blocks(0)->mutable_vars()) {
+    if (!var.need_check_feed()) continue;
+    var.mutable_type()->mutable_lod_tensor()->mutable_tensor()->set_dims(0, 20);
+  }
+  MakeFile("fixed.pb", desc.SerializeAsString());
+  const std::string text =
+      "fixed.pb: the batch is fixed: x, y of 20 is what each rank takes, so a "
+      "step takes ";
+  EXPECT_THAT(GradAllReduce("fixed.pb", {"--nranks", "2"}).err,
+              HasSubstr(text + "40 on 2 ranks; declare -1 to share a batch of 20"));
+  EXPECT_THAT(GradAllReduce("fixed.pb").err, HasSubstr(text + "20 times the number of ranks; "));
+  EXPECT_THAT(GradAllReduce("in.pb", {"--nranks", "2"}).err, Not(HasSubstr("the batch is fixed")));
+}
+
+TEST_F(TranspileTest, HintsNameAModeThatReadsTheirFlag) {
+  const std::string in = MakeFile("root.prog", R"(program {
+    block 0 parent=-1 {
+      var x : fp32[-1, 4] need_check_feed
+      var w : fp32[4, 1] parameter persistable
+      var y : fp32[-1, 1]
+      var m : fp32[1]
+      var loss : fp32[1]
+      var loss@GRAD : fp32[1]
+      var m@GRAD : fp32[1]
+      var y@GRAD : fp32[-1, 1]
+      var w@GRAD : fp32[4, 1]
+      var lr : fp32[1] persistable
+      Out=[y] = mul(X=[x], Y=[w])
+      Out=[m] = mean(X=[y])
+      Out=[loss] = sqrt(X=[m]) role=forward|loss
+      Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[1], value=1.0, dtype=5}
+      X@GRAD=[m@GRAD] = sqrt_grad(Out=[loss], Out@GRAD=[loss@GRAD]) role=backward
+      X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[m@GRAD]) role=backward
+      Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+      ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    }
+  })");
+  const auto hints = [&](const std::string& mode) {
+    return Run({"--mode", mode, in, Path("new.pb")}).err;
+  };
+  EXPECT_THAT(hints("grad_allreduce"), HasSubstr("; transpile --exact_loss makes it"));
+  EXPECT_THAT(hints("singa_plain"),
+              HasSubstr("; transpile --mode grad_allreduce --exact_loss makes it"));
+}
+
+// Paddle's append_backward writes no op for the gradient of what c_allgather gathers.
+TEST_F(TranspileTest, GradientThatNoCollectiveTakesBackIsNamed) {
+  const auto warnings = [this](const std::string& reader) {
+    MakeFile("gather.prog", R"(program {
+    block 0 parent=-1 {
+      var x : fp32[-1, 4] need_check_feed
+      var w : fp32[4, 4] parameter persistable
+      var a : fp32[-1, 4]
+      var g : fp32[-1, 4]
+      var loss : fp32[1]
+      var loss@GRAD : fp32[1]
+      var g@GRAD : fp32[-1, 4]
+      var a@GRAD : fp32[-1, 4]
+      var w@GRAD : fp32[4, 4]
+      var lr : fp32[1] persistable
+      Out=[a] = mul(X=[x], Y=[w])
+      Out=[g] = c_allgather(X=[a]) {ring_id=0, nranks=2, use_calc_stream=true}
+      Out=[loss] = mean(X=[g]) role=forward|loss
+      Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[1], value=1.0, dtype=5}
+      X@GRAD=[g@GRAD] = mean_grad(X=[g], Out@GRAD=[loss@GRAD]) role=backward
+      )" + reader + R"(
+      Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[a@GRAD]) role=backward vars=[w, w@GRAD]
+      ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    }
+  })");
+    return Run({"--mode", "none", Path("gather.prog"), Path("new.pb")}).err;
+  };
+  const char kWarning[] =
+      "op 1 (c_allgather): the gradient of its output, g@GRAD, is computed, "
+      "but no op takes it back";
+  EXPECT_THAT(warnings("Out=[a@GRAD] = scale(X=[a]) role=backward {scale=1.0}"),
+              HasSubstr(kWarning));
+  EXPECT_THAT(warnings("Out=[a@GRAD] = c_reducescatter(X=[g@GRAD]) role=backward {ring_id=0, "
+                       "nranks=2, use_calc_stream=true}"),
+              Not(HasSubstr("no op takes it back")));
 }
 
 TEST_F(TranspileTest, OnlyTheOutputsRemain) {

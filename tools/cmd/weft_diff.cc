@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "proto/diff/program_diff.h"
 #include "tools/cmd/weft_commands.h"
+#include "tools/flags/shown_program.h"
 
 namespace weft {
 namespace {
@@ -20,11 +21,13 @@ struct Options {
 
 // Prints the differences; true if there are any.
 absl::StatusOr<bool> Diff(const Options& options) {
-  WEFT_ASSIGN_OR_RETURN(const Program a, ReadProgramOrExplain(options.a));
-  WEFT_ASSIGN_OR_RETURN(const Program b, ReadProgramOrExplain(options.b));
-  const std::vector<Difference> differences = DiffPrograms(a, b);
+  WEFT_ASSIGN_OR_RETURN(const ReadableProgram a, ReadProgramToShow(kCommand, options.a));
+  WEFT_ASSIGN_OR_RETURN(const ReadableProgram b, ReadProgramToShow(kCommand, options.b));
+  const std::vector<Difference> differences = DiffPrograms(a.program, b.program);
   std::fputs(DifferencesText(differences).c_str(), stdout);
-  return !differences.empty();
+  // What the warnings name does not stand in the programs.
+  if (a.malformed != b.malformed) std::puts("malformed in other places: see the warnings");
+  return !differences.empty() || a.malformed != b.malformed;
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "proto/op_role.h"
 #include "proto/text/program_text.h"
 #include "tools/cmd/weft_commands.h"
+#include "tools/flags/shown_program.h"
 #include "tools/inspect/program_dot.h"
 #include "tools/inspect/program_json.h"
 
@@ -107,7 +108,8 @@ absl::Status CheckNames(const Program& program, const Options& options) {
 }
 
 absl::Status Show(const Options& options) {
-  WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(options.file));
+  WEFT_ASSIGN_OR_RETURN(const ReadableProgram read, ReadProgramToShow(kCommand, options.file));
+  const Program& program = read.program;
   if (options.format == "json") {
     PrintToStdout(MessageToJson(program.ToProto()));
   } else if (options.format == "dot") {

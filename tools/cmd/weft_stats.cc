@@ -22,6 +22,7 @@
 #include "ops/schema/communication_ops.h"
 #include "proto/all_ops.h"
 #include "tools/cmd/weft_commands.h"
+#include "tools/flags/shown_program.h"
 #include "tools/inspect/program_stats.h"
 #include "tools/inspect/run_report.h"
 #include "tools/inspect/server_stats.h"
@@ -112,12 +113,15 @@ absl::StatusOr<std::string> ServersText(const Program& program, const Options& o
 }
 
 absl::Status Stats(const Options& options) {
-  WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(options.file));
-  const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(program, options.batch);
-  WEFT_RETURN_IF_ERROR(Annotate(options.file, stats.status()));
+  WEFT_ASSIGN_OR_RETURN(const ReadableProgram read, ReadProgramToShow(kCommand, options.file));
+  const Program& program = read.program;
+  const ProgramStats stats = ComputeProgramStats(program, options.batch);
+  for (const std::string& line : stats.malformed) {
+    PrintWarning(kCommand, absl::StrCat(options.file, ": ", line));
+  }
   const absl::StatusOr<std::string> servers = ServersText(program, options);
   WEFT_RETURN_IF_ERROR(Annotate(options.file, servers.status()));
-  std::fputs(ProgramStatsText(*stats).c_str(), stdout);
+  std::fputs(ProgramStatsText(stats).c_str(), stdout);
   std::fputs(servers->c_str(), stdout);
   std::fputs(ParameterBytesText(program).c_str(), stdout);
   std::fputs(MemoryText(program, options.batch).c_str(), stdout);

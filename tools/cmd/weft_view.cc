@@ -17,6 +17,7 @@
 #include "tools/cmd/weft_commands.h"
 #include "tools/files/step_times_file.h"
 #include "tools/flags/setting_flags.h"
+#include "tools/flags/shown_program.h"
 #include "tools/view/page.h"
 #include "tools/view/program_view.h"
 #include "tools/view/remarks_file.h"
@@ -36,6 +37,7 @@ struct Options {
 struct Programs {
   Program main;
   absl::optional<Program> startup, original, original_startup;
+  int64_t malformed = 0;  // places, in any of the files
 
   static const Program* IfGiven(const absl::optional<Program>& program) {
     return program.has_value() ? &*program : nullptr;
@@ -43,11 +45,23 @@ struct Programs {
 };
 
 absl::StatusOr<Programs> ReadAll(const Options& options) {
-  WEFT_ASSIGN_OR_RETURN(Program main, ReadProgramOrExplain(options.file));
+  int64_t malformed = 0;
+  const auto read = [&](const std::string& path) -> absl::StatusOr<Program> {
+    WEFT_ASSIGN_OR_RETURN(ReadableProgram program, ReadProgramToShow(kCommand, path));
+    malformed += static_cast<int64_t>(program.malformed.size());
+    return std::move(program.program);
+  };
+  WEFT_ASSIGN_OR_RETURN(Program main, read(options.file));
   Programs programs = {std::move(main), {}, {}, {}};
-  WEFT_ASSIGN_OR_RETURN(programs.startup, ReadProgramIfGiven(options.startup));
-  WEFT_ASSIGN_OR_RETURN(programs.original, ReadProgramIfGiven(options.original));
-  WEFT_ASSIGN_OR_RETURN(programs.original_startup, ReadProgramIfGiven(options.original_startup));
+  const std::pair<const std::string*, absl::optional<Program>*> others[] = {
+      {&options.startup, &programs.startup},
+      {&options.original, &programs.original},
+      {&options.original_startup, &programs.original_startup}};
+  for (const auto& [path, program] : others) {
+    if (path->empty()) continue;
+    WEFT_ASSIGN_OR_RETURN(*program, read(*path));
+  }
+  programs.malformed = malformed;
   return programs;
 }
 
@@ -85,7 +99,7 @@ std::string VerdictOf(const Options& options, const Programs& programs, const Ve
   }
   const int64_t shown = absl::c_count_if(
       findings.all(), [](const Finding& finding) { return finding.severity == Severity::kError; });
-  const int64_t errors = shown + findings.NumOmittedErrors();
+  const int64_t errors = shown + findings.NumOmittedErrors() + programs.malformed;
   const std::string compared =
       options.original.empty() ? ", not compared with an original" : ", as the original computes";
   std::vector<std::string> lines;
@@ -96,8 +110,15 @@ std::string VerdictOf(const Options& options, const Programs& programs, const Ve
   lines.insert(lines.end(), claims.begin(), claims.end());
   const std::string assumed =
       lines.empty() ? "" : absl::StrCat("; assumed: ", absl::StrJoin(lines, "; "));
-  if (errors == 0) return absl::StrCat("verified for ", ranks, compared, assumed);
-  return absl::StrCat("wrong: ", errors, errors == 1 ? " error, for " : " errors, for ", ranks);
+  const int64_t warnings = absl::c_count_if(findings.all(), [](const Finding& finding) {
+    return finding.severity == Severity::kWarning;
+  });
+  const std::string warned =
+      warnings == 0 ? "" : absl::StrCat(", ", warnings, warnings == 1 ? " warning" : " warnings");
+  if (errors == 0) return absl::StrCat("verified for ", ranks, compared, warned, assumed);
+  const int64_t omitted = findings.NumOmittedErrors();
+  return absl::StrCat("wrong: ", errors, errors == 1 ? " error, for " : " errors, for ", ranks,
+                      omitted == 0 ? "" : absl::StrCat("; ", omitted, " of them are not listed"));
 }
 
 absl::Status ReadTimes(const Options& options, const Program& main, StepTimes* times) {

@@ -11,11 +11,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/optional.h"
-#include "base/status_macros.h"
 #include "ops/analysis/core/block_periods.h"
+#include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/program_facts.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
@@ -44,24 +46,26 @@ void AddTotals(const TensorTotals& totals, TensorTotals* sum) {
 
 class Counter {
  public:
-  explicit Counter(const Program& program) : program_(program), periods_(BlockPeriods(program)) {}
+  Counter(const Program& program, int64_t batch)
+      : program_(program), batch_(batch), facts_(program), periods_(BlockPeriods(program)) {}
 
-  absl::StatusOr<ProgramStats> Count() {
+  ProgramStats Count() {
     stats_.version = program_.version();
     stats_.blocks = program_.num_blocks();
     stats_.ops = program_.num_ops();
     stats_.variables = program_.num_vars();
     stats_.fingerprint = Fingerprint(program_);
-    for (const Op& op : AllOps(program_)) WEFT_RETURN_IF_ERROR(CountOp(op));
+    for (const Op& op : AllOps(program_)) CountOp(op);
     CountPersistables();
     return std::move(stats_);
   }
 
  private:
-  absl::Status CountOp(const Op& op) {
+  void CountOp(const Op& op) {
     ++stats_.ops_by_type[std::string(op.type())][op.role()];
-    WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> pairs, ParamGrads(op));
-    for (const ParamGrad& pair : pairs) {
+    const absl::StatusOr<std::vector<ParamGrad>> pairs = ParamGrads(op);
+    if (!pairs.ok()) stats_.malformed.emplace_back(pairs.status().message());
+    for (const ParamGrad& pair : pairs.ok() ? *pairs : std::vector<ParamGrad>()) {
       const Symbol param = program_.FindSymbol(pair.param);
       if (param.valid()) trained_.insert(param);
       if (IsBackward(op) && counted_gradients_.insert(pair.grad).second) {
@@ -69,20 +73,20 @@ class Counter {
       }
     }
     const OpSchema* schema = FindOpSchema(op.type());
-    if (schema == nullptr) return absl::OkStatus();
+    if (schema == nullptr) return;
     if (schema->Has(Trait::kOptimizer)) {
       for (Symbol param : op.Input("Param")) trained_.insert(param);
     }
     if (schema->Has(Trait::kAlias)) RememberFused(op, MadeBufferOf(op));
     if (AlgebraOf(op, schema) == Algebra::kSparsify) RememberSent(op);
     if (schema->Has(Trait::kCollective)) CountCommunicated(op, FindCollectiveOp(op)->Inputs(op));
+    if (facts_.Get<Communications>().Of(op) == Communication::kMoments) CountMoments(op);
     const absl::optional<MessageOp> message = FindMessageOp(op.type());
     if (message == MessageOp::kSend || op.type() == kBarrierType) {
       CountCommunicated(op, op.Input("X"));
     } else if (message == MessageOp::kReceive) {
       CountCommunicated(op, op.Output("Out"));
     }
-    return absl::OkStatus();
   }
 
   void RememberFused(const Op& op, const MadeBuffer& made) {
@@ -142,19 +146,47 @@ class Counter {
     return declared(fused);
   }
 
-  // What this rank hands to others, or receives.
-  void CountCommunicated(const Op& op, absl::Span<const Symbol> variables) {
-    const auto ring_id = static_cast<int>(op.IntAttr("ring_id").value_or(0));
-    TensorTotals& totals =
-        stats_.collectives[{ring_id, std::string(op.type()), periods_[op.block()]}];
-    for (Symbol var : variables) AddVariable(op.block(), var, &totals);
+  // Two sums of each channel and the number of its elements, in fp64 (ops/schema/norm_schemas.cc).
+  void CountMoments(const Op& op) {
+    TensorTotals& totals = CommunicatedBy(op);
+    ++totals.count;
+    TensorTotals channels;
+    for (Symbol scale : op.Input("Scale")) AddVariable(op.block(), scale, &channels);
+    if (channels.count != 1 || channels.unknown > 0) {
+      ++totals.unknown;
+      return;
+    }
+    const int64_t sums = 2 * channels.elements + 1;
+    AddTo(&totals.elements, sums);
+    AddTo(&totals.bytes, sums * static_cast<int64_t>(sizeof(double)));
   }
 
-  void AddVariable(int block, Symbol var, TensorTotals* totals) {
+  TensorTotals& CommunicatedBy(const Op& op) {
+    const auto ring_id = static_cast<int>(op.IntAttr("ring_id").value_or(0));
+    return stats_.collectives[{ring_id, std::string(op.type()), periods_[op.block()]}];
+  }
+
+  // What this rank hands to others, or receives.
+  void CountCommunicated(const Op& op, absl::Span<const Symbol> variables) {
+    TensorTotals& totals = CommunicatedBy(op);
+    // A reduce-scatter takes the rows of all ranks.
+    const CollectiveOp* const collective = FindCollectiveOp(op);
+    const bool scatters =
+        collective != nullptr && collective->kind == CollectiveKind::kReduceScatter;
+    const int64_t parts = scatters ? op.IntAttr("nranks").value_or(1) : 1;
+    for (Symbol var : variables) AddVariable(op.block(), var, &totals, parts);
+  }
+
+  // An unknown first dimension counts as that of the batches of so many ranks; 0: as unknown.
+  void AddVariable(int block, Symbol var, TensorTotals* totals, int64_t ranks = 0) {
     const auto fused = fused_.find(var);
     if (fused != fused_.end()) return AddTotals(fused->second, totals);
     const VarId id = var.valid() ? program_.block(block).Resolve(var) : VarId();
-    AddType(id.valid() ? DeclaredType(program_.var(id)) : absl::nullopt, totals);
+    absl::optional<TensorType> type = id.valid() ? DeclaredType(program_.var(id)) : absl::nullopt;
+    if (type.has_value() && ranks > 0 && !type->dims.empty() && type->dims[0] == -1) {
+      if (__builtin_mul_overflow(batch_, ranks, &type->dims[0])) type->dims[0] = -1;
+    }
+    AddType(type, totals);
   }
 
   static void AddType(const absl::optional<TensorType>& type, TensorTotals* totals) {
@@ -194,6 +226,8 @@ class Counter {
   }
 
   const Program& program_;
+  const int64_t batch_;
+  const ProgramFacts facts_;
   const std::vector<int64_t> periods_;  // by block
   ProgramStats stats_;
   absl::flat_hash_set<Symbol> trained_;
@@ -286,8 +320,8 @@ std::string PeakMemoryText(const ProgramStats& stats) {
 
 }  // namespace
 
-absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program, int64_t batch) {
-  WEFT_ASSIGN_OR_RETURN(ProgramStats stats, Counter(program).Count());
+ProgramStats ComputeProgramStats(const Program& program, int64_t batch) {
+  ProgramStats stats = Counter(program, batch).Count();
   stats.batch = batch;
   stats.peak_memory = EstimatePeakMemory(program, batch);
   const OpId op = stats.peak_memory.op;

@@ -6,8 +6,8 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <vector>
 
-#include "absl/status/statusor.h"
 #include "ops/analysis/core/liveness.h"
 #include "proto/program.h"
 
@@ -65,10 +65,13 @@ struct ProgramStats {
   int64_t batch = 1;
   PeakMemory peak_memory;
   std::string peak_op;  // its name; empty if there are no ops
+
+  // Ops whose op_role_var has an odd length, so that it counts no gradients; a line each.
+  std::vector<std::string> malformed;
 };
 
-// O(ops + variables). InvalidArgument, naming the op, for an op_role_var of an odd length.
-absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program, int64_t batch = 1);
+// O(ops + variables).
+ProgramStats ComputeProgramStats(const Program& program, int64_t batch = 1);
 
 // XXH3-64 of the serialized program, as 16 hexadecimal digits: equal for equal bytes, on every
 // machine. It does not protect against forgery. O(bytes).

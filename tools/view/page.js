@@ -41,7 +41,8 @@ class Page {
     byId("name").textContent = data.name;
     const verdict = byId("verdict");
     verdict.textContent = data.verdict;
-    verdict.classList.add(data.verdict.startsWith("wrong") ? "wrong" : "right");
+    const warned = /, \d+ warnings?(;|$)/.test(data.verdict) ? "warned" : "right";
+    verdict.classList.add(data.verdict.startsWith("wrong") ? "wrong" : warned);
     const inserted = data.insertedBefore[data.numOps];
     const facts = [formatCount(data.numOps, "op")];
     if (data.blocks.length > 1) facts.push(formatCount(data.blocks.length, "block"));
