@@ -25,6 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "base/mapped_files.h"
 #include "base/status_macros.h"
+#include "base/temporary_files.h"
 #include "base/uncached_write.h"
 
 namespace weft {
@@ -387,6 +388,10 @@ absl::Status AtomicFile::Commit() {
   Keep();
   return absl::OkStatus();
 }
+
+RemovedOnSignal::RemovedOnSignal(const std::string& path) : slot_(Remember(path)) {}
+
+RemovedOnSignal::~RemovedOnSignal() { ForgetTemporaryFile(slot_); }
 
 void RemoveTemporaryFiles() {
   for (Slot& slot : slots) {

@@ -140,10 +140,9 @@ bool IsSane(const JobMessageHeader& header) {
   return header.magic == JobMessageHeader::kMagic && header.size <= MaxBodyBytes(header.type);
 }
 
-// What strangers may send, and process 0 answers.
-bool IsGreeting(JobMessageType type) {
-  return type == JobMessageType::kChallenge || type == JobMessageType::kProof ||
-         type == JobMessageType::kHello;
+// What an end sends before both are known to belong to one job.
+bool IsProof(JobMessageType type) {
+  return type == JobMessageType::kChallenge || type == JobMessageType::kProof;
 }
 
 // The messages of one who connects, one after the other.
@@ -163,8 +162,9 @@ class Greeter {
   std::error_code Receive(JobMessage* message) {
     std::error_code error = Read(asio::buffer(&message->header, sizeof(message->header)));
     if (error) return error;
+    const JobMessageType type = message->header.type;
     const bool is_answer =
-        IsGreeting(message->header.type) || message->header.type == JobMessageType::kFailure;
+        IsProof(type) || type == JobMessageType::kHello || type == JobMessageType::kFailure;
     if (!IsSane(message->header) || !is_answer) {
       return std::make_error_code(std::errc::protocol_error);
     }
@@ -246,9 +246,12 @@ std::string TryToConnect(asio::io_context* io, const Address& address, const std
   if (error) return Reason(error);
   if (!IsOfThisUser(&socket)) return "what listens there belongs to another user";
   PrepareSocket(&socket);
-  Greeter greeter(io, &socket, deadline);
-  const std::string reason = ProveBoth(token, &greeter);
+  // What listens there may say nothing, and be no process of the job.
+  constexpr std::chrono::seconds kMaxProofTime(10);
+  Greeter prover(io, &socket, std::min(deadline, Clock::now() + kMaxProofTime));
+  const std::string reason = ProveBoth(token, &prover);
   if (!reason.empty()) return reason;
+  Greeter greeter(io, &socket, deadline);
   error = greeter.Send(greeting);
   if (!error) error = greeter.Receive(&answer->message);
   return error ? Reason(error) : "";
@@ -362,9 +365,10 @@ void JobConnection::ReadHeader() {
 }
 
 void JobConnection::ReadBody() {
-  if (!IsSane(in_.header) || (process_ == kStranger && !IsGreeting(in_.header.type))) {
-    return End("it has sent what is no message");
-  }
+  const JobMessageType type = in_.header.type;
+  const bool may_send =
+      process_ != kStranger || (has_proved_ ? type == JobMessageType::kHello : IsProof(type));
+  if (!IsSane(in_.header) || !may_send) return End("it has sent what is no message");
   try {
     in_.body = std::make_shared<std::string>(in_.header.size, '\0');
   } catch (const std::exception&) {

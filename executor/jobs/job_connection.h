@@ -67,6 +67,8 @@ class JobConnection : public std::enable_shared_from_this<JobConnection> {
   void Start(std::function<void(JobMessage)> on_message,
              std::function<void(const std::string& reason)> on_end);
 
+  // The other end has proved that it knows the token: it may greet.
+  void SetProved() { has_proved_ = true; }
   // The other end is that process, which may send other messages than those of strangers.
   void SetProcess(int process) { process_ = process; }
   // kStranger before.
@@ -105,6 +107,7 @@ class JobConnection : public std::enable_shared_from_this<JobConnection> {
   std::function<void(JobMessage)> on_message_;
   std::function<void(const std::string&)> on_end_;
   int process_ = kStranger;
+  bool has_proved_ = false;
   uint64_t num_reads_ = 0;
   JobMessage in_;
   std::deque<JobMessage> queue_;  // the first is being sent

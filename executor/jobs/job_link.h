@@ -76,8 +76,8 @@ struct JobLinkOptions {
   std::string address;
   // The same text in all processes of the job. One that names another is refused.
   std::string job;
-  // What the processes of the job know and nobody else (CheckJobToken). Process 0 drops connections
-  // that do not prove to know it, and tells them nothing.
+  // A secret of the job (CheckJobToken). Process 0 drops connections that do not prove to know it,
+  // and tells them nothing.
   std::string token;
   // Instead of `token`: process 0 makes one, and keeps it in this file until all have come; the
   // others read it there (executor/jobs/job_token.h).

@@ -87,36 +87,49 @@ bool IsSameProof(absl::string_view a, absl::string_view b) {
 
 absl::StatusOr<std::unique_ptr<JobTokenFile>> JobTokenFile::Create(const std::string& path,
                                                                    const JobTokenText& text) {
-  const auto error = [&](absl::string_view what) {
-    return absl::UnavailableError(absl::StrCat("cannot ", what, " the file of the job's token, ",
-                                               path, ": ", std::strerror(errno)));
+  const auto error = [&](absl::string_view what, int number) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot ", what, " the file of the job's token, ", path, ": ", std::strerror(number),
+        "; WEFT_JOB_TOKEN or option:job_token_file name another"));
   };
   // Renamed, so that nobody reads a part.
   const std::string whole = absl::StrCat(path, ".", getpid(), ".tmp");
   unlink(whole.c_str());
   const Descriptor file(
       open(whole.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
-  if (file.get() < 0) return error("make");
+  if (file.get() < 0) return error("make", errno);
+  auto made = std::unique_ptr<JobTokenFile>(new JobTokenFile(path));
   const std::string line = absl::StrCat(text.token, " ", text.port, "\n");
+  struct stat info = {};
+  errno = EIO;  // of a write that stops early
   const bool is_written =
       fchmod(file.get(), S_IRUSR | S_IWUSR) == 0 &&
-      write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  if (!is_written || rename(whole.c_str(), path.c_str()) != 0) {
-    const absl::Status status = error("write");
+      write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+      fstat(file.get(), &info) == 0 && rename(whole.c_str(), path.c_str()) == 0;
+  if (!is_written) {
+    const int number = errno;
     unlink(whole.c_str());
-    return status;
+    return error("write", number);
   }
-  return std::unique_ptr<JobTokenFile>(new JobTokenFile(path));
+  made->device_ = info.st_dev;
+  made->inode_ = info.st_ino;
+  return made;
 }
 
-JobTokenFile::~JobTokenFile() { unlink(path_.c_str()); }
+JobTokenFile::~JobTokenFile() {
+  struct stat info = {};
+  if (stat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_) {
+    unlink(path_.c_str());
+  }
+}
 
 absl::StatusOr<JobTokenText> ReadJobTokenFile(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) {
-    const std::string text = absl::StrCat(path, ": ", std::strerror(errno));
-    if (errno == ENOENT) return absl::NotFoundError(text);
-    if (errno == ELOOP) return absl::InvalidArgumentError(absl::StrCat(path, ": is a link"));
+    const int number = errno;
+    const std::string text = absl::StrCat(path, ": ", std::strerror(number));
+    if (number == ENOENT) return absl::NotFoundError(text);
+    if (number == ELOOP) return absl::InvalidArgumentError(absl::StrCat(path, ": is a link"));
     return absl::PermissionDeniedError(text);
   }
   struct stat info = {};

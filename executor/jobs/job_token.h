@@ -3,12 +3,14 @@
 #define WEFT_EXECUTOR_JOBS_JOB_TOKEN_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/temporary_files.h"
 
 namespace weft {
 
@@ -43,7 +45,8 @@ struct JobTokenText {
 // A file that its user alone may read, from Create to the end of the object.
 class JobTokenFile {
  public:
-  // Replaces a file of that name. Unavailable, naming it: the system refuses.
+  // Replaces a file of that name. Unavailable, naming it: the system refuses. A signal that ends
+  // the process removes the file, too.
   static absl::StatusOr<std::unique_ptr<JobTokenFile>> Create(const std::string& path,
                                                               const JobTokenText& text);
   ~JobTokenFile();
@@ -52,9 +55,11 @@ class JobTokenFile {
   JobTokenFile& operator=(const JobTokenFile&) = delete;
 
  private:
-  explicit JobTokenFile(std::string path) : path_(std::move(path)) {}
+  explicit JobTokenFile(const std::string& path) : path_(path), on_signal_(path) {}
 
   const std::string path_;
+  const RemovedOnSignal on_signal_;
+  uint64_t device_ = 0, inode_ = 0;  // another process may have replaced it
 };
 
 // Reads such a file, or one that a user has made: the token, in a line.

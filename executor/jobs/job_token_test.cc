@@ -64,6 +64,23 @@ TEST(JobToken, FilesAreThereAsLongAsTheObject) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(path)));
 }
 
+// Another job has taken the name: the file is its own.
+TEST(JobToken, FilesOfOthersStay) {
+  const std::string path = FilePath("shared");
+  WEFT_ASSERT_OK_AND_ASSIGN(auto first, JobTokenFile::Create(path, {kToken, 1}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto second, JobTokenFile::Create(path, {kToken, 2}));
+  first = nullptr;
+  WEFT_ASSERT_OK_AND_ASSIGN(const JobTokenText text, ReadJobTokenFile(path));
+  EXPECT_EQ(text.port, 2);
+}
+
+TEST(JobToken, SignalsRemoveFiles) {
+  const std::string path = FilePath("signal");
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto file, JobTokenFile::Create(path, {kToken, 1}));
+  RemoveTemporaryFiles();  // as before a signal ends the process
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+}
+
 // One that an earlier run has left.
 TEST(JobToken, FilesAreReplaced) {
   const std::string path = FilePath("left");

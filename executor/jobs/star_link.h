@@ -132,6 +132,7 @@ class StarLink : public JobLink {
   void AddPeer(int process, JobHello hello, std::shared_ptr<JobConnection> connection);
   void Welcome();
   absl::Status TakeWelcome(absl::string_view body);
+  void StopListening();
   void HaveJoined(bool is_one_host);
   // ": 3 connections did not know the token of the job"; empty: none.
   std::string DroppedText() const;

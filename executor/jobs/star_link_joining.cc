@@ -1,4 +1,6 @@
 // How processes come together.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <list>
@@ -63,6 +65,8 @@ absl::Status StarLink::Join() {
   join_deadline_ = Clock::now() + Seconds(options_.connect_timeout_s);
   if (is_center()) {
     const bool has_file = options_.token.empty();
+    // One that an earlier run has left would mislead the others.
+    if (has_file) unlink(options_.token_file.c_str());
     token_ = has_file ? NewJobToken() : options_.token;
     WEFT_ASSIGN_OR_RETURN(acceptor_,
                           ListenAt(&io_, options_.address, has_file && options_.any_port));
@@ -114,7 +118,11 @@ void StarLink::Accept() {
       return Accept();  // the socket closes
     }
     PrepareSocket(&socket);
-    if (strangers_.size() == kMaxStrangers) Drop(strangers_.begin());
+    if (strangers_.size() == kMaxStrangers) {
+      const auto unproved = std::find_if(strangers_.begin(), strangers_.end(),
+                                         [](const Stranger& s) { return !s.knows_token; });
+      Drop(unproved == strangers_.end() ? strangers_.begin() : unproved);
+    }
     const auto connection = std::make_shared<JobConnection>(std::move(socket));
     Stranger stranger;
     stranger.connection = connection;
@@ -190,6 +198,7 @@ bool StarLink::Prove(Stranger* stranger, const JobMessage& message) {
     return false;
   }
   stranger->knows_token = true;
+  stranger->connection->SetProved();
   stranger->connection->Send(Make(JobMessageType::kProof, 0, 0, proof(JobSide::kListens)));
   return true;
 }
@@ -245,6 +254,7 @@ void StarLink::Welcome() {
     texts.push_back(EncodeHello(*peers_[p].hello));
   }
   texts[0] = is_one_host ? "one host" : "several hosts";
+  StopListening();
   NoteDifferences();
   SendToAll(JobMessageType::kWelcome, 0,
             EncodeTexts(std::vector<absl::string_view>(texts.begin(), texts.end())));
@@ -287,13 +297,17 @@ void StarLink::NoteDifferences() const {
   }
 }
 
-void StarLink::HaveJoined(bool is_one_host) {
-  is_joining_ = false;
-  is_one_host_ = is_one_host;
+void StarLink::StopListening() {
   std::error_code ignored;
   acceptor_.close(ignored);
   token_file_ = nullptr;
   while (!strangers_.empty()) Drop(strangers_.begin());
+}
+
+void StarLink::HaveJoined(bool is_one_host) {
+  is_joining_ = false;
+  is_one_host_ = is_one_host;
+  StopListening();
   std::lock_guard<std::mutex> lock(mutex_);
   has_joined_ = true;
   changed_.notify_all();

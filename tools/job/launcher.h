@@ -46,8 +46,8 @@ struct LaunchResult {
 // first, but a signal that killed another one at the same time (100 ms) is the better reason.
 // SIGINT and SIGTERM to this process go to all processes; so does SIGHUP, as SIGTERM. What a
 // process leaves running in its group gets SIGTERM when it ends. All that is left after the time of
-// grace is killed; so are processes that are stopped while all others have ended. Which processes
-// the launcher still waits for, it says when others have ended a while ago.
+// grace is killed; so are processes that are stopped while all others have ended. When others have
+// ended a while ago, a note says for which processes the launcher still waits.
 //
 // If this process is killed, the system sends SIGTERM to the processes; not to what they have
 // started.

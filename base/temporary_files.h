@@ -1,0 +1,24 @@
+// Files that a signal removes before it ends the process, besides those of AtomicFile.
+#ifndef WEFT_BASE_TEMPORARY_FILES_H_
+#define WEFT_BASE_TEMPORARY_FILES_H_
+
+#include <string>
+
+namespace weft {
+
+// From construction to destruction, RemoveTemporaryFiles (base/file.h) removes the file, too, if it
+// is one of at most 64, and the path is not too long. The destructor removes nothing.
+class RemovedOnSignal {
+ public:
+  explicit RemovedOnSignal(const std::string& path);
+  ~RemovedOnSignal();
+  RemovedOnSignal(const RemovedOnSignal&) = delete;
+  RemovedOnSignal& operator=(const RemovedOnSignal&) = delete;
+
+ private:
+  const int slot_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_BASE_TEMPORARY_FILES_H_
