@@ -363,18 +363,28 @@ void NoteUnregistered(const Flags& flags, const Program& written, const Sink& si
                          " exchange nothing with other ranks"));
 }
 
+// Whether the mode of these options reads a flag, too, whatever its value.
+bool ReadsFlag(TranspileOptions options, const std::string& flag) {
+  options.mode_flags[flag] = "";
+  return !absl::StrContains(CheckMode(options).message(), "does not read");
+}
+
 // Hints name the mode that reads their flag, if this one does not.
-std::string WithModeOfHints(const Flags& flags, std::string text) {
-  for (const char* flag : {"exact_loss", "gather_negatives", "sync_batch_norm"}) {
-    const std::string hint = absl::StrCat("transpile option:", flag);
-    if (!absl::StrContains(text, hint)) continue;
-    TranspileOptions with_flag = flags.options;
-    with_flag.mode_flags[flag] = "on";
-    if (!with_flag.mode.empty() && CheckMode(with_flag).ok()) continue;
-    text = absl::StrReplaceAll(
-        text, {{hint, absl::StrCat("transpile option:mode grad_allreduce option:", flag)}});
+std::string WithModeOfHints(const Flags& flags, absl::string_view text) {
+  constexpr absl::string_view kHint = "transpile option:";
+  TranspileOptions other;
+  other.mode = "grad_allreduce";
+  std::string result;
+  for (size_t at; (at = text.find(kHint)) != text.npos;) {
+    const absl::string_view rest = text.substr(at + kHint.size());
+    const std::string flag(rest.substr(0, rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz_")));
+    const bool is_read = !flags.options.mode.empty() && ReadsFlag(flags.options, flag);
+    const bool needs_other = !is_read && ReadsFlag(other, flag);
+    absl::StrAppend(&result, text.substr(0, at), "transpile ",
+                    needs_other ? absl::StrCat("option:mode ", other.mode, " ") : "", "option:");
+    text = rest;
   }
-  return text;
+  return absl::StrCat(result, text);
 }
 
 // What is said of several trainers is said once.

@@ -666,7 +666,11 @@ TEST(TranspileTest, ModeAutoSaysWhichModeItTakesAndWhy) {
   EXPECT_THAT(transpile({}), FailsWith(0, absl::StrCat("note: ", kMain, ": mode grad_allreduce: "),
                                        "gradients are averaged over the ranks"));
   EXPECT_THAT(Weft({"show", out, "--op", "c_allreduce_avg"}).out, HasSubstr("c_allreduce_avg"));
-  EXPECT_THAT(transpile({"--k_steps", "4"}).err, HasSubstr("mode local_sgd: "));
+  const std::string startup = TestPath("auto_startup.pb");
+  EXPECT_THAT(transpile({"--k_steps", "4", "--startup_in", kStartup, "--startup_out", startup}).err,
+              HasSubstr("mode local_sgd: "));
+  // Nothing was written, so nothing was done.
+  EXPECT_THAT(transpile({"--k_steps", "4"}), FailsWith(1, "transpile: error: ", "local-sgd"));
 }
 
 TEST(WeftTest, SimilarNamesAreOffered) {

@@ -146,7 +146,7 @@ TEST(ProgramStatsTest, FusedTensorIsAsLargeAsItsMembersWhereItsPaddingIsNotKnown
 
 TEST(ProgramStatsTest, UnknownSizesAreCountedSeparately) {
   const ProgramStats stats = StatsOf(
-      "    var a : fp32[-1, 10]\n"
+      "    var a : fp32[10, -1]\n"
       "    Out=[a] = c_allreduce_sum(X=[a]) role=backward {ring_id=0}\n");
   EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).unknown, 1);
   EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).bytes, 0);
@@ -169,7 +169,7 @@ TEST(ProgramStatsTest, ElementsThatPassAThresholdAreBounded) {
   EXPECT_EQ(totals.bound_bytes, 32 + 30 * 8);
   EXPECT_THAT(ProgramStatsText(stats), HasSubstr("1 of unknown size: at most 272 bytes"));
   EXPECT_THAT(
-      ProgramStatsText(StatsOf("    var c : fp32[-1, 10]\n" + sparsified +
+      ProgramStatsText(StatsOf("    var c : fp32[10, -1]\n" + sparsified +
                                "    Out=[c] = c_allreduce_sum(X=[c]) role=backward {ring_id=0}\n")),
       HasSubstr("2 of unknown size, 1 of these at most 272 bytes"));
 }
@@ -200,10 +200,16 @@ TEST(ProgramStatsTest, WithoutMarksAndUpdatesWhatIsOnlyReadIsAParameter) {
 // What exact losses and batch norms over the batches of all ranks exchange.
 TEST(ProgramStatsTest, BatchesAndMomentsThatRanksExchangeCount) {
   const Program program = testing::BlockProgram(R"(
-    var x, y : fp32[-1, 4, 6]
-    var all, all@GRAD : fp32[-1, 5]
-    var part, part@GRAD : fp32[-1, 5]
-    var scale, bias, mean, variance : fp32[4] persistable
+    var x : fp32[-1, 4, 6]
+    var y : fp32[-1, 4, 6]
+    var all : fp32[-1, 5]
+    var all@GRAD : fp32[-1, 5]
+    var part : fp32[-1, 5]
+    var part@GRAD : fp32[-1, 5]
+    var scale : fp32[4] persistable
+    var bias : fp32[4] persistable
+    var mean : fp32[4] persistable
+    var variance : fp32[4] persistable
     Out=[all] = c_allgather(X=[part]) {ring_id=0, nranks=2}
     Out=[part@GRAD] = c_reducescatter(X=[all@GRAD]) role=backward {ring_id=0, nranks=2}
     MeanOut=[mean], VarianceOut=[variance], Y=[y] = sync_batch_norm(Bias=[bias], Mean=[mean], Scale=[scale], Variance=[variance], X=[x])
