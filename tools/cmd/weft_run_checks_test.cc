@@ -194,13 +194,14 @@ TEST_F(WeftRunChecksTest, AProgramThatReadsWhatIsFedIsVerifiedInAllLayers) {
 
 TEST_F(WeftRunChecksTest, AnErrorOfTheStartupProgramNamesItsFile) {
   const std::string startup =
-      Write("unwritten.prog",
+      Write("mistyped.prog",
             absl::StrReplaceAll(kStartup, {{"    Out=[lr]",
-                                            "    var none : fp32[1]\n    Out=[lr] = "
-                                            "scale(X=[none]) {scale=1.0}\n    Out=[lr]"}}));
+                                            "    var odd : int64[1]\n    Out=[odd] = "
+                                            "fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+                                            "    Out=[lr]"}}));
   const ProcessResult refused = Run(main_, startup, 1, {});
   EXPECT_EQ(refused.status, 1);
-  EXPECT_THAT(refused.err, HasSubstr(absl::StrCat("error: ", startup, ": startup program: W1")));
+  EXPECT_THAT(refused.err, HasSubstr(absl::StrCat("error: ", startup, ": startup program: W202")));
 }
 
 // Paddle's executor makes a collective wait for who wrote its variables, and readers for it.

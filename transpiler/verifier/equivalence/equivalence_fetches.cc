@@ -132,11 +132,12 @@ bool EquivalenceChecker::IsHandedOut(const RankValue& expected, RankValue found)
   const double n = options_.RankFactor();
   const double factor = expected.factor * std::pow(n, found.unscaled_sums);
   if (found.expr == expected.expr) {
-    return found.has_unknown_scale || found.is_zero || SameFactor(found.factor, factor) ||
+    return found.has_unknown_scale || (found.is_zero && expected.is_zero) ||
+           SameFactor(found.factor, factor) ||
            (!found.IsEqualOnRanks() && SameFactor(found.factor * n, factor) && AreNthParts());
   }
   // What follows from parameters that ranks average is compared where the step ends.
-  if (!found.averaged_across_ranks) return false;
+  if (!found.averaged_across_ranks || found.is_zero) return false;
   double of_mean = 1;
   return table_.WithoutMeans(found.expr, &of_mean) != expected.expr ||
          SameFactor(found.factor * of_mean, factor);

@@ -104,7 +104,7 @@ TEST(FetchedValues, OfRanksWithAWrongFactorDiffer) {
                         Fetch("old"));
   };
   const std::string mean = absl::StrCat(kReduce, Fetch("m")), gradient = Fetch("w@GRAD");
-  for (const char* factor : {"3.0", "0.37", "-1.0"}) {
+  for (const char* factor : {"3.0", "0.37", "-1.0", "0.0"}) {
     EXPECT_THAT(Differences(Step(mean, "", ""),
                             TwoRanks(absl::StrCat(kReduce, scaled("m", factor)), "", "")),
                 is_found)
