@@ -445,8 +445,9 @@ absl::Status CopyFiles(const std::vector<std::pair<std::string, std::string>>& c
     files.push_back(*std::move(file));
   }
   for (size_t i = 0; i < files.size(); ++i) {
-    WEFT_RETURN_IF_ERROR(Annotate(copies[i].second, files[i].Commit()));
+    WEFT_RETURN_IF_ERROR(Annotate(copies[i].second, files[i].Replace()));
   }
+  for (AtomicFile& file : files) file.Keep();
   return absl::OkStatus();
 }
 
