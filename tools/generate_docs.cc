@@ -150,6 +150,7 @@ std::vector<std::string> Slots(const std::vector<SlotSchema>& slots) {
     if (slot.duplicable) name += "*";
     if (slot.optional) name += "?";
     if (!slot.in_place_of.empty()) absl::StrAppend(&name, "=", slot.in_place_of);
+    if (!slot.memory_of.empty()) absl::StrAppend(&name, "&", slot.memory_of);
     names.push_back(std::move(name));
   }
   return names;

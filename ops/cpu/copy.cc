@@ -30,6 +30,12 @@ absl::StatusOr<Kernel> Assign(OpKernel op) {
       RawElements{x}, [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
 }
 
+// Out is X: the op only comes after what writes Dep.
+absl::StatusOr<Kernel> Depend(OpKernel op) {
+  op.Ignore({"Dep"});
+  return Assign(std::move(op));
+}
+
 // Out = X in another memory, which is why Out is never X itself. Both memories are those of the
 // host (executor/streams/sim_device.h).
 absl::StatusOr<Kernel> CopyBetweenMemories(OpKernel op) {
@@ -149,6 +155,7 @@ void AddCopyKernels(KernelTable* table) {
     table->Add(type, CopyBetweenMemories);
     table->AddForRows(type, CopyRowsBetweenMemories);
   }
+  table->Add("depend", Depend);
   table->Add("share_data", Assign);
   for (const char* type : {"flatten", "flatten2", "flatten_contiguous_range", "reshape", "reshape2",
                            "squeeze", "squeeze2", "unsqueeze", "unsqueeze2"}) {

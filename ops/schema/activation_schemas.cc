@@ -16,6 +16,7 @@ struct Row {
   std::vector<std::pair<const char*, AttrValue>> attrs;
   std::string pir = "";  // OpSchema::Pir
   PostOpKind post_op = PostOpKind::kNone;
+  Algebra algebra = Algebra::kNone;
 };
 
 OpSchema Forward(const Row& row) {
@@ -24,6 +25,7 @@ OpSchema Forward(const Row& row) {
   return std::move(schema)
       .With(Trait::kElementwise, Trait::kRowSplittable)
       .Infer(OutputsLike("X"))
+      .Algebra(row.algebra)
       .PostOp(row.post_op)
       .Pir(row.pir);
 }
@@ -86,7 +88,7 @@ std::vector<Row> Rows() {
       {"softplus", kX, {{"beta", 1.0f}, {"threshold", 20.0f}}},
       {"softshrink", kX, {{"lambda", 0.5f}}, "{threshold=lambda}"},
       {"softsign", kX, {}},
-      {"sqrt", kOut, {}},
+      {"sqrt", kOut, {}, "", PostOpKind::kNone, Algebra::kSqrt},
       {"square", kX, {}},
       {"stanh", kX, {{"scale_a", 0.67f}, {"scale_b", 1.7159f}}},
       {"swish", kX, {{"beta", 1.0f}}},

@@ -18,6 +18,19 @@ MadeBuffer MadeBufferOf(const Op& op) {
   return made;
 }
 
+std::vector<SharedMemory> SharedMemoryOf(const Op& op, const OpSchema* schema) {
+  std::vector<SharedMemory> shared;
+  if (schema == nullptr) return shared;
+  for (const SlotSchema& slot : schema->outputs()) {
+    if (slot.memory_of.empty()) continue;
+    const absl::Span<const Symbol> ins = op.Input(slot.memory_of), outs = op.Output(slot.name);
+    for (size_t i = 0; i < std::min(ins.size(), outs.size()); ++i) {
+      shared.push_back({ins[i], outs[i]});
+    }
+  }
+  return shared;
+}
+
 int64_t SliceAlignment(bool use_align, int64_t align_bytes, DType dtype) {
   constexpr int64_t kDefault = 256;
   if (!use_align) return 1;

@@ -1,5 +1,5 @@
-// The buffer that an op makes (Trait::kAlias), and where its parts lie. Which variables of a
-// program share memory says ops/analysis/core/storage.h.
+// What shares memory by an op: a buffer and its parts (Trait::kAlias), or an output and an input.
+// Which variables of a program share memory says ops/analysis/core/storage.h.
 #ifndef WEFT_OPS_SCHEMA_BUFFER_SLICES_H_
 #define WEFT_OPS_SCHEMA_BUFFER_SLICES_H_
 
@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/program.h"
 
@@ -29,6 +30,13 @@ struct MadeBuffer {
 };
 // Of an op with Trait::kAlias. Valid as long as the op. O(1).
 MadeBuffer MadeBufferOf(const Op& op);
+
+// By SlotSchema::memory_of, in the order of the outputs.
+struct SharedMemory {
+  Symbol in, out;
+};
+// Of an op with that schema, which may be null. O(outputs); O(1) for most.
+std::vector<SharedMemory> SharedMemoryOf(const Op& op, const OpSchema* schema);
 
 // Each slice begins at a multiple of so many elements. `align_bytes`: attribute align_size.
 int64_t SliceAlignment(bool use_align, int64_t align_bytes, DType dtype);

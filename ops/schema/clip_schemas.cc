@@ -17,6 +17,7 @@ void AddClipSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("clip_by_norm", "X -> Out")
                    .RequiredAttr("max_norm", 0.0f)
                    .Infer(OutputsLike("X"))
+                   .Rows(RowsRule::kMergesFirst)
                    .Batch(batch::Unrelated(batch::kWholeResult))
                    .Pir());
 }

@@ -47,9 +47,12 @@ void AddCopySchemas(OpSchemaTable* schemas) {
                      .Infer(OutputsLike("X"))
                      .Algebra(Algebra::kCopy));
   }
-  schemas->Add(OpSchema("share_data", "X -> Out")
-                   .Infer(OutputsLike("X"))
-                   .Batch({batch::Elementwise, Powers::kFirst}));
+  // Out is X, after what writes Dep: Paddle's executor orders ops by variables.
+  schemas->Add(
+      OpSchema("depend", "Dep*, X -> Out=X")
+          .With(Trait::kLinear)
+          .Algebra(Algebra::kCopy)
+          .Batch({[](BatchContext& context) { context.SetAll(context.In("X")); }, Powers::kOwn}));
 }
 
 }  // namespace weft

@@ -24,6 +24,7 @@ void AddCoreSchemas(OpSchemaTable* schemas) {
   AddSelectedRowsSchemas(schemas);
   AddSetValueSchemas(schemas);
   AddStridedViewsSchemas(schemas);
+  AddViewSchemas(schemas);
   AddDropoutSchemas(schemas);
   AddLookupTableSchemas(schemas);
   AddMatmulSchemas(schemas);

@@ -36,6 +36,7 @@ void AddReshapeSchemas(OpSchemaTable* schemas);
 void AddSelectedRowsSchemas(OpSchemaTable* schemas);
 void AddSetValueSchemas(OpSchemaTable* schemas);
 void AddStridedViewsSchemas(OpSchemaTable* schemas);
+void AddViewSchemas(OpSchemaTable* schemas);
 
 // --- Layers -------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
-// Columns of a schema (ops/schema/op_schema.h): the arithmetic of the op, its cost, its rule along
-// the batch, and its form in PIR.
+// Columns of a schema (ops/schema/op_schema.h): the arithmetic of the op, what it makes of rows,
+// its cost, its rule along the batch, and its form in PIR.
 #ifndef WEFT_OPS_SCHEMA_OP_COLUMNS_H_
 #define WEFT_OPS_SCHEMA_OP_COLUMNS_H_
 
@@ -37,6 +37,7 @@ enum class Algebra : uint8_t {
   kNot,           // Out = !X
   kScale,         // Out = X * attribute scale (or ScaleTensor), plus attribute bias
   kIncrement,     // Out = X + attribute step
+  kSqrt,          // Out = the square root of X
   kCopy,          // Out = X
   kCast,          // Out = X, as attribute out_dtype
   kReshape,       // Out: the elements of X in another shape
@@ -51,6 +52,18 @@ enum class Algebra : uint8_t {
   kSparsify,
   kBackward,  // outputs are linear in the inputs of slots that end in @GRAD together
   kRandom,    // Out: different in every run of the op, and on every rank
+};
+
+// What an op makes of SelectedRows, where that differs from what it makes of the dense tensor.
+enum class RowsRule : uint8_t {
+  kAsDense,       // it does not differ
+  kMerges,        // Out: X, where rows of one index have become their sum
+  kMergesFirst,   // Out: a function of X, where they have; has one row an index
+  kTakes,         // Out: the elements of the rows of X, which is SelectedRows
+  kIgnoresZeros,  // Out does not change if zeros are added to the elements of X
+  // An update that keeps parameter and states where rows have no gradient. A gradient of zeros
+  // would change them.
+  kUpdatesAlone,
 };
 
 // Multiplications and additions beyond a few per element.

@@ -23,9 +23,6 @@ inline bool Stacks(absl::string_view type) { return type == "stack"; }
 // The dims of a tensor, or its number of elements.
 inline bool ReadsDims(absl::string_view type) { return type == "shape" || type == "size"; }
 
-// Output Out is the memory of input X from then on, not a copy (ops/analysis/core/stale_copies.h).
-inline bool SharesMemory(absl::string_view type) { return type == "share_data"; }
-
 // Outputs have memory, but no values: their elements are whatever memory holds.
 inline bool GivesNoValues(absl::string_view type) { return type == "empty"; }
 

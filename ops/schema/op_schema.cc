@@ -33,7 +33,7 @@ const T* FindByName(const std::vector<T>& items, absl::string_view name) {
 // The text of one slot, "Ids*?": see OpSchema::In.
 SlotSchema ParseSlot(absl::string_view text) {
   SlotSchema slot;
-  size_t at = text.find_first_of("*?~!^={");
+  size_t at = text.find_first_of("*?~!^=&{");
   slot.name = std::string(text.substr(0, at));
   for (; at < text.size(); ++at) {
     switch (text[at]) {
@@ -54,6 +54,9 @@ SlotSchema ParseSlot(absl::string_view text) {
         break;
       case '=':
         slot.in_place_of = std::string(text.substr(at + 1));
+        return slot;
+      case '&':
+        slot.memory_of = std::string(text.substr(at + 1));
         return slot;
       case '{':
         slot.optional = true;
@@ -165,6 +168,11 @@ OpSchema&& OpSchema::Batch(BatchRule rule) && {
 
 OpSchema&& OpSchema::Algebra(weft::Algebra algebra) && {
   algebra_ = algebra;
+  return std::move(*this);
+}
+
+OpSchema&& OpSchema::Rows(RowsRule rows) && {
+  rows_ = rows;
   return std::move(*this);
 }
 

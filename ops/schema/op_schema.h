@@ -44,7 +44,7 @@ enum class Trait : uint32_t {
   kStreamSync = 1 << 2,
   // Updates Param by Grad and LearningRate.
   kOptimizer = 1 << 3,
-  // Outputs share the storage of inputs or of each other.
+  // Outputs are a buffer and its parts (ops/schema/buffer_slices.h).
   kAlias = 1 << 4,
   // Each output element depends only on the input elements at its (broadcast) position. Such an
   // optimizer may update a parameter in slices.
@@ -102,6 +102,9 @@ struct SlotSchema {
   bool since_paddle_3 = false;
   // Of an output that is always the variable of an input: the slot of that input.
   std::string in_place_of;
+  // Of an output that is another variable, but has the memory of an input from then on, in some
+  // version of Paddle: the slot of that input.
+  std::string memory_of;
   // Of an input that, if present, overrides attributes: their names. It overrides one that is a
   // list, or several numbers in this order (ops/make_kernel.h).
   std::vector<std::string> attrs;
@@ -132,6 +135,7 @@ class OpSchema {
   //   !      the op does not write this output (SlotSchema::unwritten)
   //   ^      ops of Paddle 3 have it, those of earlier versions do not
   //   =X     this output is always the variable of input X, as ParamOut is that of Param
+  //   &X     this output shares the memory of input X (SlotSchema::memory_of)
   //   {a b}  if present, this input overrides attributes a and b (SlotSchema::attrs); implies ?
   // Aborts on other text.
   OpSchema&& In(absl::string_view slots) &&;
@@ -160,6 +164,7 @@ class OpSchema {
   // says why not: batch::Unrelated("why").
   OpSchema&& Batch(BatchRule rule) &&;
   OpSchema&& Algebra(weft::Algebra algebra) &&;
+  OpSchema&& Rows(RowsRule rows) &&;
   // Also of the gradient op, if GradSchema makes it.
   OpSchema&& Work(WorkKind work) &&;
   // What the op may be for the op that computes its X. A kAdd adds Y.
@@ -202,6 +207,7 @@ class OpSchema {
   const BatchRule& batch_rule() const { return batch_rule_; }
   // AlgebraOf (ops/schema/algebra.h) also goes by the name and the traits of the op.
   absl::optional<weft::Algebra> algebra() const { return algebra_; }
+  RowsRule rows() const { return rows_; }
   WorkKind work() const { return work_; }
   PostOpKind post_op() const { return post_op_; }
   const std::vector<PirForm>& pir() const { return pir_; }
@@ -217,6 +223,7 @@ class OpSchema {
   std::pair<std::string, std::string> channels_last_;
   BatchRule batch_rule_;
   absl::optional<weft::Algebra> algebra_;
+  RowsRule rows_ = RowsRule::kAsDense;
   WorkKind work_ = WorkKind::kElements;
   PostOpKind post_op_ = PostOpKind::kNone;
   std::vector<PirForm> pir_;

@@ -27,7 +27,7 @@ std::vector<std::string> TypesWith(Trait trait) {
 TEST(OpSchemaTest, HoldsWhatItsExpressionSays) {
   const OpSchema schema = OpSchema("fuse", "X*, Axis{axis}, New?^, Sizes*{a b}")
                               .LossScaleIn("Scale?")
-                              .Out("Fused, Mask~, Left!, Out*=X")
+                              .Out("Fused, Mask~, Left!, Out*=X, View*&X")
                               .Attr("axis", 0)
                               .RequiredAttr("size", int64_t{0})
                               .AttrSincePaddle3("values", std::vector<Scalar>{})
@@ -44,6 +44,9 @@ TEST(OpSchemaTest, HoldsWhatItsExpressionSays) {
   EXPECT_EQ(schema.FindInput("Out"), nullptr);
   EXPECT_EQ(schema.FindOutput("Out")->in_place_of, "X");
   EXPECT_EQ(schema.FindOutput("Fused")->in_place_of, "");
+  EXPECT_EQ(schema.FindOutput("View")->memory_of, "X");
+  EXPECT_TRUE(schema.FindOutput("View")->duplicable);
+  EXPECT_EQ(schema.FindOutput("Out")->memory_of, "");
   EXPECT_TRUE(schema.FindInput("Scale")->is_loss_scale);
   EXPECT_FALSE(schema.FindInput("X")->is_loss_scale);
   EXPECT_TRUE(schema.FindOutput("Mask")->loose_type);
@@ -192,6 +195,59 @@ TEST(OpSchemaTableTest, OutputsInPlaceNameAnInputOfTheSameKind) {
     }
   }
   EXPECT_THAT(wrong, IsEmpty());
+}
+
+// Of Paddle's ops, those whose output is another variable and has the memory of an input whatever
+// the attributes are: print before Paddle 2, the others in all versions that have them. Reshapes,
+// casts and elementwise ops are none: they copy unless a pass of Paddle makes them work in place,
+// which it does where nothing reads the input afterwards.
+TEST(OpSchemaTableTest, ViewsAreThoseOfPaddle) {
+  std::vector<std::string> views;
+  for (const OpSchema* schema : AllOpSchemas()) {
+    for (const SlotSchema& output : schema->outputs()) {
+      if (output.memory_of.empty()) continue;
+      views.push_back(schema->type() + ": " + output.name + " of " + output.memory_of);
+      const SlotSchema* input = schema->FindInput(output.memory_of);
+      ASSERT_NE(input, nullptr) << views.back();
+      EXPECT_EQ(input->duplicable, output.duplicable) << views.back();
+    }
+  }
+  EXPECT_THAT(views,
+              ::testing::ElementsAre("as_strided: out of input", "print: Out of In",
+                                     "rnn_memory_helper: Out of X", "share_buffer: Out of X",
+                                     "share_data: Out of X", "shrink_rnn_memory: Out of X",
+                                     "tensor_unfold: out of input", "view_dtype: out of input",
+                                     "view_shape: out of input"));
+}
+
+// Ops of Paddle, and of Weft, that write the variable of an input: optimizers aside.
+TEST(OpSchemaTableTest, OpsInPlaceAreKnown) {
+  std::vector<std::string> in_place;
+  for (const OpSchema* schema : AllOpSchemas()) {
+    if (schema->Has(Trait::kOptimizer)) continue;
+    for (const SlotSchema& output : schema->outputs()) {
+      if (output.in_place_of.empty()) continue;
+      in_place.push_back(schema->type() + ": " + output.name + " is " + output.in_place_of);
+    }
+  }
+  EXPECT_THAT(
+      in_place,
+      ::testing::ElementsAre(
+          "average_accumulates: out_num_accumulates is in_num_accumulates",
+          "average_accumulates: out_num_updates is in_num_updates",
+          "average_accumulates: out_old_num_accumulates is in_old_num_accumulates",
+          "average_accumulates: out_sum_1 is in_sum_1",
+          "average_accumulates: out_sum_2 is in_sum_2",
+          "average_accumulates: out_sum_3 is in_sum_3", "batch_norm: MeanOut is Mean",
+          "batch_norm: VarianceOut is Variance", "c_allreduce_xsum: Out is X",
+          "c_sync_calc_stream: Out is X", "c_sync_comm_stream: Out is X", "c_wait_comm: Out is X",
+          "c_wait_compute: Out is X", "check_finite_and_unscale: Out is X", "depend: Out is X",
+          "dgc: U_out is U", "dgc: V_out is V", "sparsify_threshold: ResidualOut is Residual",
+          "sparsify_topk: ResidualOut is Residual", "stream_wait: Out is X",
+          "sync_batch_norm: MeanOut is Mean", "sync_batch_norm: VarianceOut is Variance",
+          "update_loss_scaling: LossScaling is PrevLossScaling", "update_loss_scaling: Out is X",
+          "update_loss_scaling: OutBadSteps is InBadSteps",
+          "update_loss_scaling: OutGoodSteps is InGoodSteps"));
 }
 
 TEST(TraitsTest, CollectivesAreTheOpsThatCommunicateOnARing) {

@@ -160,7 +160,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           .Attr("l2", 0.0f)
           .Attr("lr_power", -0.5f)
           .With(Trait::kOptimizer, Trait::kElementwise)
-          .Infer(CheckUpdate({"SquaredAccumulator", "LinearAccumulator"})));
+          .Infer(CheckUpdate({"SquaredAccumulator", "LinearAccumulator"}))
+          .Rows(RowsRule::kUpdatesAlone));
   // Uses norms of whole parameters: not elementwise.
   schemas->Add(Optimizer("lars_momentum", "Grad*, LearningRate*, MasterParam*?, Param*, Velocity*",
                          {"Velocity"})

@@ -170,6 +170,7 @@ void AddReduceSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("squared_l2_norm", "X -> Out")
                   .Infer(IfKnown("X", InferSquaredNorm))
+                  .Rows(RowsRule::kIgnoresZeros)
                   .Batch({batch::Whole(BatchRelation::PartialSum())})
                   .Pir(),
               required);

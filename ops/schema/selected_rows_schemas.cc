@@ -21,9 +21,11 @@ void AddSelectedRowsSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("merge_selected_rows", "X -> Out")
                    .Infer(OutputsLike("X"))
                    .Algebra(Algebra::kCopy)
+                   .Rows(RowsRule::kMerges)
                    .Batch(batch::Unrelated(batch::kRowsOfGradient)));
   schemas->Add(OpSchema("get_tensor_from_selected_rows", "X -> Out")
                    .Infer(IfKnown("X", InferRowValues))
+                   .Rows(RowsRule::kTakes)
                    .Batch(batch::Unrelated(batch::kRowsOfGradient)));
 }
 

@@ -12,8 +12,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/storage.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
-#include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
 
@@ -24,8 +24,8 @@ namespace {
 // next step, if memory is shared beyond the end.
 class Finder {
  public:
-  explicit Finder(const Program& program)
-      : program_(program), storage_(program), runs_(program.num_blocks()) {
+  Finder(const Program& program, const Storage& storage)
+      : program_(program), storage_(storage), runs_(program.num_blocks()) {
     for (const Storage::Buffer& buffer : storage_.buffers()) {
       const uint64_t whole = storage_.KeyOf(buffer.block, buffer.name);
       for (Symbol name : buffer.parts) {
@@ -80,9 +80,11 @@ class Finder {
   }
 
   void Visit(const Op& op) {
-    if (SharesMemory(op.type()) && op.Input("X").size() == 1 && op.Output("Out").size() == 1) {
-      Read(op.id(), op.Input("X")[0]);
-      return Share(op, op.Input("X")[0], op.Output("Out")[0]);
+    const absl::Span<const SharedMemory> shared = storage_.SharedBy(op.id());
+    if (!shared.empty()) {
+      for (Symbol name : op.input_args()) Read(op.id(), name);
+      for (const SharedMemory& pair : shared) Share(op, pair.in, pair.out);
+      return;
     }
     if (FindStreamSyncOp(op.type()).has_value()) return;  // touches no data
     for (Symbol name : op.input_args()) Read(op.id(), name);
@@ -224,7 +226,7 @@ class Finder {
   }
 
   const Program& program_;
-  const Storage storage_;
+  const Storage& storage_;
   absl::flat_hash_map<uint64_t, std::vector<uint64_t>> parts_, buffers_;  // by buffer, by part
   std::vector<int> runs_;                                                 // by block
   int block_ = 0;
@@ -250,9 +252,8 @@ std::string ToString(const Program& program, const StaleCopy& copy) {
 }
 
 std::vector<StaleCopy> FindStaleCopies(const Program& program) {
-  const bool shares =
-      absl::c_any_of(AllOps(program), [](const Op& op) { return SharesMemory(op.type()); });
-  return shares ? Finder(program).Find() : std::vector<StaleCopy>();
+  const Storage storage(program);
+  return storage.SharesMemory() ? Finder(program, storage).Find() : std::vector<StaleCopy>();
 }
 
 }  // namespace weft

@@ -9,10 +9,10 @@
 
 namespace weft {
 
-// The output of an op that shares memory (ops/schema/op_kinds.h) is the input: in Paddle, what one
-// name writes, the other reads. The executor, and the proofs over values, take it for a copy. Both
-// are one until something writes under one name, and the other is read afterwards, or kept for the
-// next step.
+// An output that shares the memory of an input (SlotSchema::memory_of) is the input: in Paddle,
+// what one name writes, the other reads. The executor, and the proofs over values, take it for a
+// copy. Both are one until something writes under one name, and the other is read afterwards, or
+// kept for the next step.
 struct StaleCopy {
   OpId shares;  // makes `name` and the name that is written share memory
   OpId writes;  // the last one that writes under another name

@@ -6,8 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ops/schema/op_kinds.h"
-#include "ops/schema/op_schema.h"
 #include "proto/testing/block_text.h"
 
 namespace weft {
@@ -125,15 +123,21 @@ TEST(FindStaleCopies, PartsOfABufferAreSeparate) {
               ElementsAre("g of 1: 2, 4"));
 }
 
-// Which of Paddle's ops share memory, whatever their attributes, and not only where a pass of
-// Paddle makes them work in place: those that are registered are known to.
-TEST(SharesMemory, OpsThatShareMemoryInPaddleAreKnown) {
-  for (const char* type : {"coalesce_tensor", "rnn_memory_helper", "share_buffer", "share_data",
-                           "shrink_rnn_memory"}) {
-    const OpSchema* const schema = FindOpSchema(type);
-    if (schema == nullptr) continue;  // unregistered: kept, and never taken for a copy
-    EXPECT_TRUE(SharesMemory(type) || schema->Has(Trait::kAlias)) << type;
+TEST(FindStaleCopies, OpsThatShareMemoryAreAlike) {
+  for (const char* share : {"Out=[h] = print(In=[g])\n", "Out=[h] = share_buffer(X=[g])\n",
+                            "out=[h] = view_shape(input=[g]) {dims=longs[2]}\n",
+                            "out=[h] = view_dtype(input=[g]) {dtype=5}\n",
+                            "out=[h] = as_strided(input=[g]) {dims=longs[2], stride=longs[1]}\n"}) {
+    EXPECT_THAT(Stale(absl::StrCat(share, kRead, kClip)), IsEmpty()) << share;
+    EXPECT_THAT(Stale(absl::StrCat(share, kClip, kRead)), ElementsAre("h of 0: 1, 2")) << share;
   }
+  EXPECT_THAT(Stale(absl::StrCat("Out=[h] = assign(X=[g])\n", kClip, kRead)), IsEmpty());
+}
+
+TEST(FindStaleCopies, OneOpMayShareTheMemoryOfSeveral) {
+  EXPECT_THAT(Stale(absl::StrCat("Out=[h, kept] = share_buffer(X=[g, s])\n", kClip,
+                                 "Out=[s] = assign(X=[h])\n")),
+              ElementsAre("h of 0: 1, 2", "kept of 0: 2, end"));
 }
 
 }  // namespace

@@ -44,6 +44,11 @@ Storage::Storage(const Program& program) : program_(program) {
   const Symbol empty = program.FindSymbol(kEmptyVarName);
   Classes classes(&classes_);
   for (const Op& op : AllOps(program)) {
+    std::vector<SharedMemory> shared = SharedMemoryOf(op, traits.SchemaOf(op));
+    for (const SharedMemory& pair : shared) {
+      classes.Join(KeyOf(op.block(), pair.in), KeyOf(op.block(), pair.out));
+    }
+    if (!shared.empty()) shared_by_[op.id()] = std::move(shared);
     if (!traits.Has(op, Trait::kAlias)) continue;
     Buffer buffer{MadeBufferOf(op), op.id(), op.block(), VarId(), {}};
     if (buffer.name.valid()) buffer.var = program.block(op.block()).Resolve(buffer.name);
@@ -62,6 +67,12 @@ Storage::Storage(const Program& program) : program_(program) {
 const Storage::Buffer* Storage::MadeBy(OpId op) const {
   const auto found = made_by_.find(op);
   return found == made_by_.end() ? nullptr : &buffers_[found->second];
+}
+
+absl::Span<const SharedMemory> Storage::SharedBy(OpId op) const {
+  const auto found = shared_by_.find(op);
+  if (found == shared_by_.end()) return {};
+  return found->second;
 }
 
 uint64_t Storage::ClassOf(int block, Symbol name) const {

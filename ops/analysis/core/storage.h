@@ -13,7 +13,8 @@
 namespace weft {
 
 // A variable has memory of its own until an op with Trait::kAlias makes it a buffer, or a part of
-// one; then it lies in the memory of the buffer. No other op moves a variable: an output in place
+// one; then it lies in the memory of the buffer. An output may have the memory of an input
+// (SlotSchema::memory_of). No other op moves a variable: an output in place
 // (SlotSchema::in_place_of) is the variable of the input, and all others are copies.
 //
 // A name that no block declares counts as one variable. Refers to the program, and knows those of
@@ -42,8 +43,16 @@ class Storage {
   absl::Span<const Buffer> buffers() const { return buffers_; }
   // Null: the op makes none.
   const Buffer* MadeBy(OpId op) const;
+  // What the op makes share memory, buffers aside; mostly nothing.
+  absl::Span<const SharedMemory> SharedBy(OpId op) const;
+  // Whether any op does.
+  bool SharesMemory() const { return !shared_by_.empty(); }
+  // Whether the variable shares memory with another one at any time.
+  bool SharesMemory(int block, Symbol name) const {
+    return !classes_.empty() && classes_.contains(KeyOf(block, name));
+  }
   // Equal for two variables that share memory at any time: a buffer, its parts, other buffers of
-  // these parts, and so on. Names mean what they do in the block.
+  // these parts, what shares the memory of one, and so on. Names mean what they do in the block.
   uint64_t ClassOf(int block, Symbol name) const;
   // O(parts).
   Layout LayoutOf(const Buffer& buffer) const;
@@ -58,6 +67,7 @@ class Storage {
   const Program& program_;
   std::vector<Buffer> buffers_;
   absl::flat_hash_map<OpId, size_t> made_by_;
+  absl::flat_hash_map<OpId, std::vector<SharedMemory>> shared_by_;
   absl::flat_hash_map<uint64_t, uint64_t> classes_;  // by key
 };
 

@@ -8,7 +8,7 @@
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/devices/device_placement.h"
-#include "ops/schema/op_kinds.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
 
@@ -165,7 +165,7 @@ class StreamSurvey::Visitor {
       signature.is_collective = true;
     } else if (has(Trait::kAlias)) {
       signature.kind = Kind::kFuse;
-    } else if (SharesMemory(op.type())) {
+    } else if (!SharedMemoryOf(op, schema).empty()) {
       signature.kind = Kind::kShare;
     }
     signature.is_registered = schema != nullptr;

@@ -24,7 +24,7 @@ class StreamSurvey {
       kRingSetup,    // trait kRingSetup
       kBranch,       // trait kBranch
       kFuse,         // trait kAlias
-      kShare,        // SharesMemory
+      kShare,        // SlotSchema::memory_of
       kHoldsBlocks,  // any other op with sub-blocks
     };
     Kind kind;

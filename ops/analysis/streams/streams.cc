@@ -14,6 +14,7 @@
 #include "ops/analysis/streams/access_history.h"
 #include "ops/analysis/streams/stream_clocks.h"
 #include "ops/analysis/streams/stream_survey.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/device_ops.h"
 
 namespace weft {
@@ -320,12 +321,11 @@ class Walk {
   }
 
   void ShareMemory(const Block& block, const Op& op, int stream) {
-    const auto variable = [&](absl::Span<const Symbol> names) {
-      return names.size() == 1 ? block.Resolve(names[0]) : VarId();
-    };
-    const VarId in = variable(op.Input("X")), out = variable(op.Output("Out"));
     RunPlain(block, op, stream);
-    if (in.valid() && out.valid() && in != out) memory_.Share(op.id(), in, out);
+    for (const SharedMemory& pair : storage_.SharedBy(op.id())) {
+      const VarId in = block.Resolve(pair.in), out = block.Resolve(pair.out);
+      if (in.valid() && out.valid() && in != out) memory_.Share(op.id(), in, out);
+    }
   }
 
   // --- Accesses ----------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ BatchInterpreter::BatchInterpreter(const ProgramFacts& facts, const BatchFlowOpt
       differentiated_(program_),
       gradient_names_(program_, GradSuffix::kLast),
       loss_gradients_(program_),
-      constant_factors_(program_),
+      constant_factors_(program_, facts.Get<SignatureTable>(), options.setting.nranks),
       last_links_(program_.num_signatures()),
       type_ids_(DeclaredTypes(program_, &types_)),
       has_lost_(program_.op_id_limit(), false) {
@@ -205,7 +205,8 @@ void BatchInterpreter::AdaptZeros() {
 }
 
 bool BatchInterpreter::MakesZeros(const Op& op, const SignatureFacts& facts) const {
-  if (facts.algebra == Algebra::kCopy || facts.algebra == Algebra::kCast) {
+  if (facts.algebra == Algebra::kCopy) return !ins_.empty() && ins_[facts.x].is_zero;
+  if (facts.algebra == Algebra::kCast) {
     return !ins_.empty() && absl::c_all_of(ins_, [](const BatchValue& in) { return in.is_zero; });
   }
   return FillsZeros(op, facts);
@@ -304,15 +305,21 @@ bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const SignatureFacts& 
   const bool is_linear = facts.algebra == Algebra::kSum || facts.algebra == Algebra::kCopy ||
                          facts.algebra == Algebra::kScale;
   if (!is_linear || !IsBackward(op) || ins_.empty()) return false;
-  return absl::c_all_of(
-      ins_, [&](const BatchValue& in) { return in.relation == value.relation && in.is_gradient; });
+  const auto is_alike = [&](const BatchValue& in) {
+    return in.relation == value.relation && in.is_gradient;
+  };
+  if (facts.algebra == Algebra::kCopy) return is_alike(ins_[facts.x]);
+  return absl::c_all_of(ins_, is_alike);
 }
 
 bool BatchInterpreter::DividesByRanks(const Op& op, const SignatureFacts& facts) {
   if (op.output_args().size() != 1) return false;
-  const absl::optional<ConstantFactors::Factor> factor = FactorOf(op, facts);
-  if (!factor.has_value() || !IsNthPart(factor->value, options_.setting.nranks.value_or(1)))
+  const absl::optional<ConstantFactors::Factor> factor = constant_factors_.Of(op);
+  if (!factor.has_value() || !IsNthPart(factor->value, options_.setting.nranks.value_or(1))) {
     return false;
+  }
+  // The rule of the op counts the power of a number of ranks that ranks have added up.
+  if (factor->constant >= 0 && ins_[factor->constant].relation.power != 0) return false;
   if (op.HasAttr(kNumRanksAttr)) return true;
   if (own_scalings_.contains(op.id())) return false;
   const BatchValue& value = ins_[factor->operand];
@@ -325,29 +332,16 @@ bool BatchInterpreter::DividesByRanks(const Op& op, const SignatureFacts& facts)
          op.input_args()[0] == op.output_args()[0];
 }
 
-absl::optional<ConstantFactors::Factor> BatchInterpreter::FactorOf(const Op& op,
-                                                                   const SignatureFacts& facts) {
-  if (facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide) {
-    return constant_factors_.OfProduct(op, facts);
-  }
-  if (facts.algebra != Algebra::kScale || ins_.size() != 1) return absl::nullopt;
-  return ConstantFactors::Factor{0, op.FloatAttr("scale").value_or(1)};
-}
-
 void BatchInterpreter::FindOwnScalings(const Program& original) {
   // Whether the op may be taken for a division.
   const auto scales = [n = options_.setting.nranks.value_or(1)](const Op& op,
                                                                 ConstantFactors* constants) {
     if (op.output_args().size() != 1 || op.HasAttr(kNumRanksAttr)) return false;
-    if (op.HasAttr("scale")) return IsNthPart(op.FloatAttr("scale").value_or(1), n);
-    const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
-    if (algebra != Algebra::kMultiply && algebra != Algebra::kDivide) return false;
-    const SignatureFacts facts = MakeSignatureFacts(op);
-    if (facts.algebra != algebra) return false;
-    const absl::optional<ConstantFactors::Factor> factor = constants->OfProduct(op, facts);
+    const absl::optional<ConstantFactors::Factor> factor = constants->Of(op);
     return factor.has_value() && IsNthPart(factor->value, n);
   };
-  ConstantFactors of_original(original);
+  const SignatureTable signatures(original);
+  ConstantFactors of_original(original, signatures, 1);
   // A scale of the rewrite is no elementwise division of the original.
   const auto key_of = [](const Op& op) {
     return absl::StrCat(op.HasAttr("scale") ? "scale " : "constant ",

@@ -108,8 +108,6 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
   // factor may be 1/n by chance.
   bool DividesByRanks(const Op& op, const SignatureFacts& facts);
-  // Of a multiple: by `scale`, or by a constant that an op makes.
-  absl::optional<ConstantFactors::Factor> FactorOf(const Op& op, const SignatureFacts& facts);
   void FindOwnScalings(const Program& original);
   void ReadInputs(const Op& op);
   void EditInputs(const Op& op);

@@ -1,4 +1,4 @@
-// Products with constants that ops of the program make:
+// Products with constants, which attributes give or ops of the program make:
 //
 //   Out=[two] = fill_constant() {value=2}; Out=[half] = elementwise_div(X=[g], Y=[two])
 #ifndef WEFT_OPS_ANALYSIS_VALUES_CONSTANT_FACTORS_H_
@@ -17,11 +17,15 @@ namespace weft {
 // Whether the op fills its outputs with zeros.
 bool FillsZeros(const Op& op, const SignatureFacts& facts);
 
+// Follows numbers that fill whole variables through the program: through copies, casts and
+// arithmetic, and through all-reduces over all ranks, which make their number of a 1.
 class ConstantFactors {
  public:
   struct Factor {
     uint32_t operand;  // of Op::input_args()
     double value;
+    int constant = -1;  // the operand that is the constant; -1: an attribute
+    bool divides = false;
   };
   // Output `output` of Op::output_args() is a multiple of an operand.
   struct GradientFactor {
@@ -29,27 +33,29 @@ class ConstantFactors {
     Factor factor;
   };
 
-  // The program must outlive it.
-  explicit ConstantFactors(const Program& program) : program_(program) {}
+  // The program and the table of its signatures must outlive it. `nranks`: none if it is not known.
+  ConstantFactors(const Program& program, const SignatureTable& signatures,
+                  absl::optional<int> nranks)
+      : program_(program), signatures_(signatures), nranks_(nranks) {}
 
-  // Of an op whose algebra is kMultiply or kDivide: the floating-point operand that it multiplies,
-  // and by which number. None: the other one is no constant, or has more elements than the operand.
-  // The first call is O(arguments).
-  absl::optional<Factor> OfProduct(const Op& op, const SignatureFacts& facts);
+  // Of an op whose algebra is kScale, kMultiply or kDivide: the operand that it multiplies, and by
+  // which number. None: it adds something; or the other operand of a product is no constant, is
+  // no floating-point number, or has more elements. The first call is O(arguments).
+  absl::optional<Factor> Of(const Op& op);
   // The same for the gradient op of such an op. Empty for all others.
   std::vector<GradientFactor> OfGradient(const Op& op);
 
  private:
-  // The number that each element of a variable always is; none: unknown, or 0.
-  absl::optional<double> ConstantIn(const Op& op, Symbol name);
-  // Whether a product of the two has the shape of `operand`.
-  bool KeepsShape(const Op& op, Symbol operand, Symbol constant) const;
-  void FindConstants();
+  class Walk;
+
+  void Find();
 
   const Program& program_;
+  const SignatureTable& signatures_;
+  const absl::optional<int> nranks_;
   bool is_made_ = false;
-  // Of variables that a single op writes. In sub-blocks: only for ops of the same block.
-  absl::flat_hash_map<VarId, double> constants_;
+  absl::flat_hash_map<OpId, Factor> factors_;
+  absl::flat_hash_map<OpId, std::vector<GradientFactor>> gradient_factors_;
 };
 
 }  // namespace weft

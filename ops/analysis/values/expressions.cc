@@ -137,6 +137,15 @@ ExprId ExpressionTable::Initial(absl::string_view variable) {
   return Call(Operation(absl::StrCat("initial ", variable), variable), {});
 }
 
+ExprId ExpressionTable::Select(ExprId condition, ExprId yes, ExprId no) {
+  for (auto found = negated_.find(condition); found != negated_.end();
+       found = negated_.find(condition)) {
+    condition = found->second;
+    std::swap(yes, no);
+  }
+  return Call(select_, {condition, yes, no});
+}
+
 ExprId ExpressionTable::Scaled(ExprId expr, double factor) {
   if (SameFactor(factor, 1)) return expr;
   if (factor == 0) return zero_;

@@ -82,10 +82,10 @@ class ExpressionTable {
   // `expr` with the operand of a mean in place of the mean, also in each term of a sum. Sets
   // *factor to the common factor.
   ExprId WithoutMeans(ExprId expr, double* factor);
-  // `yes` if `condition` holds, else `no`.
-  ExprId Select(ExprId condition, ExprId yes, ExprId no) {
-    return Call(select_, {condition, yes, no});
-  }
+  // `yes` if `condition` holds, else `no`. Select(not c, a, b) is Select(c, b, a).
+  ExprId Select(ExprId condition, ExprId yes, ExprId no);
+  // `negation` holds where `condition` does not.
+  void NoteNegation(ExprId negation, ExprId condition) { negated_.emplace(negation, condition); }
   bool IsSelect(ExprId expr) const { return OperationOf(expr) == select_; }
   // `expr` in the element type of that name.
   ExprId Cast(ExprId expr, absl::string_view dtype);
@@ -158,6 +158,7 @@ class ExpressionTable {
   std::vector<uint32_t> slots_;
   std::vector<uint32_t> hashes_;  // by call
   OperationId sum_, mean_, select_;
+  absl::flat_hash_map<ExprId, ExprId> negated_;  // by negation
   ExprId zero_;
 };
 

@@ -72,9 +72,11 @@ void RankFunctions::CountGradientsOfSums(const Op& op) {
 void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
   switch (facts.algebra) {
     case Algebra::kSum:
+      return SetAll(Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
     case Algebra::kCopy:
-      SetAll(Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
-      if (!MergesRows(op.type())) return;
+      if (ins_.empty()) break;
+      SetAll(Sum(op, {ins_[facts.x]}, {1}));
+      if (RowsRuleOf(facts.schema) != RowsRule::kMerges) return;
       for (RankValue& out : outs_) {
         out.has_merged_rows = true;
         out.rows = ExprId();
@@ -84,8 +86,12 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
     case Algebra::kSubtract:
       return SetAll(AddOrSubtract(op, facts));
     case Algebra::kScale:
-      if (ins_.size() != 1 || op.FloatAttr("bias").value_or(0) != 0 || HoldsIntegers(op)) break;
-      return SetAll(Multiple(op, ins_[0], ExactFactor(op.FloatAttr("scale").value_or(1))));
+    case Algebra::kMultiply:
+    case Algebra::kDivide: {
+      const absl::optional<ConstantFactors::Factor> factor = constant_factors_.Of(op);
+      if (!factor.has_value() || HoldsIntegers(op)) break;
+      return SetAll(Multiple(op, *factor));
+    }
     case Algebra::kCast:
       if (ins_.size() != 1 || !IsFloatCast(op)) break;
       return SetAll(Cast(op));
@@ -106,12 +112,6 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
     case Algebra::kZeros:
       if (!FillsZeros(op, facts)) break;
       return SetAll(expressions_.ZeroValue());
-    case Algebra::kMultiply:
-    case Algebra::kDivide: {
-      const absl::optional<ConstantFactors::Factor> factor = constant_factors_.OfProduct(op, facts);
-      if (!factor.has_value()) break;
-      return SetAll(Multiple(op, ins_[factor->operand], factor->value));
-    }
     default:
       if (ins_.size() == 1 && outs_.size() == 1 && facts.is_elementwise &&
           op.BoolAttr(kPerRankAttr).value_or(false)) {
@@ -125,7 +125,7 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
 
 void RankFunctions::FoldConstants(const Op& op) {
   for (const ConstantFactors::GradientFactor& gradient : constant_factors_.OfGradient(op)) {
-    RankValue multiple = Multiple(op, ins_[gradient.factor.operand], gradient.factor.value);
+    RankValue multiple = Multiple(op, gradient.factor);
     RankValue& out = outs_[gradient.output];
     multiple.is_summed = multiple.is_gradient && out.is_summed;
     out = multiple;
@@ -169,7 +169,7 @@ void RankFunctions::SetRows(const Op& op, const SignatureFacts& facts, RankValue
     only = &ins_[i];
     ++num_with_rows;
   }
-  if (MergesRowsFirst(op.type())) {
+  if (RowsRuleOf(facts.schema) == RowsRule::kMergesFirst) {
     out->has_merged_rows = true;
   } else if (num_with_rows == 1 && facts.is_elementwise) {
     out->has_merged_rows = only->has_merged_rows;
@@ -448,12 +448,13 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
   // on factors, so that multiples have one form: f(2a x, 2b y) = 2a f(x, b/a y). One that is zero
   // is so in any multiple.
   absl::optional<double> factor;
-  const bool takes_rows = TakesRows(op.type());
-  const bool updates_rows = facts.param.count > 0 && UpdatesRowsAlone(op);
+  const RowsRule rows_rule = RowsRuleOf(facts.schema);
+  const bool takes_rows = rows_rule == RowsRule::kTakes;
+  const bool updates_rows = facts.param.count > 0 && UpdatesRowsAlone(op, facts.schema);
   // A function of each row that is not linear.
   const bool is_product = facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide;
-  const bool depends_on_rows =
-      !is_homogeneous && !is_product && facts.param.count == 0 && !MergesRowsFirst(op.type());
+  const bool depends_on_rows = !is_homogeneous && !is_product && facts.param.count == 0 &&
+                               rows_rule != RowsRule::kMergesFirst;
   // sgd(a g, b rate) = sgd(a b g, rate).
   const absl::Span<const Symbol> rate = op.Input("LearningRate");
   const bool moves_rate = IsProductWithRate(op.type()) && facts.grad.count == 1 && rate.size() == 1;
@@ -488,10 +489,13 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
   };
   for (uint32_t i : operations_->OperandOrder(op)) add_operand(i);
   for (size_t i = op.input_args().size(); i < ins_.size(); ++i) add_operand(i);
-  if (IgnoresZeros(op.type())) {
+  if (rows_rule == RowsRule::kIgnoresZeros) {
     for (ExprId& operand : operands_) operand = expressions_.UpToZeros(operand);
   }
   const ExprId first = table().Call(operation, operands_, operations_->NumOutputs(op));
+  if (facts.algebra == Algebra::kNot && operands_.size() == 1) {
+    table().NoteNegation(first, operands_[0]);
+  }
   if (takes_rows && operands_.size() == 1 && ins_[0].has_merged_rows) {
     expressions_.NoteRows(first, operands_[0]);
   }

@@ -46,7 +46,8 @@ class RankFunctions {
         operations_(operations),
         events_(*events),
         undone_moves_(memory),
-        constant_factors_(program_) {}
+        constant_factors_(program_, facts.Get<SignatureTable>(),
+                          options.IsOneRank() ? 1 : options.setting.nranks) {}
 
   void StartWalk() { runs_.clear(); }
   const SumLosses& sums() const { return sums_; }
@@ -107,7 +108,7 @@ class RankFunctions {
   RankValue Sum(const Op& op, absl::Span<const RankValue> ins, absl::Span<const double> factors);
   void SetRowsOfSum(const Op& op, absl::Span<const RankValue> ins, absl::Span<const double> factors,
                     RankValue* out);
-  RankValue Multiple(const Op& op, const RankValue& in, double factor);
+  RankValue Multiple(const Op& op, const ConstantFactors::Factor& factor);
   bool ScalesLossGrad(const Op& op, const RankValue& value);
   bool AreAllRanks(absl::Span<const RankValue> ins) const;
   // RankValue::drawn_by of a function of `ins`.

@@ -119,8 +119,16 @@ void RankFunctions::SetRowsOfSum(const Op& op, absl::Span<const RankValue> ins,
   out->rows = expressions_.Named("rows of a sum", "rows", rows);
 }
 
-RankValue RankFunctions::Multiple(const Op& op, const RankValue& in, double factor) {
-  RankValue out = Sum(op, {in}, {factor});
+RankValue RankFunctions::Multiple(const Op& op, const ConstantFactors::Factor& by) {
+  const double factor = by.value;
+  RankValue out = Sum(op, {ins_[by.operand]}, {factor});
+  // A 1 that was summed over the ranks is their number.
+  const int sums = by.constant < 0 ? 0 : ins_[by.constant].unscaled_sums;
+  if (sums != 0) {
+    out.ChangeUnscaledSums(by.divides ? -sums : sums);
+    events_.scales.push_back({op.id(), by.divides});
+    return out;
+  }
   // A division by the number of ranks, if the op says so, after a sum over ranks, or of the
   // gradient of a loss before the backward pass.
   const bool is_original =

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -12,6 +11,7 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/values/arithmetic.h"
 #include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
@@ -20,63 +20,6 @@
 
 namespace weft {
 namespace {
-
-bool IsInteger(DType dtype) { return dtype == DType::kInt32 || dtype == DType::kInt64; }
-
-// Types whose numbers up to Largest a double represents.
-bool IsFollowed(DType dtype) {
-  return IsInteger(dtype) || dtype == DType::kBool || dtype == DType::kFloat32 ||
-         dtype == DType::kFloat64;
-}
-
-double Largest(DType dtype) {
-  if (dtype == DType::kInt32) return 2147483647.0;
-  if (dtype == DType::kInt64) return 9007199254740992.0;
-  return std::numeric_limits<double>::max();
-}
-
-// Rounded to a value of that type. Kernels truncate fractions.
-double Rounded(double number, DType dtype) {
-  if (dtype == DType::kBool) return number != 0 ? 1 : 0;
-  if (dtype == DType::kFloat32) return static_cast<float>(number);
-  return IsInteger(dtype) ? std::trunc(number) : number;
-}
-
-// A function of X and, if it has two operands, Y. Null: of attributes, too.
-struct Arithmetic {
-  int num_operands;
-  double (*compute)(double x, double y);
-};
-
-// nullptr for ops that are not arithmetic on numbers.
-const Arithmetic* FindArithmetic(Algebra algebra) {
-  static const auto* const table = new absl::flat_hash_map<Algebra, Arithmetic>{
-      {Algebra::kCopy, {1, [](double x, double) { return x; }}},
-      {Algebra::kCast, {1, [](double x, double) { return x; }}},
-      {Algebra::kScale, {1, nullptr}},
-      {Algebra::kIncrement, {1, nullptr}},
-      {Algebra::kNot, {1, [](double x, double) -> double { return x == 0; }}},
-      {Algebra::kAdd, {2, [](double x, double y) { return x + y; }}},
-      {Algebra::kSubtract, {2, [](double x, double y) { return x - y; }}},
-      {Algebra::kMultiply, {2, [](double x, double y) { return x * y; }}},
-      {Algebra::kDivide, {2, [](double x, double y) { return x / y; }}},
-      {Algebra::kFloorDivide, {2, [](double x, double y) { return std::floor(x / y); }}},
-      {Algebra::kModulo, {2, [](double x, double y) { return x - std::floor(x / y) * y; }}},
-      {Algebra::kMaximum, {2, [](double x, double y) { return std::max(x, y); }}},
-      {Algebra::kMinimum, {2, [](double x, double y) { return std::min(x, y); }}},
-      {Algebra::kEqual, {2, [](double x, double y) -> double { return x == y; }}},
-      {Algebra::kNotEqual, {2, [](double x, double y) -> double { return x != y; }}},
-      {Algebra::kLess, {2, [](double x, double y) -> double { return x < y; }}},
-      {Algebra::kLessEqual, {2, [](double x, double y) -> double { return x <= y; }}},
-      {Algebra::kGreater, {2, [](double x, double y) -> double { return x > y; }}},
-      {Algebra::kGreaterEqual, {2, [](double x, double y) -> double { return x >= y; }}},
-      {Algebra::kAnd, {2, [](double x, double y) -> double { return x != 0 && y != 0; }}},
-      {Algebra::kOr, {2, [](double x, double y) -> double { return x != 0 || y != 0; }}},
-      {Algebra::kXor, {2, [](double x, double y) -> double { return (x != 0) != (y != 0); }}},
-  };
-  const auto found = table->find(algebra);
-  return found == table->end() ? nullptr : &found->second;
-}
 
 bool IsDivision(Algebra algebra) {
   return algebra == Algebra::kDivide || algebra == Algebra::kFloorDivide ||
@@ -220,6 +163,7 @@ class ScalarSlicer {
     WEFT_ASSIGN_OR_RETURN(instruction.out, NumberOf(out));
     instruction.dtype = DeclaredType(program_.var(program_.block(0).FindVar(out)))->dtype;
     if (is_constant) return Constant(op, instruction);
+    instruction.compute = arithmetic->compute;
     const int num_operands = arithmetic->num_operands;
     if (op.Input("X").size() != 1 || static_cast<int>(op.input_args().size()) != num_operands ||
         (num_operands == 2 && op.Input("Y").size() != 1)) {
@@ -332,9 +276,9 @@ absl::Status ScalarSlice::Run(double* result) {
       if (IsDivision(instruction.algebra) && y == 0 && !IsFloating(instruction.dtype)) {
         return absl::InvalidArgumentError("an integer is divided by 0");
       }
-      number = FindArithmetic(instruction.algebra)->compute(x, y);
+      number = instruction.compute(x, y);
     }
-    if (std::abs(number) > Largest(instruction.dtype)) {
+    if (std::abs(number) > LargestNumber(instruction.dtype)) {
       return absl::InvalidArgumentError("an integer overflows");
     }
     numbers_[instruction.out] = Rounded(number, instruction.dtype);

@@ -2,6 +2,7 @@
 #ifndef WEFT_OPS_ANALYSIS_VALUES_SCALAR_SLICE_H_
 #define WEFT_OPS_ANALYSIS_VALUES_SCALAR_SLICE_H_
 
+#include <cstddef>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +28,8 @@ class ScalarSlice {
   // Runs the next step, and returns the scalar; 0 or 1 for a bool. InvalidArgument if an integer is
   // divided by 0 or overflows. O(ops of the slice).
   absl::StatusOr<double> RunStep();
+  // Of the slice.
+  size_t num_ops() const { return instructions_.size(); }
 
  private:
   friend class ScalarSlicer;
@@ -39,6 +42,7 @@ class ScalarSlice {
     // Indices into numbers_.
     int out = -1, x = -1, y = -1;
     double number = 0, bias = 0;
+    double (*compute)(double x, double y) = nullptr;  // of other arithmetic
   };
 
   absl::Status Run(double* result);

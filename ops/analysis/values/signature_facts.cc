@@ -61,6 +61,7 @@ SignatureFacts MakeSignatureFacts(const Op& op) {
       facts.is_linear = false;
     }
   }
+  if (facts.algebra == Algebra::kCopy) facts.x = FindSlot(program, signature.inputs, "X").first;
   if (HandsOutData(op.type())) {
     facts.kind = SignatureFacts::Kind::kFeed;
   } else if (IsFetch(op.type()) || has(Trait::kStreamSync) || has(Trait::kRingSetup)) {

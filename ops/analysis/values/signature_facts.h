@@ -40,7 +40,8 @@ struct SignatureFacts {
   std::vector<bool> is_left;
   // By output: the input whose place it takes; -1: none.
   std::vector<int> in_place_of;
-  // The arguments of slots X and Y of sums and products.
+  // The arguments of slots X and Y of sums and products. Of kCopy, the argument that is copied:
+  // that of slot X, or the first.
   uint32_t x = 0, y = 1;
   // For kBackward, by output of a slot S@GRAD: the input of slot S; -1: none.
   std::vector<int> forward_input;

@@ -88,8 +88,9 @@ class SparseGradientFinder {
   }
 
   RowsUse UseOf(const Op& op, Symbol in) {
-    if (MergesRows(op.type())) return RowsUse::kCopy;
-    if (TakesRows(op.type())) return RowsUse::kTakeRows;
+    const RowsRule rule = RowsRuleOf(traits_.SchemaOf(op));
+    if (rule == RowsRule::kMerges) return RowsUse::kCopy;
+    if (rule == RowsRule::kTakes) return RowsUse::kTakeRows;
     const bool scales = op.type() == "elementwise_mul" && !op.Input("Y").empty() &&
                         op.Input("Y")[0] != in && !IsRows(program_, op.Input("Y")[0]);
     if (scales || IsLinear(op) || MapsZerosToZeros(op)) return RowsUse::kMapElements;
@@ -152,7 +153,7 @@ class SparseGradientFinder {
     if (!traits_.IsRegistered(op)) {
       return absl::StrCat(op.DebugName(), " uses it, an unregistered op");
     }
-    if (UpdatesRowsAlone(op)) {
+    if (UpdatesRowsAlone(op, traits_.SchemaOf(op))) {
       return absl::StrCat(op.DebugName(), " updates only the rows that have a gradient",
                           op.type() == "ftrl" ? "" : " (lazy_mode)");
     }

@@ -68,8 +68,9 @@ bool IsLinearInRows(const Op& op, const SignatureFacts& facts) {
 
 // Whether the op may tell rows that an all-reduce has merged from others.
 bool TellsRowsApart(const Op& op, const SignatureFacts& facts) {
-  if (TakesRows(op.type())) return true;
-  if (facts.param.count > 0 || IsLinearInRows(op, facts) || MergesRowsFirst(op.type())) {
+  const RowsRule rule = RowsRuleOf(facts.schema);
+  if (rule == RowsRule::kTakes) return true;
+  if (facts.param.count > 0 || IsLinearInRows(op, facts) || rule == RowsRule::kMergesFirst) {
     return false;
   }
   const Program& program = op.program();
