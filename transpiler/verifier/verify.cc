@@ -32,6 +32,7 @@
 #include "transpiler/verifier/communication/residuals.h"
 #include "transpiler/verifier/communication/ring_setup.h"
 #include "transpiler/verifier/equivalence/equivalence.h"
+#include "transpiler/verifier/owners/owner_updates.h"
 #include "transpiler/verifier/races/buffer_order.h"
 #include "transpiler/verifier/races/devices.h"
 #include "transpiler/verifier/races/races.h"
@@ -46,8 +47,12 @@ namespace {
 
 class Verifier {
  public:
-  Verifier(const VerifyOptions& options, Findings* findings)
-      : options_(options), findings_(*findings) {}
+  // Without kCalls: what each program says of collectives and rings is known. Without kValues:
+  // others verify values.
+  enum Parts { kCalls = 1, kValues = 2, kAll = kCalls | kValues };
+
+  Verifier(const VerifyOptions& options, Findings* findings, Parts parts = kAll)
+      : options_(options), findings_(*findings), parts_(parts) {}
 
   void Run(absl::Span<const ConstProgramPair> ranks) {
     num_programs_ = ranks.size();
@@ -152,7 +157,9 @@ class Verifier {
     // What knows nothing of values.
     std::future<void> others = std::async(policy, [&] {
       if (Runs(Layer::kTypes)) CheckAllTypes(programs, rank, &types);
-      if (Runs(Layer::kCommunication)) CheckCalls(programs, nranks, rank, &collectives);
+      if (Runs(Layer::kCommunication) && (parts_ & kCalls) != 0) {
+        CheckCalls(programs, nranks, rank, &collectives);
+      }
       if (!Runs(Layer::kRaces)) return;
       if (programs.startup != nullptr) CheckRaces(FactsOf(programs.startup), {rank, true}, &races);
       CheckRaces(FactsOf(programs.main), {rank, false}, &races);
@@ -165,14 +172,16 @@ class Verifier {
         CheckDevices(FactsOf(programs.startup), {rank, true}, &races);
       }
     });
-    const std::shared_future<Batch> flows =
-        std::async(policy, [&] { return FollowBatch(programs, nranks, rank, &batch); });
+    const std::shared_future<Batch> flows = std::async(policy, [&] {
+      return (parts_ & kValues) == 0 ? Batch() : FollowBatch(programs, nranks, rank, &batch);
+    });
     RanksSetting all{options_.setting, {}};
     // A program without collectives and number of ranks is one for a single device.
     all.setting.nranks = IsForOneDevice(FactsOf(programs.main), nranks) ? 1 : nranks;
     all.setting.rank = absl::nullopt;
     if (num_programs_ > 1) all.setting.rank = rank;
-    const bool has_right_factors = CheckValues(programs, rank, all, flows, &values, &differences);
+    const bool has_right_factors =
+        (parts_ & kValues) != 0 && CheckValues(programs, rank, all, flows, &values, &differences);
     others.get();
     if (has_right_factors) {
       values.Remove(FindingKind::kFactor);
@@ -327,7 +336,9 @@ class Verifier {
     Findings of_values;
     equivalence->Check(found, &of_values);
     differences->Append(of_values);
-    return of_values.all().empty() && is_for_all && ranks.setting.nranks.has_value() &&
+    const auto is_note = [](const Finding& finding) { return finding.severity == Severity::kNote; };
+    return absl::c_all_of(of_values.all(), is_note) && is_for_all &&
+           ranks.setting.nranks.has_value() &&
            DivisionsAgree(*programs.main, *options_.original.main, found, batch.get().flow.get());
   }
 
@@ -409,6 +420,7 @@ class Verifier {
 
   const VerifyOptions& options_;
   Findings& findings_;
+  const Parts parts_;
   size_t num_programs_ = 1;  // 1: all ranks run it
   bool compares_ = false;    // with the original
   // Of the programs of all ranks: layers share what they find out.
@@ -510,6 +522,29 @@ Findings VerifyWithServers(absl::Span<const ConstProgramPair> ranks, const Verif
   return findings;
 }
 
+// Of programs whose ranks update parameters for each other.
+Findings VerifyWithOwners(absl::Span<const ConstProgramPair> ranks, const OwnerUpdates& owners,
+                          const VerifyOptions& options) {
+  Findings findings;
+  VerifyOptions of_each = options;
+  of_each.original = {};
+  of_each.layers.erase(Layer::kBatch);
+  Verifier(of_each, &findings, Verifier::kCalls).Run(ranks);
+  if (options.layers.count(Layer::kAcrossRanks) > 0) findings.Append(owners.findings);
+  if (findings.HasErrors() || owners.findings.HasErrors()) return findings;
+  VerifyOptions together = options;
+  together.setting.nranks = static_cast<int>(ranks.size());
+  together.setting.rank = absl::nullopt;
+  for (Layer layer : {Layer::kStructure, Layer::kTypes, Layer::kRaces}) {
+    together.layers.erase(layer);
+  }
+  Findings of_all;
+  Verifier(together, &of_all, Verifier::kValues)
+      .Run({{&owners.main, owners.startup.has_value() ? &*owners.startup : nullptr}});
+  AppendOf("all ranks together", of_all, &findings);
+  return findings;
+}
+
 }  // namespace
 
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options) {
@@ -536,6 +571,8 @@ Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& o
   if (!ranks.empty() && (options.server != nullptr || HasServerOps(*ranks[0].main))) {
     return VerifyWithServers(ranks, complete);
   }
+  const absl::optional<OwnerUpdates> owners = FindOwnerUpdates(ranks);
+  if (owners.has_value()) return VerifyWithOwners(ranks, *owners, complete);
   Findings findings;
   Verifier(complete, &findings).Run(ranks);
   return findings;

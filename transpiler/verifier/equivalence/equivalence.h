@@ -120,8 +120,12 @@ class EquivalenceChecker {
   // `expected`: of the original.
   void CompareFetched(const RankFetch& expected, const RankFetch& found);
   void CheckLosses();
-  bool AreNthParts() const;
-  bool IsHandedOut(const RankValue& expected, RankValue found);
+  // How users of both programs get a value of the rewritten one.
+  enum class HandedOut { kOther, kEqual, kNthPart };
+  // `loss`: of the rewritten program; invalid: the value is none.
+  HandedOut IsHandedOut(const RankValue& expected, RankValue found, Symbol loss);
+  bool IsNthPart(Symbol loss);
+  void ReportNthPart(OpId op, absl::string_view name, absl::string_view what);
   void ReportHandedOut(OpId op, absl::string_view name, absl::string_view what,
                        const RankValue& expected, const RankValue& found);
   void CompareWritten(absl::string_view name, VarId var, VarId other);

@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/analysis/training/losses.h"
+#include "proto/op_role.h"
 #include "transpiler/verifier/equivalence/equivalence.h"
 
 namespace weft {
@@ -58,13 +61,18 @@ void EquivalenceChecker::CheckFetches() {
 
 void EquivalenceChecker::CompareFetched(const RankFetch& expected, const RankFetch& found) {
   const bool is_known = expected.has_expr && found.has_expr;
-  if (is_known && IsHandedOut(expected.value, found.value)) return;
   const absl::string_view name = original_.main->var(expected.variable).name();
   const absl::string_view other = rewritten_.main->var(found.variable).name();
   const std::string what =
       absl::StrCat(rewritten_.main->op(found.op).DebugName(), " fetches ", other,
                    name == other ? "" : absl::StrCat(" for ", name), ": ");
-  if (is_known) return ReportHandedOut(found.op, other, what, expected.value, found.value);
+  if (is_known) {
+    const HandedOut is = IsHandedOut(expected.value, found.value,
+                                     rewritten_.main->var(found.variable).name_symbol());
+    if (is == HandedOut::kNthPart) ReportNthPart(found.op, other, what);
+    if (is != HandedOut::kOther) return;
+    return ReportHandedOut(found.op, other, what, expected.value, found.value);
+  }
   // What follows from parameters that ranks average is compared where the step ends.
   if (found.value.averaged_across_ranks) return;
   reporter_.Add("W607", found.op, other, absl::StrCat(what, "other ops are between"));
@@ -82,65 +90,107 @@ void EquivalenceChecker::CheckLosses() {
     if (!original.FindVar(name).valid() || !names.insert(name).second) continue;
     expected.push_back(WithExpr(before_.AtEnd(original.FindVar(name)), name));
   }
-  std::vector<RankValue> renamed;  // or added
+  std::vector<absl::string_view> renamed;  // or added
   for (Symbol loss : given_.of_rewritten.Get(FindLosses)) {
     const absl::string_view name = rewritten_.main->name(loss);
-    const VarId var = rewritten.FindVar(name);
-    if (names.insert(name).second && var.valid()) {
-      renamed.push_back(WithExpr(after_->AtEnd(var), name));
-    }
+    if (names.insert(name).second && rewritten.FindVar(name).valid()) renamed.push_back(name);
   }
+  const auto is_handed_out = [&](const RankValue& value, absl::string_view name) {
+    const VarId var = rewritten.FindVar(name);
+    return IsHandedOut(value, WithExpr(after_->AtEnd(var), name),
+                       rewritten_.main->var(var).name_symbol());
+  };
   for (absl::string_view name : names) {
     const VarId var = original.FindVar(name), other = rewritten.FindVar(name);
     const bool is_lost =
         !other.valid() || (var.valid() && before_.IsWritten(var) && !after_->IsWritten(other));
-    const auto is_among = [this](const std::vector<RankValue>& found, const RankValue& value) {
-      return absl::c_any_of(found, [&](const RankValue& one) { return IsHandedOut(value, one); });
-    };
     if (is_lost) {
-      if (var.valid() && is_among(renamed, WithExpr(before_.AtEnd(var), name))) continue;
+      const auto is_it = [&](absl::string_view one) {
+        return is_handed_out(WithExpr(before_.AtEnd(var), name), one) != HandedOut::kOther;
+      };
+      if (var.valid() && absl::c_any_of(renamed, is_it)) continue;
       Report("W610", name, "it is a loss of the original, and no op computes it here");
       continue;
     }
-    const RankValue found = WithExpr(after_->AtEnd(other), name);
     const OpId writer = LastWriter(name);
+    const std::string what = absl::StrCat("loss ", name, ": ");
     if (var.valid()) {
+      if (original_.main->var(var).persistable()) continue;
       const RankValue value = WithExpr(before_.AtEnd(var), name);
-      if (original_.main->var(var).persistable() || IsHandedOut(value, found)) continue;
-      ReportHandedOut(writer, name, absl::StrCat("loss ", name, ": "), value, found);
+      const HandedOut is = is_handed_out(value, name);
+      if (is == HandedOut::kNthPart) ReportNthPart(writer, name, what);
+      if (is != HandedOut::kOther) continue;
+      ReportHandedOut(writer, name, what, value, WithExpr(after_->AtEnd(other), name));
       continue;
     }
-    const auto is_it = [&](const RankValue& value) { return IsHandedOut(value, found); };
-    if (expected.empty() || absl::c_any_of(expected, is_it)) continue;
-    Report("W610", name, "it is a loss, and has the value of no loss of the original");
+    bool is_part = false;
+    const auto is_it = [&](const RankValue& value) {
+      const HandedOut is = is_handed_out(value, name);
+      is_part |= is == HandedOut::kNthPart;
+      return is != HandedOut::kOther;
+    };
+    const bool is_known = expected.empty() || absl::c_any_of(expected, is_it);
+    if (is_part) ReportNthPart(writer, name, what);
+    if (!is_known)
+      Report("W610", name, "it is a loss, and has the value of no loss of the original");
   }
 }
 
-// Ranks may divide their losses by a constant in the forward pass. Then their gradients add up to
-// the gradient of one device, and their losses to its loss.
-bool EquivalenceChecker::AreNthParts() const {
+// Ranks may divide a loss by their number in the forward pass. Then the gradients that follow from
+// it add up to the gradient of one device, and the losses of ranks to its loss.
+bool EquivalenceChecker::IsNthPart(Symbol loss) {
+  const Program& program = *rewritten_.main;
+  const std::vector<Symbol>& losses = given_.of_rewritten.Get(FindLosses);
+  if (!absl::c_linear_search(losses, loss)) return false;
+  const Symbol gradient = program.FindSymbol(absl::StrCat(program.name(loss), kGradSuffix));
+  const bool has_gradient = gradient.valid() && program.block(0).FindVar(gradient).valid();
+  // The gradient of a loss that is scaled for mixed precision has another name.
+  if (!has_gradient && losses.size() > 1) return false;
+  const Storage storage(program);
+  absl::flat_hash_set<uint64_t> reached;  // from the gradient
+  absl::flat_hash_set<OpId> ops;
+  if (has_gradient) reached.insert(storage.ClassOf(0, gradient));
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    const auto is_reached = [&](Symbol name) { return reached.contains(storage.ClassOf(0, name)); };
+    if (has_gradient && absl::c_none_of(op.input_args(), is_reached)) continue;
+    ops.insert(id);
+    for (Symbol name : op.output_args()) reached.insert(storage.ClassOf(0, name));
+  }
   const double n = options_.RankFactor();
   return absl::c_any_of(after_->events().exchanges, [&](const RankExchange& exchange) {
     const RankValue& value = exchange.value;
-    return value.is_gradient && SameFactor(value.factor * n, std::pow(n, value.unscaled_sums));
+    return ops.contains(exchange.op) && value.is_gradient &&
+           SameFactor(value.factor * n, std::pow(n, value.unscaled_sums));
   });
 }
 
-// Whether users of both programs get the same value.
-bool EquivalenceChecker::IsHandedOut(const RankValue& expected, RankValue found) {
+EquivalenceChecker::HandedOut EquivalenceChecker::IsHandedOut(const RankValue& expected,
+                                                              RankValue found, Symbol loss) {
   if (found.IsOfSomeRanks()) found.expr = PlacedExpr(found, &table_);
   const double n = options_.RankFactor();
   const double factor = expected.factor * std::pow(n, found.unscaled_sums);
   if (found.expr == expected.expr) {
-    return found.has_unknown_scale || (found.is_zero && expected.is_zero) ||
-           SameFactor(found.factor, factor) ||
-           (!found.IsEqualOnRanks() && SameFactor(found.factor * n, factor) && AreNthParts());
+    if (found.has_unknown_scale || (found.is_zero && expected.is_zero) ||
+        SameFactor(found.factor, factor)) {
+      return HandedOut::kEqual;
+    }
+    const bool may_be_part = !found.IsEqualOnRanks() && SameFactor(found.factor * n, factor);
+    return may_be_part && IsNthPart(loss) ? HandedOut::kNthPart : HandedOut::kOther;
   }
   // What follows from parameters that ranks average is compared where the step ends.
-  if (!found.averaged_across_ranks || found.is_zero) return false;
+  if (!found.averaged_across_ranks || found.is_zero) return HandedOut::kOther;
   double of_mean = 1;
-  return table_.WithoutMeans(found.expr, &of_mean) != expected.expr ||
-         SameFactor(found.factor * of_mean, factor);
+  const bool is_same = table_.WithoutMeans(found.expr, &of_mean) != expected.expr ||
+                       SameFactor(found.factor * of_mean, factor);
+  return is_same ? HandedOut::kEqual : HandedOut::kOther;
+}
+
+void EquivalenceChecker::ReportNthPart(OpId op, absl::string_view name, absl::string_view what) {
+  reporter_.Add("W612", op, name,
+                absl::StrCat(what,
+                             "each rank has the n-th part, for n ranks, of what the original "
+                             "has; it is printed as it is"));
 }
 
 void EquivalenceChecker::ReportHandedOut(OpId op, absl::string_view name, absl::string_view what,

@@ -133,6 +133,46 @@ TEST(FetchedValues, ALossIsNoNthPart) {
               Contains(AllOf(HasSubstr("error: W610"), HasSubstr("loss loss: expected"))));
 }
 
+// Of two losses, one is divided in the forward pass, and its gradients are added up.
+TEST(FetchedValues, EachLossIsAnNthPartByItsOwnGradients) {
+  const auto losses = [](absl::string_view l, absl::string_view sum_w, absl::string_view k) {
+    return absl::StrCat(R"(
+    var x : fp32[-1, 4] need_check_feed
+    var w, v : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var y, y@GRAD, z, z@GRAD : fp32[-1, 1]
+    var m, m@GRAD, l, l@GRAD, n, n@GRAD, k, k@GRAD : fp32[]
+    var w@GRAD, v@GRAD : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[z] = mul(X=[x], Y=[v])
+    Out=[m] = mean(X=[y])
+    Out=[n] = mean(X=[z])
+    Out=[l] = scale(X=[m]) role=forward|loss {scale=)",
+                        l, "}\n    Out=[k] = scale(X=[n]) role=forward|loss {scale=", k, R"(}
+    Out=[l@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    Out=[k@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    Out=[m@GRAD] = scale(X=[l@GRAD]) role=backward {scale=)",
+                        l, R"(}
+    Out=[n@GRAD] = scale(X=[k@GRAD]) role=backward {scale=1.0}
+    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[m@GRAD]) role=backward
+    X@GRAD=[z@GRAD] = mean_grad(X=[z], Out@GRAD=[n@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[z@GRAD]) role=backward
+)",
+                        sum_w, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
+)");
+  };
+  constexpr char kReductions[] =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}\n"
+      "    Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) {ring_id=0, use_calc_stream=true}\n";
+  const std::string original = losses("1.0", "", "1.0");
+  EXPECT_THAT(Differences(original, losses("0.5", kReductions, "1.0")), IsEmpty());
+  EXPECT_THAT(Differences(original, losses("0.5", kReductions, "0.5")),
+              Contains(AllOf(HasSubstr("error: W610"), HasSubstr("loss k: expected"))));
+}
+
 // What users see of a step without fetch ops.
 TEST(FetchedValues, ALossIsOne) {
   const std::string original = SgdStepText();

@@ -129,6 +129,79 @@ TEST(Equivalence, AGradientMayBeDividedByAConstantThatAnOpMakes) {
               Contains(HasSubstr("W601")));
 }
 
+// Constants that several ops make, also in one variable.
+TEST(Equivalence, ADivisorMayBeMadeInSeveralWays) {
+  const auto divided = [](absl::string_view make_n, absl::string_view op = "") {
+    return absl::StrReplaceAll(
+        Undivided(absl::StrCat(
+            kSumGradient, make_n,
+            op.empty() ? "    Out=[w@GRAD] = elementwise_div(X=[w@GRAD], Y=[n])\n" : op)),
+        {{"    var w@GRAD", "    var k : int64[]\n    var w@GRAD"}});
+  };
+  constexpr char kScale[] = "    Out=[w@GRAD] = scale(X=[w@GRAD], ScaleTensor=[n]) {scale=1.0}\n";
+  constexpr char kFill[] = "    Out=[n] = fill_constant() {shape=longs[], dtype=5, value=";
+  struct Case {
+    std::string before, value, after;
+    const char* right;
+    const char* wrong;
+    absl::string_view op = "";
+  };
+  const std::vector<Case> cases = {
+      {"    Out=[n] = assign_value() {shape=ints[], dtype=5, fp32_values=floats[", "", "]}\n",
+       "2.0", "4.0"},
+      {"    Out=[n] = fill_any_like(X=[l@GRAD]) {value=", "", "}\n", "2.0", "1.0"},
+      {kFill, "", "}\n    Out=[n] = sqrt(X=[n])\n", "4.0", "2.0"},
+      {"    Out=[k] = fill_constant() {shape=longs[], dtype=3, value=", "",
+       "}\n    Out=[n] = cast(X=[k]) {in_dtype=3, out_dtype=5}\n", "2.0", "3.0"},
+      {kFill, "", "}\n    Out=[n] = c_allreduce_sum(X=[n]) {ring_id=0, use_calc_stream=true}\n",
+       "1.0", "2.0"},
+      {kFill, "", "}\n    Out=[n] = scale(X=[n]) {scale=2.0, bias=-2.0}\n", "2.0", "4.0"},
+      {kFill, "", "}\n", "0.5", "2.0", kScale},
+  };
+  for (const Case& one : cases) {
+    const auto with = [&](absl::string_view value) {
+      return divided(absl::StrCat(one.before, value, one.after), one.op);
+    };
+    EXPECT_THAT(Differences(Undivided(""), with(one.right)), IsEmpty()) << one.before << one.after;
+    EXPECT_THAT(Differences(Undivided(""), with(one.wrong)), Contains(HasSubstr("W601")))
+        << one.before << one.after;
+  }
+  // Nobody knows what comes from outside.
+  EXPECT_THAT(Differences(Undivided(""), divided("    Out=[n] = reshape(X=[lr]) {shape=ints[]}\n")),
+              Contains(HasSubstr("W601")));
+}
+
+// A number that an op in a block may change is none; one of the block is.
+TEST(Equivalence, ADivisorThatABranchChangesIsNoConstant) {
+  const auto step = [](absl::string_view inside) {
+    return absl::StrReplaceAll(
+        Undivided(
+            absl::StrCat(kSumGradient, kFillN,
+                         "    Out=[n], Scope=[scope] = conditional_block(Cond=[due], Input=[]) "
+                         "{sub_block=block(1), is_scalar_condition=true}\n"
+                         "    Out=[w@GRAD] = elementwise_div(X=[w@GRAD], Y=[n])\n")) +
+            absl::StrCat("    block 1:\n    Out=[", inside,
+                         "] = fill_constant() {shape=longs[], dtype=5, value=2.0}\n"),
+        {{"    var w@GRAD",
+          "    var due : bool[1] persistable\n    var scope : step_scopes\n"
+          "    var o : fp32[]\n    var w@GRAD"}});
+  };
+  EXPECT_THAT(Differences(Undivided(""), step("n")), Contains(HasSubstr("W601")));
+}
+
+TEST(Equivalence, ALossThatIsDividedInTheForwardPassIsNoted) {
+  const auto notes = [](const std::string& main) {
+    const Program before = ProgramOf(Undivided("")), after = ProgramOf(main);
+    VerifyOptions options = ForRanks(2);
+    options.original.main = &before;
+    return AllLines(Verify({{&after, nullptr}}, options));
+  };
+  EXPECT_THAT(notes(DividedByScale("0.5", kSumGradient)),
+              Contains(StartsWith("note: W612: loss l: each rank has the n-th part")));
+  EXPECT_THAT(notes(DividedByScale("1.0", absl::StrReplaceAll(kSumGradient, {{"_sum", "_avg"}}))),
+              Not(Contains(HasSubstr("W612"))));
+}
+
 // A rate that is divided by the number of ranks makes up for a sum of gradients, but not in states
 // that add up gradients.
 TEST(Equivalence, ARateMayBeDividedInsteadOfTheGradient) {
@@ -808,6 +881,29 @@ std::string Looping(absl::string_view inputs, absl::string_view outputs, absl::s
     block 1:
 )",
                       body, "    Out=[due] = less_than(X=[due], Y=[due])\n");
+}
+
+TEST(Equivalence, ABranchOnTheOppositeConditionMaySwapItsValues) {
+  const auto step = [](absl::string_view first, absl::string_view condition,
+                       absl::string_view inside) {
+    return absl::StrCat(R"(
+    var due : bool[1] persistable
+    var not_due : bool[1]
+    var scope : step_scopes
+    var a, b : fp32[2] need_check_feed
+    var u : fp32[2] persistable
+    Out=[not_due] = logical_not(X=[due])
+    Out=[u] = assign(X=[)",
+                        first, "])\n    Out=[u], Scope=[scope] = conditional_block(Cond=[",
+                        condition,
+                        "], Input=[]) {sub_block=block(1), is_scalar_condition=true}\n"
+                        "    block 1:\n    Out=[u] = exp(X=[",
+                        inside, "])\n    Out=[u] = assign(X=[", inside, "])\n");
+  };
+  const std::string original = step("a", "due", "b");
+  EXPECT_THAT(Differences(original, step("b", "not_due", "a"), ForRanks(1)), IsEmpty());
+  EXPECT_THAT(Differences(original, step("a", "not_due", "b"), ForRanks(1)),
+              Contains(HasSubstr("W602")));
 }
 
 TEST(Equivalence, ALoopMayRunZeroTimes) {

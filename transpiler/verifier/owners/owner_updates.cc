@@ -1,0 +1,342 @@
+#include "transpiler/verifier/owners/owner_updates.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "ops/analysis/core/storage.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/server_ops.h"
+#include "proto/all_ops.h"
+
+namespace weft {
+namespace {
+
+// An op of block 0, and the ranks that run it, ascending.
+struct OwnedOp {
+  Op op;
+  std::vector<size_t> owners;
+};
+
+// The ops of all programs, each of which keeps its order; none: they do not fit together. An op
+// belongs to the ranks that have it next, if no other rank has it later.
+absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ranks) {
+  std::vector<absl::Span<const OpId>> rest;
+  std::vector<absl::flat_hash_map<absl::string_view, int>> left;  // by rank and bytes
+  for (const ConstProgramPair& programs : ranks) {
+    rest.push_back(programs.main->block(0).ops());
+    auto& counts = left.emplace_back();
+    for (OpId id : rest.back()) ++counts[programs.main->op(id).bytes()];
+  }
+  const auto next = [&](size_t rank) { return ranks[rank].main->op(rest[rank][0]).bytes(); };
+  std::vector<OwnedOp> merged;
+  while (true) {
+    absl::optional<OwnedOp> found;
+    bool is_done = true;
+    for (size_t first = 0; first < ranks.size() && !found.has_value(); ++first) {
+      if (rest[first].empty()) continue;
+      is_done = false;
+      const absl::string_view bytes = next(first);
+      std::vector<size_t> owners;
+      bool comes_later = false;
+      for (size_t rank = 0; rank < ranks.size() && !comes_later; ++rank) {
+        const bool has_next = !rest[rank].empty() && next(rank) == bytes;
+        if (has_next) owners.push_back(rank);
+        const auto count = left[rank].find(bytes);
+        comes_later = !has_next && count != left[rank].end() && count->second > 0;
+      }
+      if (!comes_later) found = OwnedOp{ranks[first].main->op(rest[first][0]), std::move(owners)};
+    }
+    if (is_done) return merged;
+    if (!found.has_value()) return absl::nullopt;
+    for (size_t rank : found->owners) {
+      --left[rank][found->op.bytes()];
+      rest[rank].remove_prefix(1);
+    }
+    merged.push_back(*std::move(found));
+  }
+}
+
+// Whether the programs have the same blocks but for block 0.
+bool HaveSameBlocks(const Program& a, const Program& b) {
+  if (a.num_blocks() != b.num_blocks()) return false;
+  for (int block = 1; block < a.num_blocks(); ++block) {
+    const auto is_same = [&](OpId x, OpId y) { return a.op(x).bytes() == b.op(y).bytes(); };
+    if (!absl::c_equal(a.block(block).ops(), b.block(block).ops(), is_same)) return false;
+  }
+  return true;
+}
+
+std::string RanksText(const std::vector<size_t>& ranks) {
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
+}
+
+// Adds the variables that it lacks. False: it has one of that name that is another.
+bool AddVars(const Program& from, pb::BlockDesc* to) {
+  std::map<absl::string_view, const pb::VarDesc*> known;
+  for (const pb::VarDesc& var : to->vars()) known.emplace(var.name(), &var);
+  std::vector<pb::VarDesc> added;
+  for (VarId id : from.block(0).vars()) {
+    pb::VarDesc var = from.var(id).ToProto();
+    const auto found = known.find(var.name());
+    if (found == known.end()) {
+      added.push_back(std::move(var));
+    } else if (found->second->SerializeAsString() != var.SerializeAsString()) {
+      return false;
+    }
+  }
+  for (pb::VarDesc& var : added) *to->add_vars() = std::move(var);
+  return true;
+}
+
+// An op that reduces to one rank, as one that reduces to all.
+void ReduceToAll(const Op& op, pb::OpDesc* desc) {
+  const CollectiveOp* const collective = FindCollectiveOp(op);
+  if (collective == nullptr || collective->kind != CollectiveKind::kReduce) return;
+  desc->set_type(collective->in == "x" ? "all_reduce" : "c_allreduce_sum");
+  auto* const attrs = desc->mutable_attrs();
+  const auto is_root = [&](const pb::OpDesc::Attr& attr) {
+    return attr.name() == collective->root_attr;
+  };
+  attrs->erase(std::remove_if(attrs->begin(), attrs->end(), is_root), attrs->end());
+}
+
+// Follows on which ranks a variable lacks the value that the owners of its last op have.
+class Reads {
+ public:
+  Reads(absl::Span<const ConstProgramPair> ranks, const std::vector<OwnedOp>& ops,
+        const Program& merged, Findings* findings)
+      : ranks_(ranks), ops_(ops), merged_(merged), storage_(merged), findings_(*findings) {
+    lacks_.resize(ranks.size());
+  }
+
+  void Check() {
+    for (int step = 0; step < 2 && !findings_.HasErrors(); ++step) {
+      for (size_t i = 0; i < ops_.size() && !findings_.HasErrors(); ++i) Visit(i);
+      for (Lacks& lacks : lacks_) {
+        absl::erase_if(lacks, [](const auto& entry) { return !entry.second.is_kept; });
+      }
+    }
+    if (!findings_.HasErrors()) NoteStates();
+  }
+
+ private:
+  struct Lack {
+    size_t made_by;  // into ops_
+    bool is_kept;    // persistable
+    std::string name;
+  };
+  using Lacks = absl::flat_hash_map<uint64_t, Lack>;  // by class of Storage
+
+  uint64_t ClassOf(absl::string_view name) const {
+    return storage_.ClassOf(0, merged_.FindSymbol(name));
+  }
+
+  void Visit(size_t i) {
+    const auto& [op, owners] = ops_[i];
+    const OpSchema* const schema = FindOpSchema(op.type());
+    if (schema != nullptr && schema->Has(Trait::kStreamSync)) return;  // touches no data
+    const CollectiveOp* const collective = FindCollectiveOp(op);
+    const bool has_root = collective != nullptr && HasRoot(collective->kind);
+    const size_t root =
+        has_root ? static_cast<size_t>(op.IntAttr(collective->root_attr).value_or(0)) : 0;
+    const bool sends = has_root && collective->kind == CollectiveKind::kBroadcast;
+    const std::vector<Symbol> written = NamesOf(op, /*reads=*/false);
+    std::vector<Symbol> read = NamesOf(op, /*reads=*/true);
+    if (schema != nullptr && schema->Has(Trait::kKeepsOutputs)) {
+      read.insert(read.end(), written.begin(), written.end());
+    }
+    for (size_t rank : owners) {
+      if (sends && rank != root) continue;  // what it has is overwritten
+      for (Symbol name : read) Read(i, rank, op.program().name(name));
+    }
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const bool has = has_root && !sends ? rank == root : absl::c_binary_search(owners, rank);
+      for (Symbol name : written) Write(i, rank, op.program().name(name), has);
+    }
+  }
+
+  // Those of its blocks, too.
+  static std::vector<Symbol> NamesOf(const Op& op, bool reads) {
+    const auto args = reads ? op.input_args() : op.output_args();
+    std::vector<Symbol> names(args.begin(), args.end());
+    std::vector<int> blocks = op.SubBlocks();
+    std::set<int> seen(blocks.begin(), blocks.end());
+    while (!blocks.empty()) {
+      const int block = blocks.back();
+      blocks.pop_back();
+      for (OpId id : op.program().block(block).ops()) {
+        const Op inner = op.program().op(id);
+        const auto more = reads ? inner.input_args() : inner.output_args();
+        names.insert(names.end(), more.begin(), more.end());
+        for (int next : inner.SubBlocks()) {
+          if (seen.insert(next).second) blocks.push_back(next);
+        }
+      }
+    }
+    return names;
+  }
+
+  void Read(size_t i, size_t rank, absl::string_view name) {
+    const auto found = lacks_[rank].find(ClassOf(name));
+    if (found == lacks_[rank].end() || findings_.HasErrors()) return;
+    const OwnedOp& writer = ops_[found->second.made_by];
+    const CollectiveOp* const collective = FindCollectiveOp(writer.op);
+    const std::string where =
+        collective != nullptr
+            ? absl::StrCat(writer.op.DebugName(), " reduces it to rank ",
+                           writer.op.IntAttr(collective->root_attr).value_or(0), " alone")
+            : absl::StrCat("of which ", RanksText(writer.owners), " alone ",
+                           writer.owners.size() == 1 ? "runs " : "run ", writer.op.DebugName());
+    Reporter({static_cast<int>(rank), false}, &findings_)
+        .Add("W510", OpIn(rank, ops_[i].op), name,
+             absl::StrCat(ops_[i].op.DebugName(), " reads ", name, " on rank ", rank, ", ", where,
+                          ": expected a broadcast from there before, or the op on all ranks"));
+  }
+
+  void Write(size_t i, size_t rank, absl::string_view name, bool has) {
+    const Symbol symbol = merged_.FindSymbol(name);
+    const uint64_t key = storage_.ClassOf(0, symbol);
+    if (!has) {
+      const VarId var = merged_.block(0).FindVar(symbol);
+      const bool is_kept = var.valid() && merged_.var(var).persistable();
+      lacks_[rank].insert_or_assign(key, Lack{i, is_kept, std::string(name)});
+    } else if (!storage_.SharesMemory(0, symbol) && ops_[i].op.SubBlocks().empty()) {
+      lacks_[rank].erase(key);  // of what shares memory, it may be another part
+    }
+  }
+
+  // The same op in the program of a rank; invalid: it has none.
+  OpId OpIn(size_t rank, const Op& op) const {
+    for (OpId id : ranks_[rank].main->block(0).ops()) {
+      if (ranks_[rank].main->op(id).bytes() == op.bytes()) return id;
+    }
+    return OpId();
+  }
+
+  void NoteStates() {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      std::set<std::string> names;
+      for (const auto& [key, lack] : lacks_[rank]) names.insert(lack.name);
+      if (names.empty()) continue;
+      Reporter({static_cast<int>(rank), false}, &findings_)
+          .Add("W521", OpId(), *names.begin(),
+               absl::StrCat("rank ", rank, " keeps no value of ", absl::StrJoin(names, ", "),
+                            ": only the ranks that update by it do"));
+    }
+  }
+
+  const absl::Span<const ConstProgramPair> ranks_;
+  const std::vector<OwnedOp>& ops_;
+  const Program& merged_;
+  const Storage storage_;
+  Findings& findings_;
+  std::vector<Lacks> lacks_;  // by rank
+};
+
+// Whether some ranks alone update a state, and a rank sends to the others.
+bool HasOwnerUpdates(const std::vector<OwnedOp>& ops, size_t num_ranks) {
+  bool updates = false, sends = false;
+  for (const auto& [op, owners] : ops) {
+    const CollectiveOp* const collective = FindCollectiveOp(op);
+    if (owners.size() == num_ranks) {
+      sends |= collective != nullptr && collective->kind == CollectiveKind::kBroadcast;
+      continue;
+    }
+    if (collective != nullptr || !op.SubBlocks().empty()) return false;
+    updates |= absl::c_any_of(op.output_args(), [op = op](Symbol name) {
+      const VarId var = op.program().block(0).FindVar(name);
+      return var.valid() && op.program().var(var).persistable();
+    });
+  }
+  return updates && sends;
+}
+
+// Whether ranks exchange values by collectives over all ranks alone.
+bool UsesWholeRings(const Program& program) {
+  return absl::c_none_of(AllOps(program), [](const Op& op) {
+    return FindMessageOp(op.type()).has_value() || FindServerOp(op.type()).has_value() ||
+           op.HasAttr(kGroupRanksAttr);
+  });
+}
+
+absl::optional<Program> JoinStartup(absl::Span<const ConstProgramPair> ranks) {
+  for (const ConstProgramPair& programs : ranks) {
+    if (programs.startup == nullptr) return absl::nullopt;
+  }
+  pb::ProgramDesc joined = ranks[0].startup->ToProto();
+  pb::BlockDesc* const root = joined.mutable_blocks(0);
+  std::set<std::string> known;
+  for (const pb::VarDesc& var : root->vars()) known.insert(var.name());
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    const Program& startup = *ranks[rank].startup;
+    const std::set<std::string> before = known;
+    for (OpId id : startup.block(0).ops()) {
+      const Op op = startup.op(id);
+      const auto is_new = [&](Symbol name) {
+        return before.count(std::string(startup.name(name))) == 0;
+      };
+      const bool is_of_owner =
+          !op.output_args().empty() && absl::c_all_of(op.output_args(), is_new);
+      if (!is_of_owner || !op.SubBlocks().empty() || FindCollectiveOp(op) != nullptr) continue;
+      const OpSchema* const schema = FindOpSchema(op.type());
+      if (schema != nullptr && schema->Has(Trait::kRingSetup)) continue;
+      for (Symbol name : op.output_args()) {
+        const VarId var = startup.block(0).FindVar(name);
+        if (var.valid() && known.insert(std::string(startup.name(name))).second) {
+          *root->add_vars() = startup.var(var).ToProto();
+        }
+      }
+      *root->add_ops() = op.ToProto();
+    }
+  }
+  absl::StatusOr<Program> program = Program::FromProto(joined);
+  if (!program.ok()) return absl::nullopt;
+  return *std::move(program);
+}
+
+}  // namespace
+
+absl::optional<OwnerUpdates> FindOwnerUpdates(absl::Span<const ConstProgramPair> ranks) {
+  const auto is_first = [&](const ConstProgramPair& programs) {
+    return programs.main == ranks[0].main;
+  };
+  if (ranks.size() < 2 || absl::c_all_of(ranks, is_first)) return absl::nullopt;
+  const Program& first = *ranks[0].main;
+  for (const ConstProgramPair& programs : ranks) {
+    if (!HaveSameBlocks(first, *programs.main) || !UsesWholeRings(*programs.main)) {
+      return absl::nullopt;
+    }
+  }
+  const absl::optional<std::vector<OwnedOp>> ops = Merge(ranks);
+  if (!ops.has_value() || !HasOwnerUpdates(*ops, ranks.size())) return absl::nullopt;
+  pb::ProgramDesc joined = first.ToProto();
+  pb::BlockDesc* const root = joined.mutable_blocks(0);
+  for (const ConstProgramPair& programs : ranks) {
+    if (programs.main != &first && !AddVars(*programs.main, root)) return absl::nullopt;
+  }
+  root->clear_ops();
+  for (const auto& [op, owners] : *ops) {
+    pb::OpDesc* const added = root->add_ops();
+    *added = op.ToProto();
+    ReduceToAll(op, added);
+  }
+  absl::StatusOr<Program> main = Program::FromProto(joined);
+  if (!main.ok()) return absl::nullopt;
+  OwnerUpdates updates{*std::move(main), JoinStartup(ranks), Findings()};
+  Reads(ranks, *ops, updates.main, &updates.findings).Check();
+  return updates;
+}
+
+}  // namespace weft

@@ -1,0 +1,171 @@
+// Programs of ranks that update parameters for each other.
+#include "transpiler/verifier/owners/owner_updates.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/verifier/testing/found.h"
+#include "transpiler/verifier/verify.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Two parameters, u and v, with ops before their updates, the updates, and ops after them.
+std::string Step(absl::string_view reductions, absl::string_view updates, absl::string_view last) {
+  return absl::StrCat(R"(
+    var x : fp32[-1, 4] need_check_feed
+    var u, v : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var y, z, s, s@GRAD : fp32[-1, 1]
+    var loss, loss@GRAD : fp32[]
+    var u@GRAD, v@GRAD : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[u])
+    Out=[z] = mul(X=[x], Y=[v])
+    Out=[s] = elementwise_add(X=[y], Y=[z])
+    Out=[loss] = mean(X=[s]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[s@GRAD] = mean_grad(X=[s], Out@GRAD=[loss@GRAD]) role=backward
+    Y@GRAD=[u@GRAD] = mul_grad(X=[x], Y=[u], Out@GRAD=[s@GRAD]) role=backward
+    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[s@GRAD]) role=backward
+)",
+                      reductions, updates, last);
+}
+
+std::string Update(absl::string_view param) {
+  return absl::StrCat("    ParamOut=[", param, "] = sgd(Param=[", param, "], Grad=[", param,
+                      "@GRAD], LearningRate=[lr]) role=optimize\n");
+}
+std::string Momentum(absl::string_view param) {
+  return absl::StrCat("    var ", param, "_m : fp32[4, 1] persistable\n    ParamOut=[", param,
+                      "], VelocityOut=[", param, "_m] = momentum(Param=[", param, "], Velocity=[",
+                      param, "_m], Grad=[", param,
+                      "@GRAD], LearningRate=[lr]) role=optimize {mu=0.9}\n");
+}
+std::string Broadcast(absl::string_view param, int root) {
+  return absl::StrCat("    Out=[", param, "] = c_broadcast(X=[", param,
+                      "]) role=optimize {ring_id=0, root=", root, ", use_calc_stream=true}\n");
+}
+std::string Average(absl::string_view param) {
+  return absl::StrCat("    Out=[", param, "@GRAD] = c_allreduce_avg(X=[", param,
+                      "@GRAD]) role=backward {ring_id=0, use_calc_stream=true}\n");
+}
+std::string ReduceTo(absl::string_view param, int root) {
+  return absl::StrCat("    Out=[", param, "@GRAD] = c_reduce_sum(X=[", param,
+                      "@GRAD]) role=backward {ring_id=0, root_id=", root,
+                      ", use_calc_stream=true}\n");
+}
+constexpr char kDivide[] =
+    "    Out=[s@GRAD] = scale(X=[s@GRAD]) role=backward {scale=0.5, nranks=2}\n";
+
+// Without and with the original.
+std::vector<std::string> FoundIn(const std::vector<std::string>& steps,
+                                 const std::string& original) {
+  std::vector<Program> programs;
+  for (const std::string& step : steps) programs.push_back(ProgramOf(step));
+  std::vector<ConstProgramPair> ranks;
+  for (const Program& program : programs) ranks.push_back({&program, nullptr});
+  const Program before = ProgramOf(original);
+  std::vector<std::string> lines = Errors(ranks);
+  for (const std::string& line : Errors(ranks, &before)) lines.push_back(line);
+  return lines;
+}
+
+std::string OneDevice() { return Step("", Update("u") + Update("v"), ""); }
+
+// Rank 0 updates u, and rank 1 v.
+std::vector<std::string> Owned(absl::string_view reductions, absl::string_view last) {
+  return {Step(reductions, Update("u"), last), Step(reductions, Update("v"), last)};
+}
+
+TEST(OwnerUpdates, OfAveragedGradientsAreThoseOfOneDevice) {
+  const std::string average = Average("u") + Average("v");
+  const std::string both = Broadcast("u", 0) + Broadcast("v", 1);
+  EXPECT_THAT(FoundIn(Owned(average, both), OneDevice()), IsEmpty());
+  // The order of broadcasts does not matter, but that all ranks have them does.
+  EXPECT_THAT(FoundIn(Owned(average, Broadcast("v", 1) + Broadcast("u", 0)), OneDevice()),
+              IsEmpty());
+}
+
+TEST(OwnerUpdates, GradientsMayBeReducedToTheOwnerAlone) {
+  const auto reduced = [](int root_of_u, int root_of_v) {
+    const std::string sum = ReduceTo("u", root_of_u) + ReduceTo("v", root_of_v);
+    std::vector<std::string> steps = Owned(sum, Broadcast("u", 0) + Broadcast("v", 1));
+    for (std::string& step : steps) {
+      absl::StrReplaceAll({{"    Y@GRAD=[u@GRAD]", absl::StrCat(kDivide, "    Y@GRAD=[u@GRAD]")}},
+                          &step);
+    }
+    return steps;
+  };
+  EXPECT_THAT(FoundIn(reduced(0, 1), OneDevice()), IsEmpty());
+  EXPECT_THAT(FoundIn(reduced(1, 1), OneDevice()),
+              Contains(AllOf(HasSubstr("W510"), HasSubstr("reads u@GRAD on rank 0, op "),
+                             HasSubstr("(c_reduce_sum) reduces it to rank 1 alone"))));
+}
+
+TEST(OwnerUpdates, AWrongOwnerIsFound) {
+  const std::string average = Average("u") + Average("v");
+  EXPECT_THAT(FoundIn(Owned(average, Broadcast("u", 0) + Broadcast("v", 0)), OneDevice()),
+              Contains(AllOf(HasSubstr("W510"), HasSubstr("(c_broadcast) reads v on rank 0, of "
+                                                          "which rank 1 alone runs op "))));
+}
+
+TEST(OwnerUpdates, AMissingBroadcastIsFound) {
+  const std::string average = Average("u") + Average("v");
+  EXPECT_THAT(FoundIn(Owned(average, Broadcast("u", 0)), OneDevice()),
+              Contains(AllOf(HasSubstr("W510"), HasSubstr("reads v on rank 0"))));
+}
+
+TEST(OwnerUpdates, OfGradientsThatNobodyReducesAreWrong) {
+  const std::string both = Broadcast("u", 0) + Broadcast("v", 1);
+  EXPECT_THAT(FoundIn(Owned(Average("u"), both), OneDevice()),
+              Contains(AllOf(HasSubstr("W310"), HasSubstr("updates v"))));
+  // On both ranks, by the gradients of each.
+  const std::vector<std::string> twice = {Step(Average("u"), Update("u") + Update("v"), both),
+                                          Step(Average("u"), Update("v"), both)};
+  EXPECT_THAT(FoundIn(twice, OneDevice()),
+              Contains(AllOf(HasSubstr("W310"), HasSubstr("updates v"))));
+}
+
+TEST(OwnerUpdates, OfOtherValuesDifferFromTheOriginal) {
+  const std::string average = Average("u") + Average("v");
+  std::vector<std::string> steps = Owned(average, Broadcast("u", 0) + Broadcast("v", 1));
+  absl::StrReplaceAll({{"    ParamOut=[v]",
+                        "    Out=[v@GRAD] = scale(X=[v@GRAD]) role=optimize {scale=0.25}\n"
+                        "    ParamOut=[v]"}},
+                      &steps[1]);
+  EXPECT_THAT(FoundIn(steps, OneDevice()),
+              Contains(AllOf(HasSubstr("W601"), HasSubstr("variable v"))));
+}
+
+TEST(OwnerUpdates, StatesOfTheOwnerAreNoted) {
+  const std::string average = Average("u") + Average("v");
+  const std::string both = Broadcast("u", 0) + Broadcast("v", 1);
+  const Program first = ProgramOf(Step(average, Momentum("u"), both)),
+                second = ProgramOf(Step(average, Momentum("v"), both)),
+                original = ProgramOf(Step("", Momentum("u") + Momentum("v"), ""));
+  VerifyOptions options = ForRanks(2);
+  options.original.main = &original;
+  EXPECT_THAT(AllLines(Verify({{&first, nullptr}, {&second, nullptr}}, options)),
+              ElementsAre(HasSubstr("W521: rank 0 keeps no value of v_m"),
+                          HasSubstr("W521: rank 1 keeps no value of u_m")));
+}
+
+TEST(OwnerUpdates, OtherProgramsAreNone) {
+  const Program a = ProgramOf(OneDevice()), b = ProgramOf(Step("", Update("v") + Update("u"), ""));
+  EXPECT_FALSE(FindOwnerUpdates({{&a, nullptr}, {&a, nullptr}}).has_value());
+  EXPECT_FALSE(FindOwnerUpdates({{&a, nullptr}, {&b, nullptr}}).has_value());
+}
+
+}  // namespace
+}  // namespace weft::testing
