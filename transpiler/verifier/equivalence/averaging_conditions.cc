@@ -126,7 +126,9 @@ std::string AveragingConditions::ProblemOnCondition(ExprId condition, const Rank
   } else {
     while ((*steps)->held.size() < 2 && (*steps)->failure.ok() && horizon < kMaxSteps) {
       horizon = std::min<int64_t>(2 * horizon, kMaxSteps);
-      steps = StepsOf(condition, static_cast<int>(horizon));
+      const absl::StatusOr<const Steps*> more = StepsOf(condition, static_cast<int>(horizon));
+      if (!more.ok()) break;
+      steps = more;
     }
     why = ProblemOfAnySchedule(**steps);
   }

@@ -1,5 +1,6 @@
 #include "transpiler/verifier/equivalence/averaging_conditions.h"
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -221,6 +222,19 @@ TEST(AveragingConditions, AveragesInEveryStepAreNoTurns) {
               Contains(AllOf(StartsWith("error: W605: variable w"),
                              HasSubstr("averaged over the ranks in every step, expected step 2 "
                                        "and every 2 steps"))));
+}
+
+// Steps times ops are bounded: 10000 steps of 7000 ops would take half a second for each condition.
+TEST(AveragingConditions, LongChainsAreNotFollowed) {
+  constexpr char kIncrement[] = "    Out=[step] = increment(X=[step]) {step=1.0}\n";
+  std::string chain;
+  for (int i = 0; i < 7001; ++i) chain += kIncrement;
+  EXPECT_THAT(ErrorsInTurn({{kIncrement, chain}}),
+              Contains(AllOf(StartsWith("error: W605: variable w"),
+                             HasSubstr("which cannot be followed: it depends on 7"),
+                             HasSubstr(" ops, too many for 10000 steps"))));
+  EXPECT_THAT(ErrorsInTurn({{kIncrement, chain.substr(0, 701 * std::strlen(kIncrement))}}),
+              IsEmpty());
 }
 
 // Each is followed for as many steps as there are partitions, in linear time.

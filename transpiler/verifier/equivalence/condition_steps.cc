@@ -1,9 +1,12 @@
 #include "transpiler/verifier/equivalence/condition_steps.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
@@ -61,28 +64,36 @@ absl::StatusOr<const ConditionSteps::Steps*> ConditionSteps::Run(OpId before, Sy
         ScalarSlice::Of(*programs_.main, *programs_.startup, scalar->before, scalar->variable);
   }
   if (!scalar->slice->ok()) return scalar->slice->status();
-  Extend(scalar, horizon);
+  WEFT_RETURN_IF_ERROR(Extend(scalar, horizon));
   Steps& steps = constant.has_value() ? scalar->of_constant.at(*constant) : *scalar->of_truth;
   steps.last = scalar->last;
   steps.failure = scalar->failure;
   return &steps;
 }
 
-void ConditionSteps::Extend(Scalar* scalar, int horizon) const {
+absl::Status ConditionSteps::Extend(Scalar* scalar, int horizon) {
+  const int64_t ops = static_cast<int64_t>((*scalar->slice)->num_ops());
+  const int64_t steps = scalar->failure.ok() ? std::max(horizon - scalar->last, 0) : 0;
+  if (steps > ops_left_ / std::max<int64_t>(ops, 1)) {
+    return absl::UnimplementedError(
+        absl::StrCat("it depends on ", ops, " ops, too many for ", horizon, " steps"));
+  }
+  ops_left_ -= steps * ops;
   while (scalar->last < horizon && scalar->failure.ok()) {
     const absl::StatusOr<double> value = (*scalar->slice)->RunStep();
     if (!value.ok()) {
       scalar->failure = value.status();
-      return;
+      break;
     }
     ++scalar->last;
     if (scalar->of_truth.has_value()) {
       if (*value != 0) scalar->of_truth->held.push_back(scalar->last);
       continue;
     }
-    const auto steps = scalar->of_constant.find(static_cast<int64_t>(*value));
-    if (steps != scalar->of_constant.end()) steps->second.held.push_back(scalar->last);
+    const auto found = scalar->of_constant.find(static_cast<int64_t>(*value));
+    if (found != scalar->of_constant.end()) found->second.held.push_back(scalar->last);
   }
+  return absl::OkStatus();
 }
 
 void ConditionSteps::FindWriters() {

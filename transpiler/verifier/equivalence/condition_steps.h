@@ -36,8 +36,8 @@ class ConditionSteps {
   void Add(OpId before, Symbol variable);
 
   // Runs to step `horizon`, unless a step fails, and returns the steps of an announced condition:
-  // valid until the next call of Add. Unimplemented, with the reason, if it cannot be followed.
-  // O(arguments) for each run to begin, and O(steps).
+  // valid until the next call of Add. Unimplemented, with the reason, if it cannot be followed, or
+  // if all runs together would take too many ops. O(arguments) for each run to begin.
   absl::StatusOr<const Steps*> Run(OpId before, Symbol variable, int horizon);
 
  private:
@@ -63,9 +63,10 @@ class ConditionSteps {
   OpId WriterBefore(OpId before, Symbol variable) const;
   absl::optional<Comparison> ComparisonOf(OpId before, Symbol condition) const;
   absl::optional<int64_t> ConstantBefore(OpId before, Symbol variable) const;
-  void Extend(Scalar* scalar, int horizon) const;
+  absl::Status Extend(Scalar* scalar, int horizon);
 
   const ConstProgramPair programs_;
+  int64_t ops_left_ = int64_t{1} << 26;  // of all runs; half a second
   std::vector<int> position_;     // by OpId, in the root block; -1: elsewhere. Empty: not found yet
   std::vector<int> num_writers_;  // by Symbol, of all blocks
   std::vector<OpId> writer_;      // by Symbol
