@@ -42,7 +42,8 @@ class TypesChecker {
         traits_(facts.Get<OpTraits>()),
         flow_(program_),
         has_declared_type_(program_.var_id_limit(), false),
-        has_loose_type_(program_.var_id_limit(), false) {}
+        has_loose_type_(program_.var_id_limit(), false),
+        is_reported_(program_.var_id_limit(), false) {}
 
   void Check() {
     for (int block = 0; block < program_.num_blocks(); ++block) {
@@ -92,11 +93,14 @@ class TypesChecker {
   void ReportDifferences() {
     for (const Difference& difference : differences_) {
       // One finding per variable. Feed variables have the declared type before the first op.
-      if (has_declared_type_[difference.var.value()]) continue;
-      if (program_.var(difference.var).need_check_feed()) continue;
-      has_declared_type_[difference.var.value()] = true;
       const TensorType& inferred = *flow_.types().type(difference.type);
       const TensorType& declared = *flow_.types().type(flow_.declared(difference.var));
+      // Memory of one element type may hold another shape for a while.
+      const bool is_reuse =
+          has_declared_type_[difference.var.value()] && inferred.dtype == declared.dtype;
+      if (is_reuse || is_reported_[difference.var.value()]) continue;
+      if (program_.var(difference.var).need_check_feed()) continue;
+      is_reported_[difference.var.value()] = true;
       const absl::string_view name = program_.var(difference.var).name();
       const Op op = program_.op(difference.op);
       report_.Add(BrokenRule(inferred, declared), difference.op, name,
@@ -149,6 +153,7 @@ class TypesChecker {
   // By VarId: an op whose type for it is loose has written it with another type than the declared
   // one.
   std::vector<bool> has_loose_type_;
+  std::vector<bool> is_reported_;  // by VarId
   std::vector<Difference> differences_;
   int num_misfits_ = 0;
 };

@@ -13,6 +13,7 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -150,6 +151,19 @@ TEST(CheckTypes, VariableMayBeRewrittenWithAnotherShape) {
   EXPECT_THAT(CheckText(absl::StrCat(vars, "var y : fp32[2, 4]\n", relu, kReshape,
                                      "Out=[y] = relu(X=[x])\n")),
               ElementsAre(HasSubstr("W203 op 2 (relu) output Out: variable y")));
+}
+
+// Memory may be reused for another shape, but two writers of other element types into one variable
+// are a mistake.
+TEST(CheckTypes, VariableMayNotBeRewrittenWithAnotherElementType) {
+  const std::string fill =
+      "var a : fp32[4]\nOut=[a] = fill_constant() {shape=longs[4], dtype=5, value=1.0}\n";
+  const std::string wrong = "Out=[a] = fill_constant() {shape=longs[4], dtype=6, value=1.0}\n";
+  EXPECT_THAT(CheckText(fill + wrong + wrong),
+              ElementsAre(AllOf(HasSubstr("W202"), HasSubstr("op 1 (fill_constant) output Out"),
+                                HasSubstr("expected fp64[4], found fp32[4]"))));
+  EXPECT_THAT(CheckText(fill + "Out=[a] = fill_constant() {shape=longs[5], dtype=5, value=1.0}\n"),
+              IsEmpty());
 }
 
 TEST(CheckTypes, DataMayBeRewrittenWithAnotherShape) {
