@@ -191,19 +191,26 @@ absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* in
   WEFT_ASSIGN_OR_RETURN(const RankPrograms programs,
                         GatherPrograms(flags, ProgramsOf(*inputs), link));
   const Findings findings = Find(flags, *inputs, programs);
-  std::vector<Finding> errors, of_paddle;
+  std::vector<Finding> errors, of_paddle, of_factor;
   for (const Finding& finding : findings.all()) {
     if (FindRule(finding.rule).layer == Layer::kBatch) {
       const bool is_error = finding.severity == Severity::kError;
       if (flags.reports) Print(is_error ? Severity::kWarning : finding.severity, finding, programs);
     } else if (finding.severity == Severity::kError) {
       if (IsFed(finding, *inputs) || finding.kind == FindingKind::kStart) continue;
-      (finding.kind == FindingKind::kPaddleOnly ? of_paddle : errors).push_back(finding);
+      // Without the original nobody knows what else divides: the loss, or the rate.
+      (finding.kind == FindingKind::kPaddleOnly ? of_paddle
+       : finding.kind == FindingKind::kFactor   ? of_factor
+                                                : errors)
+          .push_back(finding);
     }
   }
   if (flags.reports) {
     PrintErrors(of_paddle, findings, programs,
                 "; weft run runs collectives in the order of the program");
+    PrintErrors(of_factor, findings, programs,
+                "; right where the loss (of which the n-th part is then printed) or the rate is "
+                "divided by the number of ranks: weft verify --original decides");
   }
   if (errors.empty()) return absl::OkStatus();
   bool is_ordered = false;

@@ -173,6 +173,28 @@ TEST_F(WeftRunChecksTest, AProgramThatIsProvedWrongIsRefused) {
   EXPECT_THAT(Run(main, startup_, 1, {}).err, Not(HasSubstr("W310")));
 }
 
+// Where only a factor is in question, something else may divide: here the loss.
+TEST_F(WeftRunChecksTest, AFactorIsAWarning) {
+  const std::string mean = absl::StrReplaceAll(
+      kMain, {{"reduce_sum", "reduce_mean"},
+              {"    Out=[loss@GRAD]",
+               "    Out=[half] = scale(X=[loss]) role=forward|loss "
+               "{scale=0.5}\n    Out=[half@GRAD]"},
+              {"role=forward|loss {dim", "role=forward {dim"},
+              {"    X@GRAD=[q@GRAD]",
+               "    Out=[loss@GRAD] = scale(X=[half@GRAD]) role=backward {scale=0.5}\n"
+               "    X@GRAD=[q@GRAD]"},
+              {"    var p :", "    var half : fp32[]\n    var half@GRAD : fp32[]\n    var p :"},
+              {"    ParamOut",
+               "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward "
+               "{ring_id=0, use_calc_stream=true}\n    ParamOut"}});
+  const ProcessResult result = Run(Write("divided.prog", mean), startup_, 2, {});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("warning: W312: op "),
+                                HasSubstr("right where the loss (of which the n-th part is then "
+                                          "printed)")));
+}
+
 // Layer 1 finds that nothing writes what is fed, and other layers run nevertheless.
 TEST_F(WeftRunChecksTest, AProgramThatReadsWhatIsFedIsVerifiedInAllLayers) {
   const std::string main = absl::StrReplaceAll(
