@@ -82,6 +82,10 @@ class BatchChecker {
       const Symbol loss = main_.var(var).name_symbol();
       const BatchValue& value = flow_.AtEnd(var);
       if (IsMeanOrSum(value.relation)) continue;
+      if (value.relation.IsReplicated() || value.relation.IsPartial()) {
+        ReportMultiple(loss, value.relation.power);
+        continue;
+      }
       const std::vector<VarId> states = StatesBefore(value.cause);
       for (VarId state : states) followers_.emplace(state, loss);
       if (!states.empty()) continue;
@@ -92,6 +96,27 @@ class BatchChecker {
           absl::StrCat("loss ", main_.name(loss), " is no mean and no sum over the batch",
                        Because(main_, flow_, value.cause), AdviceForLoss(var, value.cause)));
     }
+  }
+
+  // A loss that ranks reduce otherwise than it asks for: a sum over the ranks of a mean over the
+  // batch, or a mean of sums.
+  void ReportMultiple(Symbol loss, int power) {
+    absl::flat_hash_set<OpId> lifts;
+    for (const BatchLift& one : flow_.lifts()) lifts.insert(one.op);
+    OpId lift;  // the last one before the loss is there
+    for (OpId id : main_.block(0).ops()) {
+      const Op op = main_.op(id);
+      if (lifts.contains(id)) lift = id;
+      if (lift.valid() && absl::c_linear_search(op.output_args(), loss)) break;
+    }
+    report_.Add(
+        "W701", lift, main_.name(loss),
+        absl::StrCat("loss ", main_.name(loss), " is ", MultipleText(power),
+                     " the loss of one device, where n is the number of ranks",
+                     lift.valid() ? absl::StrCat(": after ", main_.op(lift).DebugName(),
+                                                 " it would have to be ",
+                                                 power > 0 ? "divided" : "multiplied", " by n")
+                                  : ""));
   }
 
   // Gradients that are a multiple of those of one device, as averaged gradients of sums are. And

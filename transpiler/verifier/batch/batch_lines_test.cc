@@ -60,6 +60,23 @@ std::vector<std::string> LinesOf(const std::string& before, const std::string& l
 
 TEST(BatchLinesTest, MeansNeedNoLines) { EXPECT_THAT(LinesOf("", kMean), IsEmpty()); }
 
+TEST(BatchLinesTest, ALossThatIsReducedOtherwiseThanItAsksForNamesTheOp) {
+  const auto reduced = [](absl::string_view loss, absl::string_view how) {
+    return LinesOf("", absl::StrCat("    Out=[loss] = ", loss, "(X=[y]) role=forward|loss ",
+                                    "{reduce_all=true, dim=ints[0]}\n    Out=[loss] = c_allreduce_",
+                                    how, "(X=[loss]) {ring_id=0, use_calc_stream=true}\n"));
+  };
+  EXPECT_THAT(reduced("reduce_mean", "avg"), Not(Contains(HasSubstr("W701"))));
+  EXPECT_THAT(reduced("reduce_mean", "sum"),
+              Contains("warning: W701: loss loss is n times the loss of one device, where n is the "
+                       "number of ranks: after op 2 (c_allreduce_sum) it would have to be divided "
+                       "by n"));
+  EXPECT_THAT(reduced("reduce_sum", "avg"),
+              Contains(AllOf(HasSubstr("loss loss is 1/n of the loss of one device"),
+                             HasSubstr("after op 2 (c_allreduce_avg) it would have to be "
+                                       "multiplied by n"))));
+}
+
 TEST(BatchLinesTest, ConditionsWithOneCauseAreOneLine) {
   const std::string branch =
       "    Out=[y], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
