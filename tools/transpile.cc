@@ -303,49 +303,6 @@ void NoteFixedBatch(const Flags& flags, const Program& written, const Setting& s
   }
 }
 
-// What depends on a parameter that the program updates.
-std::vector<bool> TrainedValues(const Program& program) {
-  std::vector<bool> trained(program.symbols().size(), false);
-  const OpTraits traits(program);
-  for (const Op& op : AllOps(program)) {
-    if (!traits.Has(op, Trait::kOptimizer)) continue;
-    for (Symbol param : op.Input("Param")) trained[param.value()] = true;
-  }
-  for (const Op& op : AllOps(program)) {
-    const absl::Span<const Symbol> inputs = op.input_args();
-    const bool depends = std::any_of(inputs.begin(), inputs.end(),
-                                     [&](Symbol input) { return trained[input.value()]; });
-    if (!depends) continue;
-    for (Symbol output : op.output_args()) trained[output.value()] = true;
-  }
-  return trained;
-}
-
-// append_backward of Paddle has no gradient op for some collectives, and does not say so.
-void WarnOfLostGradients(const Flags& flags, const Program& written) {
-  const OpTraits traits(written);
-  std::vector<bool> is_read(written.symbols().size(), false), is_written = is_read;
-  for (const Op& op : AllOps(written)) {
-    for (Symbol input : op.input_args()) is_read[input.value()] = true;
-    for (Symbol output : op.output_args()) is_written[output.value()] = true;
-  }
-  absl::optional<std::vector<bool>> trained;
-  for (const Op& op : AllOps(written)) {
-    if (!traits.Has(op, Trait::kCollective) || IsBackward(op) || IsOptimize(op)) continue;
-    for (Symbol output : op.output_args()) {
-      const Symbol gradient = written.FindSymbol(absl::StrCat(written.name(output), kGradSuffix));
-      if (!gradient.valid() || !is_written[gradient.value()] || is_read[gradient.value()]) continue;
-      if (!trained.has_value()) trained = TrainedValues(written);
-      if (!(*trained)[output.value()]) continue;
-      PrintWarning("transpile",
-                   absl::StrCat(flags.in, ": ", op.DebugName(), ": the gradient of its output, ",
-                                written.name(gradient),
-                                ", is computed, but no op takes it back: parameters before it are "
-                                "not trained through it"));
-    }
-  }
-}
-
 // What the verdict rests on.
 void NoteUnregistered(const Flags& flags, const Program& written, const Sink& sink) {
   const ProgramFacts facts(written);
@@ -412,7 +369,6 @@ void ShowResults(const Flags& flags, const std::vector<TranspileResult>& results
     NoteFixedBatch(flags, trainer.main, results.front().setting, sink);
     NoteUnregistered(flags, trainer.main, sink);
   }
-  WarnOfLostGradients(flags, trainers.front().main);
   for (const Message& note : notes) {
     const std::string line = WithModeOfHints(flags, ToString(note));
     if (shown.insert(line).second) std::fprintf(stderr, "%s\n", WithFlags(line).c_str());
@@ -457,7 +413,7 @@ void WarnOfFindings(const Flags& flags, const ConstProgramPair& programs, const 
   verify.setting = setting;
   const Findings findings = Verify({programs}, verify);
   for (const Finding& finding : findings.all()) {
-    if (finding.severity != Severity::kError) continue;
+    if (finding.severity == Severity::kNote) continue;
     PrintWarning("transpile", absl::StrCat(finding.program.is_startup ? flags.startup_in : flags.in,
                                            ": ", finding.rule, ": ", finding.message));
   }

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/devices/op_times.h"
 #include "ops/analysis/training/gradients.h"
+#include "ops/analysis/training/mark_gradients.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/analysis/values/sum_losses.h"
@@ -181,6 +182,14 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspilePlan& plan,
   const bool verifies = options.verification != Verification::kNever;
   // Everything else relies on the structure.
   if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
+  if (!plan.is_copy() && options.dialect == Dialect::kWeft) {
+    WEFT_ASSIGN_OR_RETURN(const bool marks, MarkGradients(programs.main));
+    if (marks) {
+      context.sink.Note(
+          "no op names gradients or a loss, as static.gradients writes programs: they are found by "
+          "data");
+    }
+  }
   // Beside the losses: both only read the programs.
   std::future<absl::StatusOr<Properties>> properties;
   if (verifies || pipeline.AsksForProperties()) {

@@ -85,6 +85,31 @@ TEST_F(TranspileTest, ModeRewritesBothPrograms) {
   EXPECT_THAT(result.remarks, IsEmpty());
 }
 
+// As static.gradients and apply_gradients write them.
+TEST_F(TranspileTest, GradientsThatNoOpNamesAreFound) {
+  ProgramBuilder p;
+  p.Param("w").Var("lr", {1});
+  p.last_var().set_persistable(true);
+  p.Var("x");
+  p.last_var().set_need_check_feed(true);
+  p.Var("loss", {}).Var("loss@GRAD", {});
+  p.Op("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
+  p.Op("mean", {{"X", {"y"}}}, {{"Out", {"loss"}}});
+  p.Op("fill_any_like", {{"X", {"loss"}}}, {{"Out", {"loss@GRAD"}}}, kRoleBackward);
+  p.FloatAttr("value", 1);
+  p.Op("mean_grad", {{"X", {"y"}}, {"Out@GRAD", {"loss@GRAD"}}}, {{"X@GRAD", {"y@GRAD"}}},
+       kRoleBackward);
+  p.Op("mul_grad", {{"X", {"x"}}, {"Y", {"w"}}, {"Out@GRAD", {"y@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}},
+       kRoleBackward);
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}, {"LearningRate", {"lr"}}},
+       {{"ParamOut", {"w"}}}, kRoleOptimize);
+  main_ = p.Build();
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(GradAllReduce(2)));
+  EXPECT_THAT(OpTexts(main_), AllOf(Contains("scale(loss@GRAD -> loss@GRAD)"),
+                                    Contains("c_allreduce_sum@0(w@GRAD -> w@GRAD)")));
+  EXPECT_THAT(ResultLines(result.messages), Contains(HasSubstr("they are found by data")));
+}
+
 TEST_F(TranspileTest, PassesByNameRunInsteadOfAMode) {
   TranspileOptions options;
   options.passes = "grad-all-reduce{nrings=2,scale=avg}";

@@ -14,6 +14,7 @@
 #include "executor/run/feed_sources.h"
 #include "executor/servers/server_part.h"
 #include "ops/analysis/training/losses.h"
+#include "ops/analysis/training/mark_gradients.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/cpu/quirks.h"
 #include "proto/feed_layout.h"
@@ -176,6 +177,8 @@ absl::Status CheckFormats(const RunFlags& flags, const Program& main) {
 absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link) {
   RunFiles inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
+  // Losses are printed.
+  WEFT_RETURN_IF_ERROR(Annotate(flags.main, MarkGradients(&*inputs.main).status()));
   WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
   WEFT_ASSIGN_OR_RETURN(inputs.server, ReadProgramIfGiven(flags.server));
   for (OpId id : inputs.main->block(0).ops()) {

@@ -253,6 +253,21 @@ ExprId ExpressionTable::WithoutMeans(ExprId expr, double* factor) {
   return Sum(&terms, factor);
 }
 
+ExprId ExpressionTable::WithoutMeansOrBranches(ExprId expr, double* factor) {
+  std::vector<Term> terms;
+  Expand({expr, 1}, &terms);
+  for (Term& term : terms) {
+    if (IsMeanOverRanks(term.expr)) term.expr = Operands(term.expr)[0];
+    if (!IsSelect(term.expr)) continue;
+    const ExprId yes = Operands(term.expr)[1], no = Operands(term.expr)[2];
+    double of_yes = 1, of_no = 1;
+    const ExprId stripped = WithoutMeansOrBranches(yes, &of_yes);
+    if (stripped != WithoutMeansOrBranches(no, &of_no) || !SameFactor(of_yes, of_no)) continue;
+    term = {stripped, term.factor * of_yes};
+  }
+  return Sum(&terms, factor);
+}
+
 absl::Span<const ExprId> ExpressionTable::Operands(ExprId expr) const {
   return OperandsOf(calls_[CallOf(expr)]);
 }

@@ -82,6 +82,8 @@ class ExpressionTable {
   // `expr` with the operand of a mean in place of the mean, also in each term of a sum. Sets
   // *factor to the common factor.
   ExprId WithoutMeans(ExprId expr, double* factor);
+  // The same, and without branches of which one is a mean, and the other what it is the mean of.
+  ExprId WithoutMeansOrBranches(ExprId expr, double* factor);
   // `yes` if `condition` holds, else `no`. Select(not c, a, b) is Select(c, b, a).
   ExprId Select(ExprId condition, ExprId yes, ExprId no);
   // `negation` holds where `condition` does not.

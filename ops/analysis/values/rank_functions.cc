@@ -110,8 +110,9 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
       [[fallthrough]];
     case Algebra::kFill:
     case Algebra::kZeros:
-      if (!FillsZeros(op, facts)) break;
-      return SetAll(expressions_.ZeroValue());
+      if (FillsZeros(op, facts)) return SetAll(expressions_.ZeroValue());
+      if (facts.algebra == Algebra::kFill && FillsFixedShape(op)) return;
+      break;
     default:
       if (ins_.size() == 1 && outs_.size() == 1 && facts.is_elementwise &&
           op.BoolAttr(kPerRankAttr).value_or(false)) {
@@ -130,6 +131,21 @@ void RankFunctions::FoldConstants(const Op& op) {
     multiple.is_summed = multiple.is_gradient && out.is_summed;
     out = multiple;
   }
+}
+
+// Of the dims of an input, which do not depend on values: as static.gradients begins with ones.
+bool RankFunctions::FillsFixedShape(const Op& op) {
+  if (outs_.size() != 1) return false;
+  const absl::optional<TensorType> type = memory_.TypeOf(op.output_args()[0]);
+  if (!type.has_value() || NumElements(type->dims) < 0) return false;
+  RankValue filled;
+  if (expressions_.AreMade()) {
+    const std::string value = absl::StrCat(op.FloatAttr("value").value_or(0));
+    filled.expr = expressions_.Named(absl::StrCat("fill ", ToString(*type), " ", value),
+                                     absl::StrCat("fill[", value, "]"));
+  }
+  SetAll(filled);
+  return true;
 }
 
 // Kernels truncate multiples of integers.

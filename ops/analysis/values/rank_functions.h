@@ -74,6 +74,7 @@ class RankFunctions {
   void Transfer(const Op& op, const SignatureFacts& facts);
   void CountGradientsOfSums(const Op& op);
   void KeepRowsOfZeros(RankValue* out);
+  bool FillsFixedShape(const Op& op);
   bool HoldsIntegers(const Op& op) const;
   bool HoldsRows(const Op& op, size_t arg) const;
   ExprId RowsOf(const RankValue& in);

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -36,6 +37,17 @@ absl::StatusOr<std::set<std::string>> TrainedVariables(const Program& main) {
   return names;
 }
 
+// Whether ops read the variable, and none writes it: all ranks take it from one file.
+bool IsGiven(const Program& main, const std::string& name) {
+  const Symbol symbol = main.FindSymbol(name);
+  bool is_read = false;
+  for (const Op& op : AllOps(main)) {
+    if (absl::c_linear_search(op.output_args(), symbol)) return false;
+    is_read |= absl::c_linear_search(op.input_args(), symbol);
+  }
+  return is_read;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> StartupParameters(const ProgramPair& programs) {
@@ -45,8 +57,15 @@ absl::StatusOr<std::vector<std::string>> StartupParameters(const ProgramPair& pr
   if (names.empty()) {
     WEFT_ASSIGN_OR_RETURN(names, TrainedVariables(*programs.main));
   }
+  std::set<std::string> undeclared;
   for (const std::string& name : names) {
-    if (startup.block(0).FindVar(name).valid()) continue;
+    if (!startup.block(0).FindVar(name).valid()) undeclared.insert(name);
+  }
+  for (const std::string& name : undeclared) {
+    if (undeclared.size() < names.size() && IsGiven(*programs.main, name)) {
+      names.erase(name);
+      continue;
+    }
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", name,
                      " of the main program is not declared in the startup program: the two "

@@ -15,8 +15,11 @@ namespace weft {
 // BatchNorm statistics. If none is marked, as in files before Paddle 2.2, they are the persistable
 // variables that the main program trains.
 //
-// Requires a startup program. InvalidArgument if it does not declare a parameter of the main
-// program: the two do not belong together. O(ops).
+// A parameter that the main program only reads, such as one of the teacher in a distillation, need
+// not be there: a file of parameters gives it to all ranks.
+//
+// Requires a startup program. InvalidArgument if it does not declare another parameter of the main
+// program: the two do not belong together. O(ops), and O(arguments) for each that is not there.
 absl::StatusOr<std::vector<std::string>> StartupParameters(const ProgramPair& programs);
 
 // The persistable variables of both programs that ops of the main program use and that each rank

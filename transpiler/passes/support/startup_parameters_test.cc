@@ -51,5 +51,15 @@ TEST(StartupParameters, ParameterThatTheStartupProgramDoesNotDeclareIsRefused) {
               IsInvalidArgument("parameter w of the main program is not declared"));
 }
 
+// As a teacher in a distillation.
+TEST(StartupParameters, ParameterThatIsOnlyReadMayComeFromAFile) {
+  const std::string main = "var w, t, y : fp32[2] parameter\n    Out=[y] = relu(X=[t])\n";
+  const std::string startup = "var w, y : fp32[2] parameter";
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto parameters, ParametersOf(main, startup));
+  EXPECT_THAT(parameters, ElementsAre("w", "y"));
+  EXPECT_THAT(ParametersOf(main + "    Out=[t] = relu(X=[t])\n", startup).status(),
+              IsInvalidArgument("parameter t of the main program is not declared"));
+}
+
 }  // namespace
 }  // namespace weft::testing

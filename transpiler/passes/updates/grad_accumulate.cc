@@ -15,6 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/training/gradients.h"
+#include "ops/analysis/training/losses.h"
+#include "ops/analysis/values/batch_flow.h"
+#include "ops/schema/batch_relation.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
@@ -383,6 +386,27 @@ absl::StatusOr<bool> ScaleAccumulated(const GradAccumulate::Options& options,
   return edits.Commit();
 }
 
+// The mean of k means is the mean of all samples. For any other loss it is not what one batch of k
+// times the size would give, as for ranks (W701).
+void WarnOfOtherLosses(int k, const PassContext& context, const Program& main) {
+  BatchFlowOptions options;
+  options.setting.feeds = context.setting.feeds;
+  options.extent = BatchFlowOptions::Extent::kToLosses;
+  const BatchFlow flow = BatchFlow::Of(main, options);
+  for (Symbol loss : FindLosses(main)) {
+    const VarId var = main.block(0).FindVar(loss);
+    if (!var.valid()) continue;
+    const BatchRelation relation = flow.AtEnd(var).relation;
+    if (relation.IsSame() || relation == BatchRelation::Partial()) continue;
+    context.sink.Warn(absl::StrCat(
+        "loss ", main.name(loss), " is no mean over the batch: the average of its gradients over ",
+        k, " batches is not the gradient of one batch of all their samples",
+        relation == BatchRelation::PartialSum()
+            ? absl::StrCat(", but 1/", k, " of it")
+            : ", as each batch counts alike, whatever it divides by"));
+  }
+}
+
 }  // namespace
 
 void GradAccumulate::Options::Bind(OptionBinder& bind) {
@@ -434,6 +458,7 @@ absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair
         "counter of steps to 0, and scale_sense");
   }
   if (is_sharded) return ScaleAccumulated(options_, context, programs);
+  if (options_.average) WarnOfOtherLosses(options_.k, context, *programs.main);
   WEFT_ASSIGN_OR_RETURN(const UpdateSlice part, FindUpdateSlice(*programs.main));
   if (options_.skip_nonfinite) {
     WEFT_RETURN_IF_ERROR(RefuseOtherChecks(*programs.main, part));

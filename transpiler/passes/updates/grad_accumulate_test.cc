@@ -14,8 +14,10 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
@@ -118,6 +120,21 @@ TEST(GradAccumulate, TheMeanDivides) {
     )",
                               kSgd, kReset),
                  Startup()});
+}
+
+// A sum over the batch: the mean of k sums is the k-th part of the sum over all samples.
+TEST(GradAccumulate, TheAverageOfOtherLossesThanMeansIsAWarning) {
+  const auto messages = [](absl::string_view loss, absl::string_view options) {
+    ProgramTexts texts = Training();
+    texts.main = absl::StrReplaceAll(texts.main, {{"reduce_mean", loss}});
+    return testing::ResultLines(
+        Rewrite(absl::StrCat("grad-accumulate{k=2", options, "}"), texts).result.messages);
+  };
+  EXPECT_THAT(messages("reduce_sum", ",average=true"),
+              ElementsAre(AllOf(HasSubstr("warning: loss loss is no mean over the batch"),
+                                HasSubstr("but 1/2 of it"))));
+  EXPECT_THAT(messages("reduce_mean", ",average=true"), IsEmpty());
+  EXPECT_THAT(messages("reduce_sum", ""), IsEmpty());
 }
 
 TEST(GradAccumulate, ScaleSenseIsAVariableThatDivides) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/core/block_args.h"
+#include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/analysis/values/rank_values.h"
@@ -117,6 +118,32 @@ class BatchChecker {
                                                  " it would have to be ",
                                                  power > 0 ? "divided" : "multiplied", " by n")
                                   : ""));
+  }
+
+  // append_backward of Paddle has no gradient op for some collectives, and does not say so.
+  void CheckLostGradients() {
+    std::vector<bool> is_read(main_.symbols().size(), false), is_written = is_read;
+    for (const Op& op : AllOps(main_)) {
+      for (Symbol input : op.input_args()) is_read[input.value()] = true;
+      for (Symbol output : op.output_args()) is_written[output.value()] = true;
+    }
+    const OpTraits& traits = facts_.Get<OpTraits>();
+    absl::optional<std::vector<bool>> trained;
+    for (const Op& op : AllOps(main_)) {
+      if (!traits.Has(op, Trait::kCollective) || IsBackward(op) || IsOptimize(op)) continue;
+      for (Symbol output : op.output_args()) {
+        const Symbol gradient = main_.FindSymbol(absl::StrCat(main_.name(output), kGradSuffix));
+        if (!gradient.valid() || !is_written[gradient.value()] || is_read[gradient.value()])
+          continue;
+        if (!trained.has_value()) trained = TrainedValues();
+        if (!(*trained)[output.value()]) continue;
+        report_.Add(
+            "W717", op.id(), main_.name(output),
+            absl::StrCat(op.DebugName(), ": the gradient of its output, ", main_.name(gradient),
+                         ", is computed, but no op takes it back: parameters before it are "
+                         "not trained through it"));
+      }
+    }
   }
 
   // Gradients that are a multiple of those of one device, as averaged gradients of sums are. And
@@ -302,6 +329,22 @@ class BatchChecker {
  private:
   static bool IsMeanOrSum(BatchRelation loss) {
     return loss.IsSame() || (loss.IsPartial() && loss.power <= 0 && loss.power >= -1);
+  }
+
+  // By symbol: what depends on a parameter that the program updates.
+  std::vector<bool> TrainedValues() const {
+    std::vector<bool> trained(main_.symbols().size(), false);
+    const OpTraits& traits = facts_.Get<OpTraits>();
+    for (const Op& op : AllOps(main_)) {
+      if (!traits.Has(op, Trait::kOptimizer)) continue;
+      for (Symbol param : op.Input("Param")) trained[param.value()] = true;
+    }
+    const auto is_trained = [&](Symbol input) { return trained[input.value()]; };
+    for (const Op& op : AllOps(main_)) {
+      if (absl::c_none_of(op.input_args(), is_trained)) continue;
+      for (Symbol output : op.output_args()) trained[output.value()] = true;
+    }
+    return trained;
   }
 
   // Whether what the op draws is only the seed of ops that have an effect of their own where they
@@ -563,6 +606,7 @@ void CheckBatch(const ProgramFacts& main, const BatchFlow& flow, const BatchChec
         " a mean over the labels that are not ignored: the reference value where all "
         "ranks have as many of these");
   });
+  checker.CheckLostGradients();
   checker.CheckConditions();
   checker.CheckLosses();
   checker.CheckUpdates(options.sums_are_wanted);

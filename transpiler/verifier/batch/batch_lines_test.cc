@@ -261,6 +261,24 @@ TEST(BatchLinesTest, ValuesPutIntoRowsByComputedShapesAreSamples) {
               Contains(StartsWith("warning: W701: loss loss is no mean and no sum")));
 }
 
+TEST(BatchLinesTest, AGradientOfACollectiveThatNoOpTakesBackIsAWarning) {
+  const auto gathered = [](absl::string_view reader) {
+    return LinesOf(
+        "    var all, all@GRAD : fp32[-1, 1]\n",
+        "    Out=[all] = c_allgather(X=[y]) {ring_id=0, nranks=2, use_calc_stream=true}\n"
+        "    Out=[loss] = mean(X=[all]) role=forward|loss\n",
+        absl::StrCat("    X@GRAD=[all@GRAD] = mean_grad(X=[all], Out@GRAD=[loss@GRAD]) "
+                     "role=backward\n",
+                     reader, kReduces));
+  };
+  EXPECT_THAT(gathered(""),
+              Contains(StartsWith("warning: W717: op 1 (c_allgather): the gradient of its output, "
+                                  "all@GRAD, is computed, but no op takes it back")));
+  EXPECT_THAT(gathered("    Out=[y@GRAD] = c_reducescatter(X=[all@GRAD]) role=backward {ring_id=0, "
+                       "nranks=2, use_calc_stream=true}\n"),
+              Not(Contains(HasSubstr("W717"))));
+}
+
 // What the message advises.
 TEST(BatchLinesTest, GatheredSamplesAreThoseOfOneDevice) {
   EXPECT_THAT(

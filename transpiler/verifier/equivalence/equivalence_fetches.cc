@@ -178,12 +178,16 @@ EquivalenceChecker::HandedOut EquivalenceChecker::IsHandedOut(const RankValue& e
     const bool may_be_part = !found.IsEqualOnRanks() && SameFactor(found.factor * n, factor);
     return may_be_part && IsNthPart(loss) ? HandedOut::kNthPart : HandedOut::kOther;
   }
-  // What follows from parameters that ranks average is compared where the step ends.
+  // Parameters that ranks average, or what adds to them. Whether the steps are right is judged
+  // where the step ends.
   if (!found.averaged_across_ranks || found.is_zero) return HandedOut::kOther;
   double of_mean = 1;
-  const bool is_same = table_.WithoutMeans(found.expr, &of_mean) != expected.expr ||
+  const bool is_same = table_.WithoutMeansOrBranches(found.expr, &of_mean) == expected.expr &&
                        SameFactor(found.factor * of_mean, factor);
-  return is_same ? HandedOut::kEqual : HandedOut::kOther;
+  const bool is_averaged =
+      is_same || (SameFactor(found.factor, factor) &&
+                  IsAveraged(found, found.expr, expected.expr, rewritten_.main->name(loss)));
+  return is_averaged ? HandedOut::kEqual : HandedOut::kOther;
 }
 
 void EquivalenceChecker::ReportNthPart(OpId op, absl::string_view name, absl::string_view what) {

@@ -133,6 +133,25 @@ TEST(FetchedValues, ALossIsNoNthPart) {
               Contains(AllOf(HasSubstr("error: W610"), HasSubstr("loss loss: expected"))));
 }
 
+// Each rank updates by its own gradient, and parameters are averaged.
+TEST(FetchedValues, OfAveragedParametersAreCompared) {
+  const auto averaged = [](absl::string_view last) {
+    return absl::StrCat(kStepVars, kVars, "    var sum : fp32[1, 1]\n", kStepLossGrad,
+                        kStepBackward, kCopy, kStepUpdate,
+                        "    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}\n",
+                        last);
+  };
+  constexpr char kAdd[] = "    Out=[sum] = elementwise_add(X=[w], Y=[old])\n";
+  const std::string original = Step("", kCopy, Fetch("w"));
+  EXPECT_THAT(Differences(original, averaged(Fetch("w"))), HasNone());
+  EXPECT_THAT(Differences(original, averaged(absl::StrCat(kAdd, Fetch("sum")))),
+              Contains(HasSubstr("error: W610")));
+  const std::string added =
+      absl::StrReplaceAll(Step("", kCopy, absl::StrCat(kAdd, Fetch("sum"))),
+                          {{"    var old", "    var sum : fp32[1, 1]\n    var old"}});
+  EXPECT_THAT(Differences(added, averaged(absl::StrCat(kAdd, Fetch("sum")))), HasNone());
+}
+
 // Of two losses, one is divided in the forward pass, and its gradients are added up.
 TEST(FetchedValues, EachLossIsAnNthPartByItsOwnGradients) {
   const auto losses = [](absl::string_view l, absl::string_view sum_w, absl::string_view k) {

@@ -189,6 +189,35 @@ TEST(Equivalence, ADivisorThatABranchChangesIsNoConstant) {
   EXPECT_THAT(Differences(Undivided(""), step("n")), Contains(HasSubstr("W601")));
 }
 
+// y@GRAD is persistable to be fetched.
+TEST(Equivalence, AGradientOfAnActivationMayBeKept) {
+  const auto kept = [](const std::string& step) {
+    return absl::StrReplaceAll(step, {{"    var y, y@GRAD : fp32[-1, 1]\n",
+                                       "    var y : fp32[-1, 1]\n"
+                                       "    var y@GRAD : fp32[-1, 1] persistable\n"}});
+  };
+  const auto divided = [&](absl::string_view scale) {
+    return kept(DividedStep(
+        "    Out=[l] = scale(X=[m]) role=forward|loss {scale=1.0}\n",
+        absl::StrCat("    Out=[m@GRAD] = scale(X=[l@GRAD]) role=backward {scale=", scale,
+                     ", nranks=2}\n"),
+        kSumGradient));
+  };
+  const Program original = ProgramOf(kept(Undivided("")));
+  const Program startup = ProgramOf(
+      "    var w : fp32[4, 1] parameter persistable\n    var lr : fp32[1] persistable\n"
+      "    Out=[w] = fill_constant() {shape=longs[4, 1], dtype=5, value=1.0}\n"
+      "    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}\n"
+      "    c_comm_init_all() {ring_id=0}\n");
+  const auto errors = [&](const std::string& main) {
+    const Program program = ProgramOf(main);
+    return Errors({{&program, &startup}}, &original);
+  };
+  EXPECT_THAT(errors(divided("0.5")), IsEmpty());
+  EXPECT_THAT(errors(divided("0.25")),
+              Contains(AllOf(HasSubstr("W602"), HasSubstr("variable y@GRAD"))));
+}
+
 TEST(Equivalence, ALossThatIsDividedInTheForwardPassIsNoted) {
   const auto notes = [](const std::string& main) {
     const Program before = ProgramOf(Undivided("")), after = ProgramOf(main);

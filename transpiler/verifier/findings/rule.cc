@@ -161,6 +161,8 @@ constexpr Rule kRules[] = {
      FindingKind::kDifference},
     {"W716", Layer::kBatch, Severity::kNote, "mean over the labels that are not ignored",
      FindingKind::kDifference},
+    {"W717", Layer::kBatch, Severity::kWarning, "gradient of a collective that no op takes back",
+     FindingKind::kDifference},
 };
 
 }  // namespace
