@@ -535,13 +535,17 @@ Findings VerifyWithOwners(absl::Span<const ConstProgramPair> ranks, const OwnerU
   VerifyOptions together = options;
   together.setting.nranks = static_cast<int>(ranks.size());
   together.setting.rank = absl::nullopt;
-  for (Layer layer : {Layer::kStructure, Layer::kTypes, Layer::kRaces}) {
-    together.layers.erase(layer);
-  }
-  Findings of_all;
+  for (Layer layer : {Layer::kTypes, Layer::kRaces}) together.layers.erase(layer);
+  Findings of_all, new_ones;
   Verifier(together, &of_all, Verifier::kValues)
       .Run({{&owners.main, owners.startup.has_value() ? &*owners.startup : nullptr}});
-  AppendOf("all ranks together", of_all, &findings);
+  for (const Finding& finding : of_all.all()) {
+    // Each program has shown these of its own structure.
+    const bool is_known =
+        FindRule(finding.rule).layer == Layer::kStructure && finding.severity != Severity::kError;
+    if (!is_known) new_ones.Add(finding);
+  }
+  AppendOf("all ranks together", new_ones, &findings);
   return findings;
 }
 

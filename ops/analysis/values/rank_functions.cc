@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/schema/algebra.h"
@@ -140,7 +141,7 @@ bool RankFunctions::FillsFixedShape(const Op& op) {
   if (!type.has_value() || NumElements(type->dims) < 0) return false;
   RankValue filled;
   if (expressions_.AreMade()) {
-    const std::string value = absl::StrCat(op.FloatAttr("value").value_or(0));
+    const std::string value = absl::StrFormat("%.17g", op.FloatAttr("value").value_or(0));
     filled.expr = expressions_.Named(absl::StrCat("fill ", ToString(*type), " ", value),
                                      absl::StrCat("fill[", value, "]"));
   }

@@ -176,6 +176,7 @@ class Reads {
     while (!blocks.empty()) {
       const int block = blocks.back();
       blocks.pop_back();
+      if (block < 0 || block >= op.program().num_blocks()) continue;  // layer 1 says it
       for (OpId id : op.program().block(block).ops()) {
         const Op inner = op.program().op(id);
         const auto more = reads ? inner.input_args() : inner.output_args();
