@@ -33,6 +33,12 @@ TEST(AssignTest, ToItselfChangesNothing) {
   EXPECT_THAT(Values<float>(x), ElementsAre(1));
 }
 
+TEST(DependTest, ReadsNothingOfWhatItComesAfter) {
+  Tensor x = Floats({2}, {1, -2}), dep = MakeTensor<int64_t>({3}, {7, 8, 9});
+  WEFT_ASSERT_OK(RunOpOn("depend", {{"Dep", {&dep}}, {"X", {&x}}}, {}, {{"Out", {&x}}}));
+  EXPECT_THAT(Values<float>(x), ElementsAre(1, -2));
+}
+
 TEST(CastTest, TruncatesTowardsZero) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("cast", {{"X", {Floats({2}, {1.9f, -1.9f})}}},
                                             {{"in_dtype", 5}, {"out_dtype", 3}}, {{"Out", 1}}));

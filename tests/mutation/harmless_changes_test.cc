@@ -42,9 +42,9 @@ bool Communicates(const pb::OpDesc& op) {
 // draw, hold blocks or hand values over, and those on buffers, which share memory with other names.
 bool StaysInPlace(const pb::OpDesc& op, const std::set<std::string>& buffers) {
   static const auto* const kFixed =
-      new std::set<std::string>{"coalesce_tensor", "share_data",     "feed",   "fetch",
-                                "dropout",         "uniform_random", "assert", "gaussian_random",
-                                "write_to_array",  "read_from_array"};
+      new std::set<std::string>{"coalesce_tensor", "share_data",     "print",          "feed",
+                                "fetch",           "dropout",        "uniform_random", "assert",
+                                "gaussian_random", "write_to_array", "read_from_array"};
   const std::set<std::string> names = NamesOf(op);
   return Communicates(op) || SubBlockOf(op) >= 0 || kFixed->count(op.type()) > 0 ||
          absl::StrContains(op.type(), "sync") || absl::StrContains(op.type(), "wait") ||

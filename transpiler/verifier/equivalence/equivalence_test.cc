@@ -189,6 +189,17 @@ TEST(Equivalence, ADivisorThatABranchChangesIsNoConstant) {
   EXPECT_THAT(Differences(Undivided(""), step("n")), Contains(HasSubstr("W601")));
 }
 
+// As fleet writes it behind the reduction of a fused buffer.
+TEST(Equivalence, ADependIsItsOperandX) {
+  const auto depends = [](absl::string_view x, absl::string_view dep) {
+    return Undivided(absl::StrCat(kSumGradient,
+                                  "    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=0.5}\n",
+                                  "    Out=[w@GRAD] = depend(Dep=[", dep, "], X=[", x, "])\n"));
+  };
+  EXPECT_THAT(Differences(Undivided(""), depends("w@GRAD", "m, w")), IsEmpty());
+  EXPECT_THAT(Differences(Undivided(""), depends("w", "w@GRAD")), Contains(HasSubstr("W601")));
+}
+
 // y@GRAD is persistable to be fetched.
 TEST(Equivalence, AGradientOfAnActivationMayBeKept) {
   const auto kept = [](const std::string& step) {
