@@ -104,7 +104,8 @@ bool AddVars(const Program& from, pb::BlockDesc* to) {
 void ReduceToAll(const Op& op, pb::OpDesc* desc) {
   const CollectiveOp* const collective = FindCollectiveOp(op);
   if (collective == nullptr || collective->kind != CollectiveKind::kReduce) return;
-  desc->set_type(collective->in == "x" ? "all_reduce" : "c_allreduce_sum");
+  const CollectiveOp& sum = *FindCollectiveOp(kMergedBySum);
+  desc->set_type(std::string(collective->in == sum.in ? sum.type : InPaddle3(sum)->type));
   auto* const attrs = desc->mutable_attrs();
   const auto is_root = [&](const pb::OpDesc::Attr& attr) {
     return attr.name() == collective->root_attr;
