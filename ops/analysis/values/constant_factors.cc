@@ -8,9 +8,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/strip.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/values/arithmetic.h"
