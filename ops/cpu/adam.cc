@@ -110,13 +110,26 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
   const bool adapts = weight_decay > 0 || spec.attrs.Bool("always_adapt");
   const double beta1 = spec.attrs.Float("beta1"), beta2 = spec.attrs.Float("beta2");
   const double epsilon_attr = spec.attrs.Float("epsilon");
-  return MakeUpdate(spec, kind, AdamSlots(), [=, powers = Powers(spec.attrs)](auto& u) {
+  // Before Paddle 2, the op only reads the powers.
+  const bool advances = spec.Output("Beta1PowOut") >= 0;
+  static const auto* const kConstantPowers =
+      new UpdateSlots{{"Moment1", "Moment2"}, {}, {"Beta1Pow", "Beta2Pow"}};
+  const UpdateSlots& slots = advances ? AdamSlots() : *kConstantPowers;
+  return MakeUpdate(spec, kind, slots, [=, powers = Powers(spec.attrs)](auto& u) -> absl::Status {
     using T = TypeOf<decltype(u)>;
+    double b1 = 0, b2 = 0;
+    if (advances) {
+      b1 = u.scalar(0);
+      b2 = u.scalar(1);
+    } else {
+      WEFT_ASSIGN_OR_RETURN(b1, ScalarValue("Beta1Pow", u.constant(0)));
+      WEFT_ASSIGN_OR_RETURN(b2, ScalarValue("Beta2Pow", u.constant(1)));
+    }
     const formulas::Moments<T> moments{static_cast<T>(beta1), static_cast<T>(beta2)};
     T *m1 = u.state(0), *m2 = u.state(1);
     // Products, as divisions would take longer than memory.
-    const T correction1 = 1 / (1 - static_cast<T>(u.scalar(0)));
-    const T correction2 = 1 / (1 - static_cast<T>(u.scalar(1)));
+    const T correction1 = 1 / (1 - static_cast<T>(b1));
+    const T correction2 = 1 / (1 - static_cast<T>(b2));
     const T epsilon = static_cast<T>(epsilon_attr), decay = static_cast<T>(weight_decay);
     const auto direction = [=](T p, int64_t i) {
       return correction1 * m1[i] / (std::sqrt(correction2 * m2[i]) + epsilon) + decay * p;
@@ -157,7 +170,8 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
     const double ratio = scales ? std::sqrt(p_squares) / std::sqrt(r_squares) : 1;
     const T lr = static_cast<T>(u.lr() * ratio);
     u.ApplyToAll([=](T& p, int64_t i) { p -= lr * direction(p, i); });
-    powers.Advance(u);
+    if (advances) powers.Advance(u);
+    return absl::OkStatus();
   });
 }
 

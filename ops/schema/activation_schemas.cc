@@ -4,6 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -98,13 +101,28 @@ std::vector<Row> Rows() {
   };
 }
 
+// Before Paddle 2 it reads Out, which has the signs of X if alpha is not negative.
+absl::Status InferLeakyReluGrad(InferContext& context) {
+  const char* const read = context.HasInput("X") ? "X" : "Out";
+  WEFT_RETURN_IF_ERROR(SameType(read, "Out@GRAD")(context));
+  const double alpha = context.attrs().Float("alpha");
+  if (read[0] == 'O' && alpha < 0) {
+    return context.AttrError("alpha", "0 or more, as the op has no input X", absl::StrCat(alpha));
+  }
+  return OutputsLike(read)(context);
+}
+
 }  // namespace
 
 void AddActivationSchemas(OpSchemaTable* schemas) {
   for (const Row& row : Rows()) {
     schemas->Add(Forward(row));
-    schemas->Add(Grad(row));
+    if (row.type != absl::string_view("leaky_relu")) schemas->Add(Grad(row));
   }
+  schemas->Add(OpSchema("leaky_relu_grad", "Out-, Out@GRAD, X+ -> X@GRAD")
+                   .Attr("alpha", 0.02f)
+                   .With(Trait::kElementwise, Trait::kRowSplittable)
+                   .Infer(InferLeakyReluGrad));
   // Its gradient is a scale by 0.
   schemas->Add(Forward({"sign", {}, {}}));
 }

@@ -60,6 +60,39 @@ void AddControlSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kSideEffect, Trait::kLoop, Trait::kBlockGrad)
                    .Infer(GradsLikeInputs()));
 
+  // In the block, a sequence of inputs is one step of it, and an output its step. A state is called
+  // as in attribute ex_states before the step and as in states after it.
+  schemas->Add(OpSchema("recurrent",
+                        "initial_states*?, inputs*?, parameters*? -> outputs*?, step_scopes")
+                   .Attr("ex_states", Strings{})
+                   .Attr("has_states", false)
+                   .Attr("is_train", true)
+                   .Attr("reverse", false)
+                   .Attr("skip_eager_deletion_vars", Strings{})
+                   .Attr("states", Strings{})
+                   .RequiredAttr("sub_block", BlockRef())
+                   .With(Trait::kSideEffect, Trait::kLoop));
+  schemas->Add(
+      OpSchema("recurrent_grad",
+               "initial_states*?, inputs*?, outputs*?, outputs@GRAD*?, parameters*?, step_scopes, "
+               "step_scopes@GRAD? -> initial_states@GRAD*?, inputs@GRAD*?, parameters@GRAD*?")
+          .Attr("ex_states", Strings{})
+          .Attr("has_states", false)
+          .Attr("is_train", true)
+          .Attr("reverse", false)
+          .Attr("skip_eager_deletion_vars", Strings{})
+          .Attr("states", Strings{})
+          .RequiredAttr("sub_block", BlockRef())
+          .With(Trait::kSideEffect, Trait::kLoop, Trait::kBlockGrad)
+          .Infer(GradsLikeInputs()));
+  AddWithGrad(schemas,
+              OpSchema("rnn_memory_helper", "X -> Out")
+                  .Attr("dtype", kFp32)
+                  .Infer(OutputsLike("X"))
+                  .Algebra(Algebra::kCopy)
+                  .Batch({batch::Elementwise}),
+              {{"X", "Out"}, {"Out"}, {"X"}}, OutputsLike("Out@GRAD"));
+
   schemas->Add(OpSchema("select_input", "X*, Mask -> Out")
                    .Infer(IfKnown("X", InferSelectInput))
                    .Algebra(Algebra::kMove)

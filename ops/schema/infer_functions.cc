@@ -192,6 +192,8 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
     copy.optional = slot.optional;
     copy.duplicable = slot.duplicable;
     copy.attrs = slot.attrs;
+    copy.since = slot.since;
+    copy.until = slot.until;
     return copy;
   };
   // In alphabetical order, as Paddle writes them.
@@ -217,6 +219,7 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
     std::move(schema).Out(std::move(slot));
   }
   for (const AttrSchema& attr : op.attrs()) std::move(schema).Attr(attr);
+  for (const auto& [name, since] : op.behaviors()) std::move(schema).Since(since, name);
   return std::move(schema)
       .Images(op.image_attr(), op.image_slots(), op.channels_last())
       .Work(op.work())

@@ -116,6 +116,7 @@ OpSchema AdamOrAdamW(const char* type) {
              "Grad, LearningRate, MasterParam?, Moment1, Moment2, Moment2Max?^, Param, SkipUpdate?",
              {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2", "Moment2Max"})
       .Infer(InOrder({CheckLargestMoment, CheckDecays, check}))
+      .Since(kPaddle2, "corrects epsilon")
       .Pir(absl::StrCat(
           type,
           "_(param, grad, learning_rate, moment1, moment2, moment2_max, "
@@ -130,6 +131,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
       Optimizer("adadelta",
                 "AvgSquaredGrad, AvgSquaredUpdate, Grad, LearningRate?, MasterParam?, Param",
                 {"AvgSquaredGrad", "AvgSquaredUpdate"})
+          .Since(kPaddle2, "keeps its update")
           .Attr("epsilon", 1e-6f)
           .Attr("multi_precision", false)
           .Attr("rho", 0.95f)
@@ -177,6 +179,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           "merged_adam",
           "Beta1Pow*, Beta2Pow*, Grad*, LearningRate*, MasterParam*?, Moment1*, Moment2*, Param*",
           {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2"})
+          .Since(kPaddle2, "corrects epsilon")
           .Attr("beta1", 0.9f)
           .Attr("beta2", 0.999f)
           .Attr("epsilon", 1e-8f)
