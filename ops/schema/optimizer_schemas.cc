@@ -277,6 +277,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                          "Param, SkipUpdate?",
                          {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2"})
                    .Infer(CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"}))
+                   .Since(kPaddle2, "corrects moments")
+                   .Since(2'004'000, "adapts by decay")  // as is attribute always_adapt
                    .Attr("always_adapt", false)
                    .Attr("beta1", 0.9f)
                    .Attr("beta2", 0.999f)
