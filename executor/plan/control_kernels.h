@@ -68,7 +68,6 @@ absl::Status EndIteration(const ControlContext& ctx);
 // outputs.
 absl::Status PopIteration(const ControlContext& ctx);
 
-
 // Which step of a sequence comes first.
 enum class StepOrder { kForward, kReverse };
 // Output 0: iterations, each with the elements of one step of all inputs, which are sequences of

@@ -198,8 +198,7 @@ class PlanBuilder {
   absl::Status AddRecurrentGrad(const Op& op, const OpAttrs& attrs, const std::string& name);
 
   // A variable that the block declares.
-  absl::StatusOr<int> InBlock(int block, absl::string_view variable,
-                              const std::string& name) const;
+  absl::StatusOr<int> InBlock(int block, absl::string_view variable, const std::string& name) const;
   // What ops of a gradient block call the gradient of a variable; a new one if none declares it.
   int GradientInBlock(int block, absl::string_view of, int like);
   int AddOwnArray(const std::string& name, int like);
@@ -217,8 +216,8 @@ class PlanBuilder {
     std::function<void()> begin, end;
   };
 
-  // The condition of `branch` is in slot branch.slot of the op, or already set. Ops of the block name the other
-  // variables of the op too.
+  // The condition of `branch` is in slot branch.slot of the op, or already set. Ops of the block
+  // name the other variables of the op too.
   absl::Status AddBranchTo(int block, const Op& op, Plan::Branch branch,
                            const BlockEnds& ends = {});
 

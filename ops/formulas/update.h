@@ -185,10 +185,10 @@ struct Moments {
   }
 };
 
-// p = shrink p - lr' m1 / (√m2 + epsilon √(1 - b2)), before Paddle 2 with a plain epsilon, with lr' = lr √(1 - b2) / (1 - b1) and the
-// powers b1, b2 of beta, which already count this step. Kingma and Ba, "Adam: A Method for
-// Stochastic Optimization" (2014); Loshchilov and Hutter, "Decoupled Weight Decay Regularization"
-// (2017).
+// p = shrink p - lr' m1 / (√m2 + epsilon √(1 - b2)), before Paddle 2 with a plain epsilon, with lr'
+// = lr √(1 - b2) / (1 - b1) and the powers b1, b2 of beta, which already count this step. Kingma
+// and Ba, "Adam: A Method for Stochastic Optimization" (2014); Loshchilov and Hutter, "Decoupled
+// Weight Decay Regularization" (2017).
 struct Adam {
   static constexpr char kCorrectsEpsilon[] = "corrects epsilon";
   // In one step.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
@@ -33,7 +34,9 @@ OpSchema Forward(const Row& row) {
 
 OpSchema Grad(const Row& row) {
   std::vector<OpSchema::InferFn> steps;
-  for (const std::string& slot : row.grad_reads) steps.push_back(SameType(slot, "Out@GRAD"));
+  for (absl::string_view slot : row.grad_reads) {
+    steps.push_back(SameType(std::string(absl::StripSuffix(slot, "+")), "Out@GRAD"));
+  }
   steps.push_back(OutputsLike(row.grad_reads.empty() ? "Out@GRAD" : row.grad_reads.front()));
   return GradSchema(Forward(row), std::string(row.type) + "_grad",
                     {row.grad_reads, {"Out"}, {"X"}, /*optional=*/false}, InOrder(std::move(steps)))
@@ -56,7 +59,7 @@ std::vector<Row> Rows() {
       {"cos", kX, {}},
       {"cosh", kX, {}},
       {"digamma", kX, {}},
-      {"elu", kBoth, {{"alpha", 1.0f}}},
+      {"elu", {"X", "Out+"}, {{"alpha", 1.0f}}},
       {"erf", kX, {}},
       {"erfinv", kOut, {}},
       {"exp", kOut, {}},

@@ -136,7 +136,7 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Infer(IfKnown("X", InferSequenceMask))
                    .Batch({batch::SequenceMask, Powers::kNone, /*time_major=*/"", "MaxLenTensor"})
                    .Pir("(x, max_len:@maxlen/tensor) -> y"));
-  schemas->Add(OpSchema("shape", "Input -> Out")
+  schemas->Add(OpSchema("shape", "Input -> Out~")  // Paddle 1 may declare another type
                    .Infer(IfKnown("Input", InferShape))
                    .Batch({batch::ShapeOf, Powers::kOwn}));
   schemas->Add(OpSchema("size", "Input -> Out")

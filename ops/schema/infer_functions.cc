@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -204,9 +205,13 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
   for (const SlotSchema& slot : op.inputs()) {
     if (!slot.attrs.empty()) add_input(slot, slot.name);
   }
-  for (const std::string& name : grad.reads) {
+  for (std::string name : grad.reads) {
+    const bool is_new = absl::EndsWith(name, "+"), is_old = absl::EndsWith(name, "-");
+    if (is_new || is_old) name.pop_back();
     const SlotSchema* input = op.FindInput(name);
     add_input(input != nullptr ? *input : *op.FindOutput(name), name);
+    if (is_new) inputs[name].since = kPaddle2;
+    if (is_old) inputs[name].until = kPaddle2;
   }
   for (const std::string& name : grad.of_outputs) {
     add_input(*op.FindOutput(name), absl::StrCat(name, kGradSuffix));

@@ -255,8 +255,8 @@ absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
   return attrs;
 }
 
-OpAttrs OpAttrs::Make(const OpSchema& schema,
-                      std::vector<std::pair<std::string, AttrValue>> values, int64_t version) {
+OpAttrs OpAttrs::Make(const OpSchema& schema, std::vector<std::pair<std::string, AttrValue>> values,
+                      int64_t version) {
   OpAttrs attrs;
   attrs.schema_ = &schema;
   attrs.version_ = version;

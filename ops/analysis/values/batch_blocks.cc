@@ -82,8 +82,10 @@ void BatchInterpreter::VisitRecurrent(const Op& op) {
     if (step.valid()) Write(op, step, with(value, OfStep(value.relation)));
   }
   const absl::Span<const Symbol> initial = op.Input("initial_states");
-  const std::vector<std::string> before = op.StringsAttr("ex_states").value_or(std::vector<std::string>());
-  const std::vector<std::string> after = op.StringsAttr("states").value_or(std::vector<std::string>());
+  const std::vector<std::string> before =
+      op.StringsAttr("ex_states").value_or(std::vector<std::string>());
+  const std::vector<std::string> after =
+      op.StringsAttr("states").value_or(std::vector<std::string>());
   const size_t num_states = std::min({initial.size(), before.size(), after.size()});
   for (size_t i = 0; i < num_states; ++i) {
     if (inside(before[i]).valid()) Write(op, inside(before[i]), Read(initial[i]));

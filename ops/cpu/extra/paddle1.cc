@@ -764,6 +764,19 @@ absl::StatusOr<Kernel> SoftReluGrad(OpKernel op) {
       out, dout);
 }
 
+// Out = the matrix with this diagonal, and zeros elsewhere.
+absl::StatusOr<Kernel> Diag(OpKernel op) {
+  const In x = op.in("Diagonal");
+  const Out out = op.out("Out");
+  return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t size = x(ctx).dim(0);
+    T* const to = out.elements<T>(ctx);
+    std::fill_n(to, size * size, T(0));
+    for (int64_t i = 0; i < size; ++i) to[i * (size + 1)] = x.elements<T>(ctx)[i];
+  });
+}
+
 // --- mean_iou ------------------------------------------------------------------------------------
 
 // Of each class, OutCorrect counts elements that Predictions and Labels both have, and OutWrong
@@ -818,6 +831,7 @@ absl::StatusOr<Kernel> MeanIou(OpKernel op) {
 void AddPaddle1Kernels(KernelTable* table) {
   table->Add("pad2d", Pad2d, Pad2dGrad);
   table->Add("soft_relu", SoftRelu, SoftReluGrad);
+  table->Add("diag", Diag);
   table->Add("mean_iou", MeanIou);
   table->Add("smooth_l1_loss", SmoothL1Loss, SmoothL1LossGrad);
   table->Add("margin_rank_loss", MarginRankLoss, MarginRankLossGrad);

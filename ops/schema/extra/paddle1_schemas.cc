@@ -155,6 +155,12 @@ absl::Status InferPad2d(InferContext& context, const TensorType& x) {
   return absl::OkStatus();
 }
 
+absl::Status InferDiag(InferContext& context, const TensorType& x) {
+  if (x.dims.size() != 1) return context.InputError("Diagonal", "one dimension");
+  context.SetOutput("Out", {x.dtype, {x.dims[0], x.dims[0]}});
+  return absl::OkStatus();
+}
+
 // Counts of right and wrong elements by class, to which earlier ones are added.
 absl::Status InferMeanIou(InferContext& context) {
   WEFT_RETURN_IF_ERROR(CheckPositive(context, {"num_classes"}));
@@ -259,6 +265,9 @@ void AddPaddle1Schemas(OpSchemaTable* schemas) {
                   .With(Trait::kElementwise, Trait::kRowSplittable)
                   .Infer(OutputsLike("X")),
               {{"Out"}, {"Out"}, {"X"}, /*optional=*/false}, OutputsLike("Out", {"Out@GRAD"}));
+  schemas->Add(OpSchema("diag", "Diagonal -> Out")
+                   .Infer(IfKnown("Diagonal", InferDiag))
+                   .Batch(batch::Unrelated(batch::kNotNeeded)));
   schemas->Add(OpSchema("mean_iou",
                         "InCorrects*?, InMeanIou*?, InWrongs*?, Labels, Predictions -> "
                         "OutCorrect, OutMeanIou, OutWrong")

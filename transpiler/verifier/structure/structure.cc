@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_names.h"
+#include "ops/schema/feed_ops.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/weft_attrs.h"
@@ -135,6 +136,7 @@ class StructureChecker {
   }
 
   void CheckNames(const Op& op) {
+    if (MakesReader(op.type())) return;  // from a queue of the Python process
     const absl::Span<const Symbol> args = op.args();
     const size_t num_inputs = op.input_args().size();
     for (size_t i = 0; i < args.size(); ++i) {
