@@ -106,7 +106,6 @@ void AddGpuCreationKernels(KernelTable* table) {
              [](const KernelSpec& spec) { return Fill(spec, "Input", spec.attrs.Float("value")); });
   table->Add("fill_zeros_like", [](const KernelSpec& spec) { return Fill(spec, "X", 0); });
   table->Add("fill_constant", FillConstant);
-  table->Add("one_hot", OneHot);
   table->Add("one_hot_v2", OneHot);
   table->Add("shape", Shape);
 }

@@ -176,6 +176,11 @@ absl::Status InferMeanIou(InferContext& context) {
   return absl::OkStatus();
 }
 
+void LinearChainCrf(BatchContext& context) {
+  batch::Rows({"Emission", "Label", "Length"})(context);
+  context.Set("TransitionExps", context.In("Transition"));
+}
+
 void AddLosses(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("smooth_l1_loss", "InsideWeight?, OutsideWeight?, X, Y -> Diff~, Out")
@@ -217,7 +222,7 @@ void AddChains(OpSchemaTable* schemas) {
                "Emission, Label, Length?, Transition -> Alpha~, EmissionExps~, "
                "LogLikelihood, TransitionExps~")
           .Infer(IfKnown("Emission", InferLinearChainCrf))
-          .Batch({batch::Rows({"Emission", "Label", "Length"})}),
+          .Batch({LinearChainCrf}),
       {{"Alpha", "Emission", "EmissionExps", "Label", "Length", "Transition", "TransitionExps"},
        {"LogLikelihood"},
        {"Emission", "Transition"}},
