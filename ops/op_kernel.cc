@@ -120,7 +120,7 @@ absl::Status OpKernel::CheckSlots() const {
   WEFT_RETURN_IF_ERROR(status_);
   for (const SlotSchema& slot : spec_.schema->inputs()) {
     // Inference reads all required inputs.
-    if (!slot.optional) {
+    if (slot.IsRequired(spec_.attrs.version())) {
       WEFT_RETURN_IF_ERROR(RequiredInput(spec_, slot.name).status());
     } else if (spec_.Input(slot.name) >= 0 && !absl::c_linear_search(known_inputs_, slot.name)) {
       return absl::UnimplementedError(

@@ -89,6 +89,7 @@ class ProgramReader {
 
   absl::Status Read() {
     WEFT_RETURN_IF_ERROR(ReadTopLevel());
+    program_.version_ = program_.OtherFields().version().version();
     ProgramIndexer indexer(&program_);
     WEFT_RETURN_IF_ERROR(IndexParts(&indexer));
     for (uint32_t i = 0; i < program_.vars_.size(); ++i) {

@@ -299,8 +299,6 @@ size_t Program::num_vars() const {
   return count;
 }
 
-int64_t Program::version() const { return OtherFields().version().version(); }
-
 pb::ProgramDesc Program::OtherFields() const {
   std::string bytes;
   for (const TopLevelField& field : top_level_) {

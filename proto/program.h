@@ -277,7 +277,7 @@ class Program {
   int revision() const { return revision_; }
 
   // 0 if the file has none.
-  int64_t version() const;
+  int64_t version() const { return version_; }
   // The program without its blocks, and a block without its variables and ops, decoded.
   pb::ProgramDesc OtherFields() const;
   pb::BlockDesc OtherFields(int block) const;
@@ -378,6 +378,7 @@ class Program {
     absl::string_view other;
   };
   std::vector<TopLevelField> top_level_;
+  int64_t version_ = 0;
 };
 
 // Inline: analyses call these for every op.

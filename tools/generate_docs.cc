@@ -149,6 +149,8 @@ std::vector<std::string> Slots(const std::vector<SlotSchema>& slots) {
     std::string name = slot.name;
     if (slot.duplicable) name += "*";
     if (slot.optional) name += "?";
+    if (slot.since == kPaddle2) name += "+";
+    if (slot.until == kPaddle2) name += "-";
     if (!slot.in_place_of.empty()) absl::StrAppend(&name, "=", slot.in_place_of);
     if (!slot.memory_of.empty()) absl::StrAppend(&name, "&", slot.memory_of);
     names.push_back(std::move(name));

@@ -313,6 +313,8 @@ const ControlKernelFactory* FindControlKernel(absl::string_view op_type) {
   return FindIn(factories, op_type);
 }
 
+bool IsRecurrent(const OpSchema& schema) { return schema.FindAttr("ex_states") != nullptr; }
+
 bool SelectsInput(absl::string_view op_type) { return op_type == "select_input"; }
 
 const ControlKernelFactory* FindArrayKernel(absl::string_view op_type) {
@@ -358,6 +360,71 @@ absl::Status EndIteration(const ControlContext& ctx) {
     iteration.push_back(std::exchange(*value, std::move(empty)));
   }
   return absl::OkStatus();
+}
+
+ControlKernel SplitSteps(StepOrder order) {
+  return [order](const ControlContext& ctx) -> absl::Status {
+    std::vector<Value>& iterations = ctx.outputs[0]->elements;
+    iterations.clear();
+    for (size_t k = 0; k < ctx.inputs.size(); ++k) {
+      const Tensor& sequence = ctx.inputs[k]->tensor;
+      if (!sequence.allocated()) return HoldsNothing("inputs");
+      if (sequence.rank() == 0 || sequence.is_rows()) {
+        return absl::InvalidArgumentError("input inputs: expected a sequence along dimension 0");
+      }
+      const auto length = static_cast<size_t>(sequence.dim(0));
+      if (k == 0) iterations.resize(length);
+      if (length != iterations.size()) {
+        return absl::InvalidArgumentError(absl::StrCat("input inputs: expected sequences of ",
+                                                       iterations.size(),
+                                                       " steps, as the first one, found ", length));
+      }
+      const Dims dims(sequence.dims().begin() + 1, sequence.dims().end());
+      for (size_t i = 0; i < length; ++i) {
+        const size_t step = order == StepOrder::kForward ? i : length - 1 - i;
+        Value& value = iterations[i].elements.emplace_back(Value{Tensor(sequence.memory()), {}});
+        value.tensor.Resize(sequence.dtype(), dims);
+        const size_t bytes = value.tensor.bytes();
+        if (bytes == 0) continue;
+        WEFT_RETURN_IF_ERROR(
+            sequence.memory()->Copy(static_cast<const char*>(sequence.raw()) + step * bytes, bytes,
+                                    value.tensor.raw(), ctx.stream));
+      }
+    }
+    return absl::OkStatus();
+  };
+}
+
+absl::Status AppendStep(const ControlContext& ctx) {
+  const Tensor& step = ctx.inputs[0]->tensor;
+  if (!step.allocated()) return HoldsNothing("outputs");
+  Value& value = ctx.outputs[0]->elements.emplace_back(Value{Tensor(step.memory()), {}});
+  return value.tensor.CopyFrom(step);
+}
+
+ControlKernel StackSteps(StepOrder order) {
+  return [order](const ControlContext& ctx) -> absl::Status {
+    const std::vector<Value>& steps = ctx.inputs[0]->elements;
+    if (steps.empty()) return absl::InvalidArgumentError("input inputs: expected a step");
+    const Tensor& first = steps[0].tensor;
+    Dims dims = first.dims();
+    dims.insert(dims.begin(), static_cast<int64_t>(steps.size()));
+    Tensor& to = ctx.outputs[0]->tensor;
+    to.Resize(first.dtype(), dims);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const Tensor& step = steps[order == StepOrder::kForward ? i : steps.size() - 1 - i].tensor;
+      if (step.dims() != first.dims() || step.dtype() != first.dtype()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("output outputs: expected steps of ", DTypeName(first.dtype()),
+                         DimsToString(first.dims()), ", found ", DTypeName(step.dtype()),
+                         DimsToString(step.dims())));
+      }
+      if (step.bytes() == 0) continue;
+      WEFT_RETURN_IF_ERROR(to.memory()->Copy(
+          step.raw(), step.bytes(), static_cast<char*>(to.raw()) + i * step.bytes(), ctx.stream));
+    }
+    return absl::OkStatus();
+  };
 }
 
 absl::Status PopIteration(const ControlContext& ctx) {

@@ -44,6 +44,8 @@ const ControlKernelFactory* FindControlKernel(absl::string_view op_type);
 // Whether an op of this type reads just one of its inputs besides the one that selects it; others
 // may be left from an earlier step.
 bool SelectsInput(absl::string_view op_type);
+// Whether the op is recurrent, or its gradient.
+bool IsRecurrent(const OpSchema& schema);
 // The kernel of an op that has a tensor kernel, for variables that are arrays.
 //   assign   Out = X
 //   sum      Out[i] = X[0][i] + X[1][i] + ..., over those that have an element i
@@ -65,6 +67,16 @@ absl::Status EndIteration(const ControlContext& ctx);
 // Removes the last iteration from the iterations in output 0, and moves its values to the other
 // outputs.
 absl::Status PopIteration(const ControlContext& ctx);
+
+// Which step of a sequence comes first.
+enum class StepOrder { kForward, kReverse };
+// Output 0: iterations, each with the elements of one step of all inputs, which are sequences of
+// the same length along dimension 0; in this order.
+ControlKernel SplitSteps(StepOrder order);
+// Appends input 0 to the array in output 0, as a copy.
+absl::Status AppendStep(const ControlContext& ctx);
+// Output 0: the sequence whose steps are the elements of the array in input 0, in this order.
+ControlKernel StackSteps(StepOrder order);
 
 }  // namespace weft
 

@@ -83,7 +83,7 @@ absl::Status PlanBuilder::AddBlock(int block) {
 }
 
 absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
-  if (IsFeed(op.type()) || IsFetch(op.type())) return absl::OkStatus();
+  if (IsOfFeeds(op.type())) return absl::OkStatus();
   device_ = placement_.DeviceOf(op.id());
   const OpSchema* schema = FindOpSchema(op.type());
   WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
@@ -100,6 +100,10 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
     return absl::OkStatus();
   }
   WEFT_RETURN_IF_ERROR(CheckSlotsAreKnown(op, *schema));
+  if (IsRecurrent(*schema)) {
+    return schema->Has(Trait::kBlockGrad) ? AddRecurrentGrad(op, attrs, name)
+                                          : AddRecurrent(op, attrs, name);
+  }
   if (schema->Has(Trait::kLoop)) {
     return schema->Has(Trait::kBlockGrad) ? AddLoopGrad(op, attrs, name) : AddLoop(op, attrs, name);
   }

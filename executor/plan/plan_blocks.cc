@@ -117,7 +117,8 @@ absl::Status PlanBuilder::FindLoopGradients() {
     if (schema == nullptr || !schema->Has(Trait::kLoop) || !schema->Has(Trait::kBlockGrad)) {
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(const int iterations, StepScopes(op.Input("StepScopes"), op.DebugName()));
+    const char* const slot = IsRecurrent(*schema) ? "step_scopes" : "StepScopes";
+    WEFT_ASSIGN_OR_RETURN(const int iterations, StepScopes(op.Input(slot), op.DebugName()));
     absl::flat_hash_set<Symbol>& reads = reads_of_gradient_[iterations];
     for (int block : op.SubBlocks()) {
       VisitOps(block, LoopBlocks::kVisited, [&](const Op& inner) {
@@ -327,7 +328,9 @@ absl::Status PlanBuilder::AddBranchTo(int block, const Op& op, Plan::Branch bran
                                       const BlockEnds& ends) {
   branch.name = op.DebugName();
   branch.device = placement_.DeviceOf(op.id());
-  WEFT_RETURN_IF_ERROR(ResolveAll(op.Input(branch.slot), branch.name, &branch.conditions));
+  if (branch.conditions.empty()) {
+    WEFT_RETURN_IF_ERROR(ResolveAll(op.Input(branch.slot), branch.name, &branch.conditions));
+  }
   for (int v : branch.conditions) {
     if (v != Plan::kNoVariable) continue;
     return absl::InvalidArgumentError(

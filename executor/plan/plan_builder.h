@@ -180,6 +180,29 @@ class PlanBuilder {
                                               const std::vector<Gradient>& gradients,
                                               const std::string& name);
 
+  // --- recurrent (plan_recurrent.cc) -------------------------------------------------------------
+
+  // The sequences and first states of a recurrent op; names in its block of a state before and
+  // after a step.
+  struct Recurrence {
+    std::vector<int> sequences, initial_states;
+    std::vector<std::string> ex_states, states;
+  };
+  absl::StatusOr<Recurrence> RecurrenceOf(const Op& op, const OpAttrs& attrs,
+                                          const std::string& name) const;
+
+  // Runs the block once for each step. In it, a sequence is its element of the step, and an output
+  // that of the step; a state begins as it was after the step before.
+  absl::Status AddRecurrent(const Op& op, const OpAttrs& attrs, const std::string& name);
+  // Goes backward through the steps.
+  absl::Status AddRecurrentGrad(const Op& op, const OpAttrs& attrs, const std::string& name);
+
+  // A variable that the block declares.
+  absl::StatusOr<int> InBlock(int block, absl::string_view variable, const std::string& name) const;
+  // What ops of a gradient block call the gradient of a variable; a new one if none declares it.
+  int GradientInBlock(int block, absl::string_view of, int like);
+  int AddOwnArray(const std::string& name, int like);
+
   // The variable in which the block of a loop's gradient writes the gradient.
   int InsideOf(int block, const Gradient& gradient);
 
@@ -193,8 +216,8 @@ class PlanBuilder {
     std::function<void()> begin, end;
   };
 
-  // The condition of `branch` is in slot branch.slot of the op. Ops of the block name the other
-  // variables of the op too.
+  // The condition of `branch` is in slot branch.slot of the op, or already set. Ops of the block
+  // name the other variables of the op too.
   absl::Status AddBranchTo(int block, const Op& op, Plan::Branch branch,
                            const BlockEnds& ends = {});
 

@@ -20,7 +20,7 @@ bool RunsBlock(const OpSchema& schema) {
 
 // `has_rows`: a variable of the op is SelectedRows.
 bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
-  if (IsFeed(type) || IsFetch(type) || FindControlKernel(type) != nullptr) return true;
+  if (IsOfFeeds(type) || FindControlKernel(type) != nullptr) return true;
   const OpSchema* schema = FindOpSchema(type);
   if (schema == nullptr) return false;
   if (schema->Has(Trait::kRingSetup)) return true;

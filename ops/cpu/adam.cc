@@ -104,19 +104,24 @@ absl::StatusOr<Kernel> AdamW(const KernelSpec& spec, GradKind kind) {
 }
 
 // r = m1 / (1 - b1) / (√(m2 / (1 - b2)) + epsilon) + weight_decay p; p -= lr ‖p‖ / ‖r‖ r. The ratio
-// is 1 if one of the norms is 0, or if the update does not adapt.
+// is 1 if one of the norms is 0, or if the update does not adapt. Before Paddle 2, b1 and b2 are 0.
 absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
   const double weight_decay = spec.attrs.Float("weight_decay");
-  const bool adapts = weight_decay > 0 || spec.attrs.Bool("always_adapt");
+  const bool adapts = weight_decay > 0 || spec.attrs.Bool("always_adapt") ||
+                      !spec.attrs.Does("adapts by decay");
   const double beta1 = spec.attrs.Float("beta1"), beta2 = spec.attrs.Float("beta2");
   const double epsilon_attr = spec.attrs.Float("epsilon");
-  return MakeUpdate(spec, kind, AdamSlots(), [=, powers = Powers(spec.attrs)](auto& u) {
+  const bool corrects = spec.attrs.Does("corrects moments");
+  static const auto* const kWithoutPowers =
+      new UpdateSlots{{"Moment1", "Moment2"}, {}, {"Beta1Pow", "Beta2Pow"}};
+  const UpdateSlots& slots = corrects ? AdamSlots() : *kWithoutPowers;
+  return MakeUpdate(spec, kind, slots, [=, powers = Powers(spec.attrs)](auto& u) {
     using T = TypeOf<decltype(u)>;
     const formulas::Moments<T> moments{static_cast<T>(beta1), static_cast<T>(beta2)};
     T *m1 = u.state(0), *m2 = u.state(1);
     // Products, as divisions would take longer than memory.
-    const T correction1 = 1 / (1 - static_cast<T>(u.scalar(0)));
-    const T correction2 = 1 / (1 - static_cast<T>(u.scalar(1)));
+    const T correction1 = corrects ? 1 / (1 - static_cast<T>(u.scalar(0))) : 1;
+    const T correction2 = corrects ? 1 / (1 - static_cast<T>(u.scalar(1))) : 1;
     const T epsilon = static_cast<T>(epsilon_attr), decay = static_cast<T>(weight_decay);
     const auto direction = [=](T p, int64_t i) {
       return correction1 * m1[i] / (std::sqrt(correction2 * m2[i]) + epsilon) + decay * p;
@@ -157,7 +162,7 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
     const double ratio = scales ? std::sqrt(p_squares) / std::sqrt(r_squares) : 1;
     const T lr = static_cast<T>(u.lr() * ratio);
     u.ApplyToAll([=](T& p, int64_t i) { p -= lr * direction(p, i); });
-    powers.Advance(u);
+    if (corrects) powers.Advance(u);
   });
 }
 

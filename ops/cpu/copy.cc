@@ -39,6 +39,15 @@ absl::StatusOr<Kernel> Depend(OpKernel op) {
       RawElements{x}, [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
 }
 
+// X@GRAD = Out@GRAD.
+absl::StatusOr<Kernel> AssignGrad(OpKernel op) {
+  op.Ignore({"X", "Out"});
+  const In dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.InPlace().View(dx, dout).Pointwise().Make(
+      RawElements{dout}, [=](const KernelContext& ctx, auto) { CopyBytes(dout(ctx), &dx(ctx)); });
+}
+
 // Out = X in another memory, which is why Out is never X itself. Both memories are those of the
 // host (executor/streams/sim_device.h).
 absl::StatusOr<Kernel> CopyBetweenMemories(OpKernel op) {
@@ -159,6 +168,7 @@ void AddCopyKernels(KernelTable* table) {
     table->AddForRows(type, CopyRowsBetweenMemories);
   }
   table->Add("depend", Depend);
+  table->Add("rnn_memory_helper", Assign, AssignGrad);
   table->Add("share_data", Assign);
   for (const char* type : {"flatten", "flatten2", "flatten_contiguous_range", "reshape", "reshape2",
                            "squeeze", "squeeze2", "unsqueeze", "unsqueeze2"}) {

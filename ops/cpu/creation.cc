@@ -295,6 +295,7 @@ void AddCreationKernels(KernelTable* table) {
   table->Add("fill_zeros_like", [](const KernelSpec& spec) { return Fill(spec, "X", 0); });
   table->Add("fill_constant_batch_size_like",
              [](const KernelSpec& spec) { return Fill(spec, "Input", spec.attrs.Float("value")); });
+  table->Add("one_hot", OneHot);
   table->Add("one_hot_v2", OneHot);
   table->Add("range", Range);
   table->Add("sequence_mask", SequenceMask);

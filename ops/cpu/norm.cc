@@ -214,6 +214,48 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const Kept& kept) {
   });
 }
 
+// Of Paddle 1: (X - Mean) / deviation is (Y - Bias) / Scale. X shifted to means of 0 has the same
+// gradient. Where Scale is 0, Y does not say what X was: it counts as the mean.
+absl::StatusOr<Kernel> GroupNormGradFromY(OpKernel op) {
+  op.Ignore({"Mean"});
+  const In y = op.in("Y"), dy = op.in("Y@GRAD"), scale = op.in("Scale"), bias = op.in("Bias");
+  const In variance = op.in("Variance");
+  const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
+  const double epsilon = op.attrs().Float("epsilon");
+  const int64_t groups = op.attrs().Int("groups");
+  const bool channels_last = ChannelsLast(op.spec());
+  return op.Make(Floats(y), [=, group = GroupNormGroups(op.spec()), moments = NormMoments(),
+                             buffers = NormBuffers()](const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    const Dims& dims = y(ctx).dims();
+    const int64_t channels = channels_last ? dims.back() : dims[1];
+    const int64_t image = dims[0] == 0 ? 0 : y(ctx).size() / dims[0];
+    const int64_t plane = channels == 0 ? 0 : image / channels;
+    const T *scales = scale.data_or_null<T>(ctx), *biases = bias.data_or_null<T>(ctx);
+    std::vector<T> x(y(ctx).size());
+    for (int64_t i = 0; i < y(ctx).size(); ++i) {
+      const int64_t c = channels_last ? i % channels : i / plane % channels;
+      const int64_t statistic = i / image * groups + c / (channels / groups);
+      T normalized = y.data<T>(ctx)[i] - (biases == nullptr ? T(0) : biases[c]);
+      if (scales != nullptr) normalized = scales[c] == 0 ? T(0) : normalized / scales[c];
+      x[i] = normalized * std::sqrt(variance.data<T>(ctx)[statistic] + static_cast<T>(epsilon));
+    }
+    Tensor means;
+    means.Resize(variance(ctx).dtype(), variance(ctx).dims());
+    std::fill_n(means.data<T>(), means.size(), T(0));
+    moments.SetTo<T>(means, variance(ctx));
+    moments.InvertDeviation(epsilon);
+    NormalizeGrad(group(dims), x.data(), dy.data<T>(ctx), moments.mean, moments.variance,
+                  MomentsOf::kX, scales, /*of_ranks=*/nullptr, dx.get(ctx), dscale.get(ctx),
+                  dbias.get(ctx), &buffers);
+  });
+}
+
+absl::StatusOr<Kernel> GroupNormGrad(const KernelSpec& spec) {
+  return spec.Input("X") < 0 ? GroupNormGradFromY(spec)
+                             : Backward<GroupNormGroups>(spec, kVariance);
+}
+
 template <GroupX (*groups)(const KernelSpec&)>
 void AddNorm(KernelTable* table, const std::string& type, const Kept& kept) {
   table->Add(
@@ -225,7 +267,10 @@ void AddNorm(KernelTable* table, const std::string& type, const Kept& kept) {
 
 void AddNormKernels(KernelTable* table) {
   AddNorm<LayerNormGroups>(table, "layer_norm", kVariance);
-  AddNorm<GroupNormGroups>(table, "group_norm", kVariance);
+  table->Add(
+      "group_norm",
+      [](const KernelSpec& spec) { return Forward<GroupNormGroups>(spec, kVariance); },
+      GroupNormGrad);
   AddNorm<InstanceNormGroups>(table, "instance_norm", kInverseDeviation);
 }
 

@@ -43,6 +43,14 @@ size_t NumParams(const KernelSpec& spec) {
   return spec.Input("Param") < 0 ? 0 : spec.inputs.at("Param").count;
 }
 
+// Paddle's CPU kernel before Paddle 2 overwrites the mean of squared updates before it takes the
+// update from it.
+absl::StatusOr<Kernel> Adadelta(const KernelSpec& spec, GradKind kind) {
+  formulas::Adadelta f(spec.attrs);
+  f.takes_new_update = spec.paddle_cpu_quirks && !spec.attrs.Does("keeps its update");
+  return Make(spec, kind, f);
+}
+
 // --- momentum ------------------------------------------------------------------------------------
 
 // Paddle's CPU kernel for tensors ignores rescale_grad, and that for rows loses some of them.
@@ -141,7 +149,7 @@ absl::StatusOr<Kernel> Rmsprop(const KernelSpec& spec, GradKind kind) {
 }  // namespace
 
 void AddOptimizerKernels(KernelTable* table) {
-  AddUpdate(table, "adadelta", Update<formulas::Adadelta>);
+  AddUpdate(table, "adadelta", Adadelta);
   AddUpdate(table, "adagrad", Update<formulas::Adagrad>, GradKind::kRows);
   AddUpdate(table, "decayed_adagrad", Update<formulas::DecayedAdagrad>);
   AddUpdate(table, "ftrl", Update<formulas::Ftrl>, GradKind::kRows);

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 
@@ -31,7 +32,7 @@ bool IsOne(const Op& op, absl::string_view attr) { return op.FloatAttr(attr).val
 
 bool IsTrue(const Op& op, absl::string_view attr) { return op.BoolAttr(attr).value_or(false); }
 
-bool IsOfPaddle3(const Op& op) { return op.program().version() >= 3'000'000; }
+bool IsOfPaddle3(const Op& op) { return op.program().version() >= kPaddle3; }
 
 // Whether the padding of an average follows from the sizes, and counts.
 bool CountsSamePadding(const Op& op) {
@@ -69,6 +70,8 @@ struct Quirk {
 };
 
 const Quirk kQuirks[] = {
+    {"adadelta", [](const Op& op) { return IsBefore(op.program().version(), kPaddle2); },
+     "takes the mean of squared updates of the next step"},
     {"adam", HasRows, "takes the powers of beta of the next step"},
     {"adamw", HasRows, "takes the powers of beta of the next step"},
     {"adamw", [](const Op& op) { return !IsOne(op, "lr_ratio"); },

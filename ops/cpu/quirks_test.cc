@@ -11,9 +11,9 @@ namespace weft::testing {
 namespace {
 
 // "op 0 (adam): takes ..." for each.
-std::vector<std::string> Quirks(const std::string& lines) {
-  const absl::StatusOr<Program> program =
-      ParseProgramText(absl::StrCat("program {\n  block 0 parent=-1 {\n", lines, "  }\n}\n"));
+std::vector<std::string> Quirks(const std::string& lines, const std::string& version = "") {
+  const absl::StatusOr<Program> program = ParseProgramText(
+      absl::StrCat("program ", version, "{\n  block 0 parent=-1 {\n", lines, "  }\n}\n"));
   if (!program.ok()) return {program.status().ToString()};
   std::vector<std::string> found;
   for (const QuirkyOp& quirk : FindQuirkyOps(*program)) {
@@ -27,6 +27,14 @@ TEST(QuirksTest, AdamDiffersForRowsOnly) {
   EXPECT_THAT(Quirks("var g : selected_rows<fp32[4, 2]>\n" + update),
               ElementsAre("op 0 (adam): takes the powers of beta of the next step"));
   EXPECT_THAT(Quirks("var g : fp32[4, 2]\n" + update), IsEmpty());
+}
+
+TEST(QuirksTest, VersionsRuleQuirksOut) {
+  const std::string update = "ParamOut=[w] = adadelta(Param=[w])\n";
+  EXPECT_THAT(Quirks(update, "version=1008005 "),
+              ElementsAre("op 0 (adadelta): takes the mean of squared updates of the next step"));
+  EXPECT_THAT(Quirks(update, "version=2006002 "), IsEmpty());
+  EXPECT_THAT(Quirks(update), IsEmpty());
 }
 
 TEST(QuirksTest, AttributesRuleQuirksOut) {

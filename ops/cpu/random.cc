@@ -98,12 +98,11 @@ struct TruncatedGaussian {
   void Finish(T*) const {}
 };
 
-// The sampler fills Out, of attributes shape and dtype: from an engine with the op's seed, made
-// anew in every run, or with seed 0 from the rank's engine for initializers.
+// The sampler fills Out: from an engine with the op's seed, made anew in every run, or with seed 0
+// from the rank's engine for initializers. `type`: what is known of Out.
 template <typename Family>
-absl::StatusOr<Kernel> Fill(OpKernel op) {
+absl::StatusOr<Kernel> FillOf(OpKernel& op, const TensorType& type) {
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
   WEFT_ASSIGN_OR_RETURN(const Family family, Family::Make(op.attrs(), type));
   const int64_t seed = op.attrs().Int("seed");
   if (type.dtype != DType::kFloat32 && type.dtype != DType::kFloat64) {
@@ -125,6 +124,22 @@ absl::StatusOr<Kernel> Fill(OpKernel op) {
           return absl::OkStatus();
         });
       });
+}
+
+// Of attributes shape and dtype.
+template <typename Family>
+absl::StatusOr<Kernel> Fill(OpKernel op) {
+  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
+  return FillOf<Family>(op, type);
+}
+
+// The same, but for the batch size, which Input has.
+template <typename Family>
+absl::StatusOr<Kernel> FillBatchSizeLike(OpKernel op) {
+  op.in_types("Input");
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(op.attrs().Int("dtype")));
+  if (!dtype.has_value()) return absl::InvalidArgumentError("attribute dtype: unknown");
+  return FillOf<Family>(op, {*dtype, {}});
 }
 
 // --- Whole numbers -------------------------------------------------------------------------------
@@ -307,6 +322,8 @@ absl::StatusOr<Kernel> Seed(OpKernel op) {
 
 void AddRandomKernels(KernelTable* table) {
   table->Add(Uniform::kType, Fill<Uniform>);
+  table->Add("gaussian_random_batch_size_like", FillBatchSizeLike<Gaussian>);
+  table->Add("uniform_random_batch_size_like", FillBatchSizeLike<Uniform>);
   table->Add(Gaussian::kType, Fill<Gaussian>);
   table->Add(TruncatedGaussian::kType, Fill<TruncatedGaussian>);
   table->Add("randint", RandInt);

@@ -13,7 +13,8 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const char* x_slot, MakeView make_v
   op.Ignore({x_slot, "Out", "XShape"});
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out(absl::StrCat(x_slot, "@GRAD"));
-  return op.Make(Floats(dout),
+  // Paddle 1 writes gradients of integers.
+  return op.Make(FloatsAndInts(dout),
                  [=, view = make_view(op.attrs())](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
                    T* to = dx.data<T>(ctx);

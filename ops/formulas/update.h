@@ -131,9 +131,11 @@ struct CenteredRmsprop : Rmsprop {
 
 // s = rho s + (1 - rho) g²; d = g √((u + epsilon) / (s + epsilon)); u = rho u + (1 - rho) d²;
 // p -= lr d. Zeiler, "ADADELTA: An Adaptive Learning Rate Method" (2012).
+// Paddle's CPU kernel before Paddle 2 computes d again, from the new u, for p.
 struct Adadelta {
   static constexpr StateSlots<2> kStates = {"AvgSquaredGrad", "AvgSquaredUpdate"};
   double rho, epsilon;
+  bool takes_new_update = false;
   explicit Adadelta(const OpAttrs& attrs)
       : rho(attrs.Float("rho")), epsilon(attrs.Float("epsilon")) {}
   template <typename T>
@@ -142,7 +144,7 @@ struct Adadelta {
     s = kept * s + (1 - kept) * g * g;
     const T d = g * std::sqrt((u + least) / (s + least));
     u = kept * u + (1 - kept) * d * d;
-    p -= lr * d;
+    p -= lr * (takes_new_update ? g * std::sqrt((u + least) / (s + least)) : d);
   }
 };
 
@@ -183,11 +185,12 @@ struct Moments {
   }
 };
 
-// p = shrink p - lr' m1 / (√m2 + epsilon √(1 - b2)) with lr' = lr √(1 - b2) / (1 - b1) and the
-// powers b1, b2 of beta, which already count this step. Kingma and Ba, "Adam: A Method for
-// Stochastic Optimization" (2014); Loshchilov and Hutter, "Decoupled Weight Decay Regularization"
-// (2017).
+// p = shrink p - lr' m1 / (√m2 + epsilon √(1 - b2)), before Paddle 2 with a plain epsilon, with lr'
+// = lr √(1 - b2) / (1 - b1) and the powers b1, b2 of beta, which already count this step. Kingma
+// and Ba, "Adam: A Method for Stochastic Optimization" (2014); Loshchilov and Hutter, "Decoupled
+// Weight Decay Regularization" (2017).
 struct Adam {
+  static constexpr char kCorrectsEpsilon[] = "corrects epsilon";
   // In one step.
   template <typename T>
   struct Step {
@@ -220,19 +223,21 @@ struct Adam {
   double update_lr_ratio = 1;  // lr_ratio, in the rest of the formula
   bool amsgrad;                // a third state, Moment2Max, has the largest m2 so far
   bool use_nesterov;           // Step::Ahead
+  bool corrects_epsilon;
 
   explicit Adam(const OpAttrs& attrs)
       : beta1(attrs.Float("beta1")),
         beta2(attrs.Float("beta2")),
         epsilon(attrs.Float("epsilon")),
         amsgrad(attrs.Has("amsgrad") && attrs.Bool("amsgrad")),
-        use_nesterov(attrs.Has("use_nesterov") && attrs.Bool("use_nesterov")) {}
+        use_nesterov(attrs.Has("use_nesterov") && attrs.Bool("use_nesterov")),
+        corrects_epsilon(attrs.Does(kCorrectsEpsilon)) {}
   template <typename T>
   WEFT_HOST_DEVICE Step<T> At(T lr, T b1, T b2) const {
     const T correction = std::sqrt(1 - b2);
     return {{static_cast<T>(beta1), static_cast<T>(beta2)},
             lr * static_cast<T>(update_lr_ratio) * correction / (1 - b1),
-            static_cast<T>(epsilon) * correction,
+            corrects_epsilon ? static_cast<T>(epsilon) * correction : static_cast<T>(epsilon),
             static_cast<T>(1 - lr * lr_ratio * coeff)};
   }
 };

@@ -1,4 +1,6 @@
 // Functions of one tensor, elementwise, by the formulas of ops/formulas/activation.h.
+#include <type_traits>
+
 #include "base/status_macros.h"
 #include "ops/formulas/activation.h"
 #include "ops/gpu/families.h"
@@ -25,8 +27,11 @@ absl::StatusOr<Kernel> Forward(OpKernel op) {
 template <typename F>
 absl::StatusOr<Kernel> Backward(OpKernel op) {
   using Gradient = formulas::XGradOf<F>;
-  WEFT_RETURN_IF_ERROR(RequiredInput(op.spec(), Gradient::kReads).status());
-  const In read = op.in(Gradient::kReads), dout = op.in("Out@GRAD");
+  // leaky_relu_grad of Paddle 1 has Out instead of X: elements of the same sign.
+  const bool reads_out = std::is_same_v<F, formulas::LeakyRelu> && op.spec().Input("X") < 0;
+  const char* const reads = reads_out ? "Out" : Gradient::kReads;
+  WEFT_RETURN_IF_ERROR(RequiredInput(op.spec(), reads).status());
+  const In read = op.in(reads), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   const Gradient f{formulas::Make<F>(op.attrs())};
   return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {

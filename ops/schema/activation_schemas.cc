@@ -4,6 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -32,7 +36,9 @@ OpSchema Forward(const Row& row) {
 
 OpSchema Grad(const Row& row) {
   std::vector<OpSchema::InferFn> steps;
-  for (const std::string& slot : row.grad_reads) steps.push_back(SameType(slot, "Out@GRAD"));
+  for (absl::string_view slot : row.grad_reads) {
+    steps.push_back(SameType(std::string(absl::StripSuffix(slot, "+")), "Out@GRAD"));
+  }
   steps.push_back(OutputsLike(row.grad_reads.empty() ? "Out@GRAD" : row.grad_reads.front()));
   return GradSchema(Forward(row), std::string(row.type) + "_grad",
                     {row.grad_reads, {"Out"}, {"X"}, /*optional=*/false}, InOrder(std::move(steps)))
@@ -55,7 +61,7 @@ std::vector<Row> Rows() {
       {"cos", kX, {}},
       {"cosh", kX, {}},
       {"digamma", kX, {}},
-      {"elu", kBoth, {{"alpha", 1.0f}}},
+      {"elu", {"X", "Out+"}, {{"alpha", 1.0f}}},
       {"erf", kX, {}},
       {"erfinv", kOut, {}},
       {"exp", kOut, {}},
@@ -100,13 +106,28 @@ std::vector<Row> Rows() {
   };
 }
 
+// Before Paddle 2 it reads Out, which has the signs of X if alpha is not negative.
+absl::Status InferLeakyReluGrad(InferContext& context) {
+  const char* const read = context.HasInput("X") ? "X" : "Out";
+  WEFT_RETURN_IF_ERROR(SameType(read, "Out@GRAD")(context));
+  const double alpha = context.attrs().Float("alpha");
+  if (read[0] == 'O' && alpha < 0) {
+    return context.AttrError("alpha", "0 or more, as the op has no input X", absl::StrCat(alpha));
+  }
+  return OutputsLike(read)(context);
+}
+
 }  // namespace
 
 void AddActivationSchemas(OpSchemaTable* schemas) {
   for (const Row& row : Rows()) {
     schemas->Add(Forward(row));
-    schemas->Add(Grad(row));
+    if (row.type != absl::string_view("leaky_relu")) schemas->Add(Grad(row));
   }
+  schemas->Add(OpSchema("leaky_relu_grad", "Out-, Out@GRAD, X+ -> X@GRAD")
+                   .Attr("alpha", 0.02f)
+                   .With(Trait::kElementwise, Trait::kRowSplittable)
+                   .Infer(InferLeakyReluGrad));
   // Its gradient is a scale by 0.
   schemas->Add(Forward({"sign", {}, {}}));
 }

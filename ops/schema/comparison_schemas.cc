@@ -28,7 +28,7 @@ void AddComparisonSchemas(OpSchemaTable* schemas) {
                      .Infer(IfKnown("X", InferEachAnswer))
                      .Batch({batch::Elementwise})
                      .Pir(name));
-    schemas->Add(OpSchema(name, "X -> Out")
+    schemas->Add(OpSchema(name, "X -> Out~")  // Paddle 1 declares the type of X
                      .Infer(InferOneAnswer)
                      .Batch(batch::Unrelated(batch::kWholeResult)));
   }

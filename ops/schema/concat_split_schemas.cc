@@ -152,6 +152,18 @@ absl::Status InferSplit(InferContext& context, const TensorType& x) {
   return absl::OkStatus();
 }
 
+// Before Paddle 2, it does not read X.
+absl::Status InferStackGrad(InferContext& context) {
+  if (context.HasInput("X")) return GradOf(IfKnown("X", InferStack))(context);
+  const TensorType* y = context.Input("Y@GRAD");
+  if (y == nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", y->dims.size()));
+  TensorType x = *y;
+  x.dims.erase(x.dims.begin() + axis);
+  for (size_t i = 0; i < context.NumOutputs("X@GRAD"); ++i) context.SetOutput("X@GRAD", i, x);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddConcatSplitSchemas(OpSchemaTable* schemas) {
@@ -162,7 +174,7 @@ void AddConcatSplitSchemas(OpSchemaTable* schemas) {
                   .Infer(IfKnown("X", InferStack))
                   .Batch({batch::Joined(/*adds=*/true), Powers::kTogether})
                   .Pir(),
-              {{"X"}, {"Y"}, {"X"}});
+              {{"X+"}, {"Y"}, {"X"}}, InferStackGrad);
   AddWithGrad(schemas,
               OpSchema("unstack", "X -> Y*")
                   .Attr("axis", 0)

@@ -60,6 +60,39 @@ void AddControlSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kSideEffect, Trait::kLoop, Trait::kBlockGrad)
                    .Infer(GradsLikeInputs()));
 
+  // In the block, a sequence of inputs is one step of it, and an output its step. A state is called
+  // as in attribute ex_states before the step and as in states after it.
+  schemas->Add(
+      OpSchema("recurrent", "initial_states*?, inputs*?, parameters*? -> outputs*?, step_scopes")
+          .Attr("ex_states", Strings{})
+          .Attr("has_states", false)
+          .Attr("is_train", true)
+          .Attr("reverse", false)
+          .Attr("skip_eager_deletion_vars", Strings{})
+          .Attr("states", Strings{})
+          .RequiredAttr("sub_block", BlockRef())
+          .With(Trait::kSideEffect, Trait::kLoop));
+  schemas->Add(
+      OpSchema("recurrent_grad",
+               "initial_states*?, inputs*?, outputs*?, outputs@GRAD*?, parameters*?, step_scopes, "
+               "step_scopes@GRAD? -> initial_states@GRAD*?, inputs@GRAD*?, parameters@GRAD*?")
+          .Attr("ex_states", Strings{})
+          .Attr("has_states", false)
+          .Attr("is_train", true)
+          .Attr("reverse", false)
+          .Attr("skip_eager_deletion_vars", Strings{})
+          .Attr("states", Strings{})
+          .RequiredAttr("sub_block", BlockRef())
+          .With(Trait::kSideEffect, Trait::kLoop, Trait::kBlockGrad)
+          .Infer(GradsLikeInputs()));
+  AddWithGrad(schemas,
+              OpSchema("rnn_memory_helper", "X -> Out")
+                  .Attr("dtype", kFp32)
+                  .Infer(OutputsLike("X"))
+                  .Algebra(Algebra::kCopy)
+                  .Batch({batch::Elementwise}),
+              {{"X", "Out"}, {"Out"}, {"X"}}, OutputsLike("Out@GRAD"));
+
   schemas->Add(OpSchema("select_input", "X*, Mask -> Out")
                    .Infer(IfKnown("X", InferSelectInput))
                    .Algebra(Algebra::kMove)
@@ -81,6 +114,22 @@ void AddControlSchemas(OpSchemaTable* schemas) {
                    .Infer(InferArrayLength)
                    .Batch({batch::Length, Powers::kAny}));
   // Paddle declares OutIndex a scalar but writes a vector.
+  // Rows of X by a mask, or by the lengths of sequences; no kernel.
+  schemas->Add(OpSchema("split_lod_tensor", "Mask, X -> OutFalse, OutTrue")
+                   .Attr("level", 0)
+                   .Algebra(Algebra::kMove)
+                   .Batch(batch::Unrelated(batch::kUnknownSize)));
+  schemas->Add(OpSchema("merge_lod_tensor", "InFalse, InTrue, Mask, X -> Out")
+                   .Attr("level", 0)
+                   .Infer(Like("X", {"Out"}))
+                   .Algebra(Algebra::kMove)
+                   .Batch(batch::Unrelated(batch::kUnknownSize)));
+  for (const char* type : {"lod_tensor_to_array", "array_to_lod_tensor"}) {
+    schemas->Add(OpSchema(type, "RankTable, X -> Out")
+                     .Algebra(Algebra::kMove)
+                     .Batch(batch::Unrelated(batch::kUnknownSize)));
+  }
+
   schemas->Add(OpSchema("tensor_array_to_tensor", "X -> Out, OutIndex")
                    .Attr("axis", 0)
                    .Attr("use_stack", false)

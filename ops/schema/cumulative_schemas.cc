@@ -20,6 +20,7 @@ OpSchema Cumulative(const char* type) {
 void AddCumulativeSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               Cumulative("cumsum")
+                  .With(Trait::kLinear)
                   .Batch({batch::Along("X", "axis", "flatten"), Powers::kFirst})
                   .Pir("(x, @axis)"),
               {{"X"}, {"Out"}, {"X"}});

@@ -54,10 +54,11 @@ std::string ToString(const SlotViolation& violation) {
 }
 
 std::vector<SlotViolation> SlotViolations(const Op& op, const OpSchema& schema) {
+  const int64_t version = op.program().version();
   std::vector<SlotViolation> violations;
   for (const SlotSchema& slot : schema.inputs()) {
     const size_t count = op.Input(slot.name).size();
-    const bool fits = count == 0 ? slot.optional : count == 1 || slot.duplicable;
+    const bool fits = count == 0 ? !slot.IsRequired(version) : count == 1 || slot.duplicable;
     if (!fits) violations.push_back({&slot, /*is_output=*/false, count});
   }
   for (const SlotSchema& slot : schema.outputs()) {

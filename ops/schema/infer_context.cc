@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 namespace weft {
@@ -74,7 +75,15 @@ const TensorType* InferContext::Input(absl::string_view slot, size_t i) const {
 
 void InferContext::SetOutput(absl::string_view slot, size_t i, TensorType type) {
   const Slot* found = FindSlot(output_slots_, slot);
-  if (found != nullptr && i < found->count) outputs_[found->first + i] = std::move(type);
+  if (found == nullptr || i >= found->count) return;
+  const auto has_dims = [](const absl::optional<TensorType>& input) {
+    return input.has_value() && !input->dims.empty();
+  };
+  if (type.dims.empty() && IsBefore(attrs_.version(), kPaddle2_5) &&
+      absl::c_any_of(inputs_, has_dims)) {
+    type.dims = {1};
+  }
+  outputs_[found->first + i] = std::move(type);
 }
 
 const TensorType* InferContext::Output(absl::string_view slot, size_t i) const {

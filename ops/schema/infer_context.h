@@ -45,7 +45,7 @@ class InferContext {
   const OpSchema& schema() const { return schema_; }
   const OpAttrs& attrs() const { return attrs_; }
   // Whether Paddle 3 wrote the program of the op.
-  bool IsOfPaddle3() const { return op_ != nullptr && op_->program().version() >= 3000000; }
+  bool IsOfPaddle3() const { return attrs_.version() >= kPaddle3; }
 
   size_t NumInputs(absl::string_view slot) const;
   size_t NumOutputs(absl::string_view slot) const;
@@ -56,7 +56,8 @@ class InferContext {
   // is unknown. The function then leaves outputs unset that depend on it.
   const TensorType* Input(absl::string_view slot, size_t i = 0) const;
 
-  // Ignored if the op does not have that output.
+  // Ignored if the op does not have that output. In programs before version 2.5, an op that reads
+  // a tensor with dimensions makes none without: a scalar result has the dimensions [1].
   void SetOutput(absl::string_view slot, TensorType type) { SetOutput(slot, 0, std::move(type)); }
   void SetOutput(absl::string_view slot, size_t i, TensorType type);
 

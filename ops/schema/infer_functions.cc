@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -192,6 +193,8 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
     copy.optional = slot.optional;
     copy.duplicable = slot.duplicable;
     copy.attrs = slot.attrs;
+    copy.since = slot.since;
+    copy.until = slot.until;
     return copy;
   };
   // In alphabetical order, as Paddle writes them.
@@ -202,9 +205,13 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
   for (const SlotSchema& slot : op.inputs()) {
     if (!slot.attrs.empty()) add_input(slot, slot.name);
   }
-  for (const std::string& name : grad.reads) {
+  for (std::string name : grad.reads) {
+    const bool is_new = absl::EndsWith(name, "+"), is_old = absl::EndsWith(name, "-");
+    if (is_new || is_old) name.pop_back();
     const SlotSchema* input = op.FindInput(name);
     add_input(input != nullptr ? *input : *op.FindOutput(name), name);
+    if (is_new) inputs[name].since = kPaddle2;
+    if (is_old) inputs[name].until = kPaddle2;
   }
   for (const std::string& name : grad.of_outputs) {
     add_input(*op.FindOutput(name), absl::StrCat(name, kGradSuffix));
@@ -217,6 +224,7 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
     std::move(schema).Out(std::move(slot));
   }
   for (const AttrSchema& attr : op.attrs()) std::move(schema).Attr(attr);
+  for (const auto& [name, since] : op.behaviors()) std::move(schema).Since(since, name);
   return std::move(schema)
       .Images(op.image_attr(), op.image_slots(), op.channels_last())
       .Work(op.work())

@@ -192,6 +192,7 @@ void AddLossSchemas(OpSchemaTable* schemas) {
                                 .Batch({batch::Rows({"X", "Label"})});
   schemas->Add(GradSchema(cross_entropy2, "cross_entropy_grad2",
                           {{"Label", "MatchX", "XShape"}, {"Y"}, {"X"}}, InferCrossEntropyGrad2)
+                   .Algebra(Algebra::kBackward)  // its name does not end in _grad
                    .Batch(batch::Unrelated(batch::kNotNeeded)));
   schemas->Add(std::move(cross_entropy2));
   AddWithGrad(schemas,

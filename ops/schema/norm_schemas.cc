@@ -135,6 +135,21 @@ absl::Status InferGroupNorm(InferContext& context, const TensorType& x) {
   return absl::OkStatus();
 }
 
+// Before Paddle 2, it finds X from Y.
+absl::Status InferGroupNormGrad(InferContext& context) {
+  if (context.HasInput("X")) return GradOf(IfKnown("X", InferGroupNorm))(context);
+  const TensorType* y = context.Input("Y");
+  if (y == nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const int64_t channels, Channels(context, *y));
+  WEFT_RETURN_IF_ERROR(CheckDims(context, "Y@GRAD", y->dims));
+  WEFT_RETURN_IF_ERROR(CheckVectors(context, {"Scale", "Bias"}, channels));
+  WEFT_RETURN_IF_ERROR(CheckDims(context, "Variance", {y->dims[0], context.attrs().Int("groups")}));
+  context.SetOutput("X@GRAD", *y);
+  context.SetOutput("Scale@GRAD", {y->dtype, {channels}});
+  context.SetOutput("Bias@GRAD", {y->dtype, {channels}});
+  return absl::OkStatus();
+}
+
 // A mean and an inverse standard deviation for each channel of each image.
 absl::Status InferInstanceNorm(InferContext& context, const TensorType& x) {
   WEFT_ASSIGN_OR_RETURN(const int64_t channels, Channels(context, x));
@@ -195,7 +210,8 @@ void AddNormSchemas(OpSchemaTable* schemas) {
                   .Infer(InOrder({check_groups, IfKnown("X", InferGroupNorm)}))
                   .Batch({batch::Rows({"X"})})
                   .Pir("(x, scale, bias) -> y, mean, variance {data_format=data_layout}"),
-              {{"Bias", "Mean", "Scale", "Variance", "X", "Y"}, {"Y"}, {"Bias", "Scale", "X"}});
+              {{"Bias", "Mean+", "Scale", "Variance", "X+", "Y"}, {"Y"}, {"Bias", "Scale", "X"}},
+              InferGroupNormGrad);
   AddWithGrad(schemas,
               OpSchema("instance_norm", "Bias?, Scale?, X -> SavedMean~, SavedVariance~, Y")
                   .Attr("epsilon", 1e-5f)

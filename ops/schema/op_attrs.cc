@@ -221,6 +221,7 @@ absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
 
   OpAttrs attrs;
   attrs.schema_ = &schema;
+  attrs.version_ = op.program().version();
   attrs.values_.resize(schema.attrs().size());
   absl::Status status;
   pb::OpDesc::Attr attr;
@@ -254,10 +255,11 @@ absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
   return attrs;
 }
 
-OpAttrs OpAttrs::Make(const OpSchema& schema,
-                      std::vector<std::pair<std::string, AttrValue>> values) {
+OpAttrs OpAttrs::Make(const OpSchema& schema, std::vector<std::pair<std::string, AttrValue>> values,
+                      int64_t version) {
   OpAttrs attrs;
   attrs.schema_ = &schema;
+  attrs.version_ = version;
   for (const AttrSchema& attr : schema.attrs()) attrs.values_.push_back(attr.default_value);
   for (auto& entry : values) {
     const auto& [name, value] = entry;
@@ -273,6 +275,13 @@ OpAttrs OpAttrs::Make(const OpSchema& schema,
   return attrs;
 }
 
+bool OpAttrs::Does(absl::string_view behavior) const {
+  for (const auto& [name, since] : schema_->behaviors()) {
+    if (name == behavior) return !IsBefore(version_, since);
+  }
+  Die(absl::StrCat(schema_->type(), " has no behavior ", behavior));
+}
+
 bool OpAttrs::Has(absl::string_view name) const {
   return schema_ != nullptr && schema_->FindAttr(name) != nullptr;
 }
@@ -282,7 +291,7 @@ OpAttrs OpAttrs::For(const OpSchema& schema) const {
   for (const AttrSchema& attr : schema.attrs()) {
     if (Has(attr.name)) values.emplace_back(attr.name, Get(attr.name));
   }
-  return Make(schema, std::move(values));
+  return Make(schema, std::move(values), version_);
 }
 
 void OpAttrs::Set(absl::string_view name, AttrValue value) {

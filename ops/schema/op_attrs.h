@@ -30,7 +30,8 @@ class OpAttrs {
   // The defaults, replaced by `values`. For tests and for ops outside a program. Aborts on a name
   // or type that the schema does not have.
   static OpAttrs Make(const OpSchema& schema,
-                      std::vector<std::pair<std::string, AttrValue>> values = {});
+                      std::vector<std::pair<std::string, AttrValue>> values = {},
+                      int64_t version = 0);
 
   // For an op of another schema: its defaults, replaced by the values of attributes of the same
   // name. Aborts if their types differ.
@@ -52,12 +53,16 @@ class OpAttrs {
   const std::vector<std::string>& Strings(absl::string_view name) const;
   const std::vector<Scalar>& Scalars(absl::string_view name) const;
   int Block(absl::string_view name) const;
+  // Whether the op does what OpSchema::Since names, by the version of its program.
+  bool Does(absl::string_view behavior) const;
+  // That of the program of the op; 0: the op is in none, or a development build wrote it.
+  int64_t version() const { return version_; }
   // Whether the schema has such an attribute.
   bool Has(absl::string_view name) const;
 
   // NaN differs from itself.
   friend bool operator==(const OpAttrs& a, const OpAttrs& b) {
-    return a.schema_ == b.schema_ && a.values_ == b.values_;
+    return a.schema_ == b.schema_ && a.values_ == b.values_ && a.version_ == b.version_;
   }
 
  private:
@@ -65,6 +70,7 @@ class OpAttrs {
 
   const OpSchema* schema_ = nullptr;
   std::vector<AttrValue> values_;  // one for each of schema_->attrs()
+  int64_t version_ = 0;
 };
 
 // An attribute as a message of the format, of type AttrTypeOf(value).

@@ -33,7 +33,7 @@ const T* FindByName(const std::vector<T>& items, absl::string_view name) {
 // The text of one slot, "Ids*?": see OpSchema::In.
 SlotSchema ParseSlot(absl::string_view text) {
   SlotSchema slot;
-  size_t at = text.find_first_of("*?~!^=&{");
+  size_t at = text.find_first_of("*?~!^+-=&{");
   slot.name = std::string(text.substr(0, at));
   for (; at < text.size(); ++at) {
     switch (text[at]) {
@@ -50,7 +50,13 @@ SlotSchema ParseSlot(absl::string_view text) {
         slot.unwritten = true;
         break;
       case '^':
-        slot.since_paddle_3 = true;
+        slot.since = kPaddle3;
+        break;
+      case '+':
+        slot.since = kPaddle2;
+        break;
+      case '-':
+        slot.until = kPaddle2;
         break;
       case '=':
         slot.in_place_of = std::string(text.substr(at + 1));
@@ -144,7 +150,12 @@ OpSchema&& OpSchema::RequiredAttr(std::string name, AttrValue type_example) && {
 
 OpSchema&& OpSchema::AttrSincePaddle3(std::string name, AttrValue default_value) && {
   attrs_.push_back({std::move(name), std::move(default_value), /*required=*/false,
-                    /*since_paddle_3=*/true});
+                    /*since=*/kPaddle3});
+  return std::move(*this);
+}
+
+OpSchema&& OpSchema::Since(int64_t version, std::string behavior) && {
+  behaviors_.emplace_back(std::move(behavior), version);
   return std::move(*this);
 }
 

@@ -87,6 +87,14 @@ using AttrValue =
 // The type in the format of the alternative that `value` holds. O(1).
 paddle::framework::proto::AttrType AttrTypeOf(const AttrValue& value);
 
+// Versions of Paddle, as programs have them.
+inline constexpr int64_t kPaddle2 = 2'000'000;
+inline constexpr int64_t kPaddle2_5 = 2'005'000;
+inline constexpr int64_t kPaddle3 = 3'000'000;
+
+// Whether `version` comes before `other`. 0, that of development builds, is later than all.
+constexpr bool IsBefore(int64_t version, int64_t other) { return version != 0 && version < other; }
+
 struct SlotSchema {
   std::string name;
   bool optional = false;    // may be missing or empty
@@ -98,8 +106,10 @@ struct SlotSchema {
   bool unwritten = false;
   // Of an input: the factor by which mixed precision multiplies the loss.
   bool is_loss_scale = false;
-  // Of a slot that ops of Paddle 3 have, and those of earlier versions do not.
-  bool since_paddle_3 = false;
+  // Programs of earlier versions do not have it; 0: all versions do.
+  int64_t since = 0;
+  // Programs of this version and later ones do not have it; 0: all versions do.
+  int64_t until = 0;
   // Of an output that is always the variable of an input: the slot of that input.
   std::string in_place_of;
   // Of an output that is another variable, but has the memory of an input from then on, in some
@@ -108,13 +118,18 @@ struct SlotSchema {
   // Of an input that, if present, overrides attributes: their names. It overrides one that is a
   // list, or several numbers in this order (ops/make_kernel.h).
   std::vector<std::string> attrs;
+
+  // Whether ops of a program of this version must have a variable in it.
+  bool IsRequired(int64_t version) const {
+    return !optional && !IsBefore(version, since) && (until == 0 || IsBefore(version, until));
+  }
 };
 
 struct AttrSchema {
   std::string name;
-  AttrValue default_value;      // its alternative is the attribute's type
-  bool required = false;        // has no default: `default_value` only gives the type
-  bool since_paddle_3 = false;  // ops of earlier versions of Paddle do not have it
+  AttrValue default_value;  // its alternative is the attribute's type
+  bool required = false;    // has no default: `default_value` only gives the type
+  int64_t since = 0;  // programs of earlier versions do not have it
   // OpAttrs lists the other types that it accepts and converts (INTS for LONGS and the like).
 };
 
@@ -134,6 +149,8 @@ class OpSchema {
   //   ~      the declared type is not binding (SlotSchema::loose_type)
   //   !      the op does not write this output (SlotSchema::unwritten)
   //   ^      ops of Paddle 3 have it, those of earlier versions do not
+  //   +      ops of Paddle 2 have it, those of Paddle 1 do not
+  //   -      ops of Paddle 1 have it, those of later versions do not
   //   =X     this output is always the variable of input X, as ParamOut is that of Param
   //   &X     this output shares the memory of input X (SlotSchema::memory_of)
   //   {a b}  if present, this input overrides attributes a and b (SlotSchema::attrs); implies ?
@@ -149,6 +166,9 @@ class OpSchema {
   OpSchema&& RequiredAttr(std::string name, AttrValue type_example) &&;
   // One that ops of Paddle 3 have, and those of earlier versions do not.
   OpSchema&& AttrSincePaddle3(std::string name, AttrValue default_value) &&;
+  // Names what the op does in programs of this version and later ones, and does otherwise in
+  // earlier ones: OpAttrs::Does tells the two apart.
+  OpSchema&& Since(int64_t version, std::string behavior) &&;
   template <typename... Traits>
   OpSchema&& With(Traits... traits) && {
     traits_ |= (static_cast<uint32_t>(traits) | ...);
@@ -193,6 +213,8 @@ class OpSchema {
   const std::vector<SlotSchema>& inputs() const { return inputs_; }
   const std::vector<SlotSchema>& outputs() const { return outputs_; }
   const std::vector<AttrSchema>& attrs() const { return attrs_; }
+  // Names and versions.
+  const std::vector<std::pair<std::string, int64_t>>& behaviors() const { return behaviors_; }
   bool Has(Trait trait) const { return (traits_ & static_cast<uint32_t>(trait)) != 0; }
   const SlotSchema* FindInput(absl::string_view slot) const;  // nullptr: no such slot
   const SlotSchema* FindOutput(absl::string_view slot) const;
@@ -216,6 +238,7 @@ class OpSchema {
   std::string type_;
   std::vector<SlotSchema> inputs_, outputs_;
   std::vector<AttrSchema> attrs_;
+  std::vector<std::pair<std::string, int64_t>> behaviors_;
   uint32_t traits_ = 0;
   InferFn infer_;
   std::string image_attr_;

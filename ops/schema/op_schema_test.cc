@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/schema/batch_rule_functions.h"
+#include "ops/schema/op_attrs.h"
 
 namespace weft {
 namespace {
@@ -54,9 +55,9 @@ TEST(OpSchemaTest, HoldsWhatItsExpressionSays) {
   EXPECT_FALSE(schema.FindOutput("Fused")->loose_type || schema.FindOutput("Fused")->unwritten);
   EXPECT_FALSE(schema.FindAttr("axis")->required);
   EXPECT_TRUE(schema.FindAttr("size")->required);
-  EXPECT_TRUE(schema.FindInput("New")->since_paddle_3 && schema.FindInput("New")->optional);
-  EXPECT_TRUE(schema.FindAttr("values")->since_paddle_3);
-  EXPECT_FALSE(schema.FindInput("X")->since_paddle_3 || schema.FindAttr("axis")->since_paddle_3);
+  EXPECT_TRUE(schema.FindInput("New")->since == kPaddle3 && schema.FindInput("New")->optional);
+  EXPECT_EQ(schema.FindAttr("values")->since, kPaddle3);
+  EXPECT_FALSE(schema.FindInput("X")->since > 0 || schema.FindAttr("axis")->since > 0);
   EXPECT_TRUE(schema.Has(Trait::kAlias));
   EXPECT_TRUE(schema.Has(Trait::kLinear));
   EXPECT_FALSE(schema.Has(Trait::kCollective));
@@ -310,6 +311,19 @@ TEST(TraitsTest, GradientsThatSumOverRowsAreNotRowSplittable) {
   for (const char* type : {"mul_grad", "conv2d_grad", "elementwise_add_grad", "layer_norm_grad",
                            "batch_norm", "reduce_mean", "squared_l2_norm"}) {
     EXPECT_FALSE(FindOpSchema(type)->Has(Trait::kRowSplittable)) << type;
+  }
+}
+
+TEST(OpSchemaTest, SlotsAndBehaviorsBelongToVersions) {
+  const OpSchema schema = OpSchema("fold", "Old-, New+ -> Out").Since(kPaddle2, "rounds");
+  const SlotSchema &old_slot = *schema.FindInput("Old"), &new_slot = *schema.FindInput("New");
+  EXPECT_TRUE(old_slot.IsRequired(1'008'005));
+  EXPECT_FALSE(new_slot.IsRequired(1'008'005));
+  EXPECT_FALSE(OpAttrs::Make(schema, {}, 1'008'005).Does("rounds"));
+  for (int64_t later : {kPaddle2, kPaddle3, int64_t{0}}) {
+    EXPECT_FALSE(old_slot.IsRequired(later));
+    EXPECT_TRUE(new_slot.IsRequired(later));
+    EXPECT_TRUE(OpAttrs::Make(schema, {}, later).Does("rounds"));
   }
 }
 

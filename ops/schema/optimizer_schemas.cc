@@ -116,6 +116,7 @@ OpSchema AdamOrAdamW(const char* type) {
              "Grad, LearningRate, MasterParam?, Moment1, Moment2, Moment2Max?^, Param, SkipUpdate?",
              {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2", "Moment2Max"})
       .Infer(InOrder({CheckLargestMoment, CheckDecays, check}))
+      .Since(kPaddle2, "corrects epsilon")
       .Pir(absl::StrCat(
           type,
           "_(param, grad, learning_rate, moment1, moment2, moment2_max, "
@@ -130,6 +131,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
       Optimizer("adadelta",
                 "AvgSquaredGrad, AvgSquaredUpdate, Grad, LearningRate?, MasterParam?, Param",
                 {"AvgSquaredGrad", "AvgSquaredUpdate"})
+          .Since(kPaddle2, "keeps its update")
           .Attr("epsilon", 1e-6f)
           .Attr("multi_precision", false)
           .Attr("rho", 0.95f)
@@ -178,6 +180,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           "merged_adam",
           "Beta1Pow*, Beta2Pow*, Grad*, LearningRate*, MasterParam*?, Moment1*, Moment2*, Param*",
           {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2"})
+          .Since(kPaddle2, "corrects epsilon")
           .Attr("beta1", 0.9f)
           .Attr("beta2", 0.999f)
           .Attr("epsilon", 1e-8f)
@@ -275,6 +278,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                          "Param, SkipUpdate?",
                          {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2"})
                    .Infer(CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"}))
+                   .Since(kPaddle2, "corrects moments")
+                   .Since(2'004'000, "adapts by decay")  // as is attribute always_adapt
                    .Attr("always_adapt", false)
                    .Attr("beta1", 0.9f)
                    .Attr("beta2", 0.999f)

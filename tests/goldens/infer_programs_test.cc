@@ -109,7 +109,7 @@ TEST(ProgramsTest, EveryAttributeOfTheSchemaIsWritten) {
     for (const AttrSchema& attr : schema->attrs()) {
       const bool is_of_weft =
           attr.name == "zeros_out_of_range" || (op.type() == "adam" && attr.name == "use_nesterov");
-      if (attr.since_paddle_3 || is_of_weft) continue;
+      if (attr.since == kPaddle3 || is_of_weft) continue;
       if (op.HasAttr(attr.name)) continue;
       missing.insert(absl::StrCat(op.type(), ".", attr.name));
     }
@@ -255,7 +255,7 @@ TEST(ProgramsTest, DefaultsOfTheSchemaAreWhatPaddleFillsIn) {
     // Schedules of the learning rate and averages of merged gradients are scale ops of the program.
     if (op.type() == "scale" && (!IsBackward(op) || op.block() != 0)) return;
     for (const AttrSchema& attr : FindOpSchema(op.type())->attrs()) {
-      if (attr.since_paddle_3 || set->second.count(attr.name) > 0) continue;
+      if (attr.since == kPaddle3 || set->second.count(attr.name) > 0) continue;
       ++checked;
       EXPECT_FALSE(attr.required) << op.type() << "." << attr.name;
       const pb::OpDesc::Attr expected = MakeAttr(attr.name, attr.default_value);

@@ -7,16 +7,24 @@
 #include "ops/schema/device_ops.h"
 #include "ops/schema/feed_ops.h"
 #include "proto/all_ops.h"
+#include "proto/op_role.h"
 
 namespace weft {
 
 namespace {
 
-// Finds the tensors of the root block that an op reads before any op writes them.
+// Finds the tensors of the root block that an op reads before any op writes them; with kForward,
+// only an op of the forward pass, as data is what it begins with.
 class UnwrittenReads {
  public:
-  UnwrittenReads(const Program& program, absl::flat_hash_set<VarId>* found)
-      : program_(program), traits_(program), found_(*found), visited_(program.num_blocks()) {}
+  enum class Readers { kAll, kForward };
+
+  UnwrittenReads(const Program& program, Readers readers, absl::flat_hash_set<VarId>* found)
+      : program_(program),
+        traits_(program),
+        readers_(readers),
+        found_(*found),
+        visited_(program.num_blocks()) {}
 
   // In the order of the program, a block where the first op runs it.
   void Visit(int block) {
@@ -24,8 +32,9 @@ class UnwrittenReads {
     visited_[block] = true;
     for (const Op& op : BlockOps(program_, block)) {
       const bool reads_sizes_only = traits_.Has(op, Trait::kAlias);
+      const bool is_forward = !IsBackward(op) && !IsOptimize(op);
       for (Symbol name : op.input_args()) {
-        if (reads_sizes_only) break;
+        if (reads_sizes_only || (readers_ == Readers::kForward && !is_forward)) break;
         const VarId var = program_.block(block).Resolve(name);
         if (!var.valid() || written_.contains(var)) continue;
         const Var of = program_.var(var);
@@ -40,6 +49,7 @@ class UnwrittenReads {
  private:
   const Program& program_;
   OpTraits traits_;
+  const Readers readers_;
   absl::flat_hash_set<VarId>& found_;
   absl::flat_hash_set<VarId> written_;
   std::vector<bool> visited_;
@@ -92,9 +102,9 @@ absl::flat_hash_set<VarId> FindData(const Program& program) {
       if (var.valid()) data.insert(var);
     }
   }
-  if (is_marked) return data;
-  // A program that says nothing of what it is fed reads it.
-  UnwrittenReads(program, &data).Visit(0);
+  // What a program is fed it reads. Not all functions of Paddle that declare data mark it.
+  using Readers = UnwrittenReads::Readers;
+  UnwrittenReads(program, is_marked ? Readers::kForward : Readers::kAll, &data).Visit(0);
   return data;
 }
 

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "absl/algorithm/container.h"
 #include "ops/analysis/values/batch_interpreter.h"
 
@@ -5,6 +9,15 @@ namespace weft {
 namespace {
 
 constexpr int kMaxVisitsOfBlock = 64;
+
+// Of one step of a sequence, whose steps lie along dimension 0, and of a sequence of such steps.
+BatchRelation OfStep(BatchRelation sequence) {
+  if (!sequence.IsSharded()) return sequence;
+  return sequence.axis == 0 ? BatchRelation::Unrelated() : sequence.Along(sequence.axis - 1);
+}
+BatchRelation OfSequence(BatchRelation step) {
+  return step.IsSharded() ? step.Along(step.axis + 1) : step;
+}
 
 }  // namespace
 
@@ -51,7 +64,57 @@ void BatchInterpreter::VisitBranch(const Op& op) {
   WalkBlocks(op, ConditionHolds(op, "Cond"));
 }
 
+// In the block, sequences are steps, and a state begins as it was after the step before. Of these
+// variables the op itself writes those that the block only reads.
+void BatchInterpreter::VisitRecurrent(const Op& op) {
+  const Block block = program_.block(op.SubBlocks()[0]);
+  const auto inside = [&](absl::string_view name) {
+    const Symbol symbol = program_.FindSymbol(name);
+    return symbol.valid() ? block.FindVar(symbol) : VarId();
+  };
+  const auto with = [](BatchValue value, BatchRelation relation) {
+    value.relation = relation;
+    return value;
+  };
+  for (Symbol sequence : op.Input("inputs")) {
+    const BatchValue value = Read(sequence);
+    const VarId step = inside(program_.name(sequence));
+    if (step.valid()) Write(op, step, with(value, OfStep(value.relation)));
+  }
+  const absl::Span<const Symbol> initial = op.Input("initial_states");
+  const std::vector<std::string> before =
+      op.StringsAttr("ex_states").value_or(std::vector<std::string>());
+  const std::vector<std::string> after =
+      op.StringsAttr("states").value_or(std::vector<std::string>());
+  const size_t num_states = std::min({initial.size(), before.size(), after.size()});
+  for (size_t i = 0; i < num_states; ++i) {
+    if (inside(before[i]).valid()) Write(op, inside(before[i]), Read(initial[i]));
+  }
+  for (int walk = 0, is_changed = 1; is_changed != 0; ++walk) {
+    WalkBlocks(op, /*runs_alike=*/true);
+    is_changed = 0;
+    for (size_t i = 0; i < num_states; ++i) {
+      const VarId state = inside(before[i]), passed = inside(after[i]);
+      if (!state.valid() || !passed.valid()) continue;
+      BatchValue value = at(passed);
+      Merge(at(state), &value, op.id());
+      if (walk + 1 >= kMaxIterations) value = BatchValue(BatchRelation::Unrelated(), op.id());
+      if (value.relation != at(state).relation) is_changed = 1;
+      Write(op, state, value);
+    }
+  }
+  for (Symbol output : op.Output("outputs")) {
+    const VarId step = inside(program_.name(output));
+    const BatchValue value =
+        step.valid() ? at(step) : BatchValue(BatchRelation::Unrelated(), op.id());
+    Write(op, output, with(value, OfSequence(value.relation)));
+  }
+}
+
 void BatchInterpreter::VisitLoop(const Op& op, const SignatureFacts& facts) {
+  if (facts.schema != nullptr && facts.schema->FindAttr("ex_states") != nullptr) {
+    return VisitRecurrent(op);
+  }
   const bool is_loop = facts.schema != nullptr && facts.schema->Has(Trait::kLoop);
   for (int i = 0; i < kMaxIterations; ++i) {
     const bool runs_alike = is_loop && ConditionHolds(op, "Condition");

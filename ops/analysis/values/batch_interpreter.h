@@ -146,6 +146,7 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   bool Leave(const Op& op, const LogEntry& entry, BatchValue inside, bool is_known);
   void VisitBranch(const Op& op) override;
   void VisitLoop(const Op& op, const SignatureFacts& facts) override;
+  void VisitRecurrent(const Op& op);
   void VisitBlockGrad(const Op& op, const SignatureFacts& facts) override;
 
   // --- Gradients ---------------------------------------------------------------------------------

@@ -88,9 +88,14 @@ SignatureFacts MakeSignatureFacts(const Op& op) {
   }
   facts.is_operand.resize(signature.num_input_args, true);
   if (facts.algebra == Algebra::kBackward || facts.algebra == Algebra::kMove) {
+    // Two parts that are merged are in slots of their own, and X only has their type.
+    const bool merges = FindSlot(program, signature.inputs, "InTrue").count > 0;
+    const auto is_moved = [&](absl::string_view slot) {
+      return merges ? slot == "InTrue" || slot == "InFalse" : slot == "X";
+    };
     for (const OpSignature::Slot& slot : signature.inputs) {
       const bool is_operand = facts.algebra == Algebra::kMove
-                                  ? program.name(slot.name) == "X"
+                                  ? is_moved(program.name(slot.name))
                                   : IsGradient(op, program.name(slot.name));
       for (uint32_t i = 0; i < slot.count; ++i) facts.is_operand[slot.first + i] = is_operand;
     }

@@ -26,6 +26,7 @@ AddFamily AddImageCopyKernels;        // pad, pad3d, unfold, fold, unpool
 AddFamily AddIndexingKernels;         // gather_tree, multiplex, segment_pool, shard_index
 AddFamily AddMedianKernels;           // median, nanmedian
 AddFamily AddModelAverageKernels;     // average_accumulates
+AddFamily AddPaddle1Kernels;          // cos_sim, gru_unit, linear_chain_crf, ...
 AddFamily AddProductKernels;          // cross, einsum, kron
 AddFamily AddResamplingKernels;       // affine_grid, bilinear_interp_v2, grid_sampler, ...
 AddFamily AddRoiPoolingKernels;       // roi_align, roi_pool

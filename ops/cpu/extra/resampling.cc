@@ -15,6 +15,8 @@ namespace weft {
 namespace {
 
 enum class Method { kNearest, kLinear, kCubic };
+// The first one steps by the ratio of the sizes, even where a scale says what they are.
+enum class Version { kFirst, kSecond };
 
 // The terms of an element of the result, along a dimension.
 struct Tap {
@@ -114,12 +116,14 @@ void ForEachInterpolated(const OpAttrs& attrs, Method method, const Dims& image_
 
 // Out = X interpolated; X@GRAD = the transpose of that map of Out@GRAD.
 template <bool is_grad>
-absl::StatusOr<Kernel> Interpolate(const KernelSpec& spec, Method method) {
+absl::StatusOr<Kernel> Interpolate(const KernelSpec& spec, Method method, Version version) {
   OpKernel op(spec);
   op.Ignore({"X"});
   const In x = op.in(is_grad ? "Out@GRAD" : "X");
   const Out out = op.out(is_grad ? "X@GRAD" : "Out");
-  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  OpAttrs attrs = spec.attrs;
+  if (version == Version::kFirst) attrs.Set("scale", std::vector<double>());
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* from = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
@@ -343,17 +347,17 @@ absl::StatusOr<Kernel> GridSamplerGrad(const KernelSpec& spec) {
 
 void AddResamplingKernels(KernelTable* table) {
   const std::pair<std::string, Method> methods[] = {
-      {"bicubic_interp_v2", Method::kCubic},    {"bilinear_interp_v2", Method::kLinear},
-      {"linear_interp_v2", Method::kLinear},    {"nearest_interp_v2", Method::kNearest},
-      {"trilinear_interp_v2", Method::kLinear},
+      {"bicubic_interp", Method::kCubic},    {"bilinear_interp", Method::kLinear},
+      {"linear_interp", Method::kLinear},    {"nearest_interp", Method::kNearest},
+      {"trilinear_interp", Method::kLinear},
   };
   for (const auto& [type, method] : methods) {
-    table->Add(type, [m = method](const KernelSpec& spec) {
-      return Interpolate</*is_grad=*/false>(spec, m);
-    });
-    table->Add(type + "_grad", [m = method](const KernelSpec& spec) {
-      return Interpolate</*is_grad=*/true>(spec, m);
-    });
+    for (Version version : {Version::kFirst, Version::kSecond}) {
+      table->Add(
+          type + (version == Version::kFirst ? "" : "_v2"),
+          [=, m = method](const KernelSpec& spec) { return Interpolate<false>(spec, m, version); },
+          [=, m = method](const KernelSpec& spec) { return Interpolate<true>(spec, m, version); });
+    }
   }
   table->Add("affine_grid", AffineGrid);
   table->Add("affine_grid_grad", AffineGridGrad);

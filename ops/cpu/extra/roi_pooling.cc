@@ -39,6 +39,10 @@ struct Regions {
 
   // The image of each region.
   absl::StatusOr<std::vector<int64_t>> Images(const KernelContext& ctx) const {
+    if (!rois_num) {
+      return absl::UnimplementedError(
+          "input RoisNum: no kernel for regions without it, of level-of-detail offsets");
+    }
     const int64_t count = rois(ctx).dim(0);
     WEFT_RETURN_IF_ERROR(CheckSize("RoisNum", rois_num(ctx), x(ctx).dim(0)));
     WEFT_ASSIGN_OR_RETURN(const auto counts, ReadIndices("RoisNum", rois_num(ctx), count + 1));

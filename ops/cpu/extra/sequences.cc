@@ -212,12 +212,18 @@ void AddProduct(int64_t width, const T* a, const T* b, T* to) {
   for (int64_t k = 0; k < width; ++k) to[k] += a[k] * b[k];
 }
 
+absl::Status CheckIsPadded(const Tensor& x) {
+  if (x.rank() == 3) return absl::OkStatus();
+  return absl::UnimplementedError("input X: no kernel for level-of-detail offsets");
+}
+
 absl::StatusOr<Kernel> RowConv(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), filter = op.in("Filter");
   const Out out = op.out("Out");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
+    WEFT_RETURN_IF_ERROR(CheckIsPadded(x(ctx)));
     const Dims& dims = x(ctx).dims();
     const T *from = x.data<T>(ctx), *weights = filter.data<T>(ctx);
     T* to = out.data<T>(ctx);
@@ -225,6 +231,7 @@ absl::StatusOr<Kernel> RowConv(const KernelSpec& spec) {
     ForEachProduct(dims, filter(ctx).dim(0), [&](int64_t o, int64_t i, int64_t w) {
       AddProduct(dims[2], from + i, weights + w, to + o);
     });
+    return absl::OkStatus();
   });
 }
 
@@ -232,8 +239,9 @@ absl::StatusOr<Kernel> RowConvGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), filter = op.in("Filter"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dfilter = op.out("Filter@GRAD");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
+    WEFT_RETURN_IF_ERROR(CheckIsPadded(x(ctx)));
     const Dims& dims = x(ctx).dims();
     const T *from = x.data<T>(ctx), *weights = filter.data<T>(ctx), *douts = dout.data<T>(ctx);
     T *dxs = dx.data_or_null<T>(ctx), *dweights = dfilter.data_or_null<T>(ctx);
@@ -243,6 +251,7 @@ absl::StatusOr<Kernel> RowConvGrad(const KernelSpec& spec) {
       if (dxs != nullptr) AddProduct(dims[2], douts + o, weights + w, dxs + i);
       if (dweights != nullptr) AddProduct(dims[2], douts + o, from + i, dweights + w);
     });
+    return absl::OkStatus();
   });
 }
 

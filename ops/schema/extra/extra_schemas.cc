@@ -24,6 +24,7 @@ void AddExtraSchemas(OpSchemaTable* schemas) {
   AddGridSampleSchemas(schemas);
   AddInterpolateSchemas(schemas);
   AddPadSchemas(schemas);
+  AddPaddle1Schemas(schemas);
   AddPixelShuffleSchemas(schemas);
   AddRoiPoolingSchemas(schemas);
   AddTemporalShiftSchemas(schemas);

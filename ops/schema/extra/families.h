@@ -42,6 +42,7 @@ void AddFractionalPoolSchemas(OpSchemaTable* schemas);
 void AddGridSampleSchemas(OpSchemaTable* schemas);
 void AddInterpolateSchemas(OpSchemaTable* schemas);
 void AddPadSchemas(OpSchemaTable* schemas);
+void AddPaddle1Schemas(OpSchemaTable* schemas);
 void AddPixelShuffleSchemas(OpSchemaTable* schemas);
 void AddRoiPoolingSchemas(OpSchemaTable* schemas);
 void AddTemporalShiftSchemas(OpSchemaTable* schemas);

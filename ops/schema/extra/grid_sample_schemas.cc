@@ -22,6 +22,16 @@ absl::Status InferAffineGrid(InferContext& context, const TensorType& theta) {
   return absl::OkStatus();
 }
 
+// Before Paddle 2, it does not read Theta.
+absl::Status InferAffineGridGrad(InferContext& context) {
+  if (context.HasInput("Theta")) return GradOf(IfKnown("Theta", InferAffineGrid))(context);
+  const TensorType* grad = context.Input("Output@GRAD");
+  if (grad == nullptr) return absl::OkStatus();
+  if (grad->dims.size() != 4) return context.InputError("Output@GRAD", "four dimensions");
+  context.SetOutput("Theta@GRAD", {grad->dtype, {grad->dims[0], 2, 3}});
+  return absl::OkStatus();
+}
+
 // Grid has a position in X, column and row, for every element of Output.
 absl::Status InferGridSampler(InferContext& context, const TensorType& x, const TensorType& grid) {
   if (x.dims.size() != 4) return context.InputError("X", "four dimensions");
@@ -46,7 +56,7 @@ void AddGridSampleSchemas(OpSchemaTable* schemas) {
                   .Batch({batch::Rows({"Theta"})})
                   .Pir("(input:Theta, @output_shape/tensor)",
                        "(input:Theta, output_grad, @output_shape/tensor)"),
-              {{"Theta"}, {"Output"}, {"Theta"}});
+              {{"Theta+"}, {"Output"}, {"Theta"}}, InferAffineGridGrad);
   AddWithGrad(schemas,
               OpSchema("grid_sampler", "Grid, X -> Output")
                   .Attr("align_corners", true)

@@ -77,24 +77,29 @@ void AddInterpolateSchemas(OpSchemaTable* schemas) {
                                                                  {"nearest", {2, 3}},
                                                                  {"trilinear", {3}}};
   for (const auto& [method, spaces] : methods) {
+    const auto interp = [&, &method = method, &spaces = spaces](const char* suffix) {
+      return OpSchema(method + suffix)
+          .In("OutSize{out_d out_h out_w}, Scale{scale}, SizeTensor*{out_d out_h out_w}, X")
+          .Out("Out")
+          .Attr("align_corners", true)
+          .Attr("align_mode", 1)
+          .Attr("data_layout", "NCHW")
+          .Attr("interp_method", method)
+          .Attr("out_d", 0)
+          .Attr("out_h", 0)
+          .Attr("out_w", 0)
+          .Attr("scale", Floats{})
+          .Infer(Interpolated(spaces))
+          .Batch({batch::Rows({"X"}), Powers::kFirst});
+    };
+    const GradSlots grad = {{"X"}, {"Out"}, {"X"}};
+    AddWithGrad(schemas, interp("_interp"), grad);
     AddWithGrad(
         schemas,
-        OpSchema(method + "_interp_v2")
-            .In("OutSize{out_d out_h out_w}, Scale{scale}, SizeTensor*{out_d out_h out_w}, X")
-            .Out("Out")
-            .Attr("align_corners", true)
-            .Attr("align_mode", 1)
-            .Attr("data_layout", "NCHW")
-            .Attr("interp_method", method)
-            .Attr("out_d", 0)
-            .Attr("out_h", 0)
-            .Attr("out_w", 0)
-            .Attr("scale", Floats{})
-            .Infer(Interpolated(spaces))
-            .Batch({batch::Rows({"X"}), Powers::kFirst})
+        interp("_interp_v2")
             .Pir(method + "_interp(x, out_size, size_tensor, scale_tensor:Scale) -> output:Out "
                           "{data_format=data_layout}"),
-        {{"X"}, {"Out"}, {"X"}});
+        grad);
   }
 }
 

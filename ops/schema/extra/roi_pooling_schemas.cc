@@ -25,7 +25,7 @@ absl::Status InferRegions(InferContext& context) {
 
 // RoisNum replaces the LoD of ROIs.
 OpSchema Regions(const char* type, const char* outputs) {
-  return OpSchema(type, "ROIs, RoisNum, X")
+  return OpSchema(type, "ROIs, RoisNum+, X")
       .Out(outputs)
       .Attr("pooled_height", 1)
       .Attr("pooled_width", 1)
@@ -42,12 +42,12 @@ void AddRoiPoolingSchemas(OpSchemaTable* schemas) {
                   .Attr("sampling_ratio", -1)
                   .Batch(batch::Unrelated(batch::kNotNeeded))
                   .Pir("(x, boxes:ROIs, boxes_num:RoisNum?)"),
-              {{"ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
+              {{"ROIs", "RoisNum+", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
               Regions("roi_pool", "Argmax~, Out")
                   .Batch(batch::Unrelated(batch::kNotNeeded))
                   .Pir("(x, boxes:ROIs, boxes_num:RoisNum?) -> out, arg_max"),
-              {{"Argmax", "ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
+              {{"Argmax", "ROIs", "RoisNum+", "X"}, {"Out"}, {"X"}});
 }
 
 }  // namespace weft

@@ -7,12 +7,16 @@
 namespace weft {
 namespace {
 
-// X is [batch, time, features]. Filter has a row for the present time step and for each one ahead.
+// X is [batch, time, features]; before version 2.5 also [time of all sequences, features], with
+// level-of-detail offsets. Filter has a row for the present time step and for each one ahead.
 absl::Status CheckRowConv(InferContext& context, const TensorType& x) {
   const TensorType* filter = context.Input("Filter");
-  if (x.dims.size() != 3) return context.InputError("X", "[batch, time, features]");
-  if (filter != nullptr && !DimsFit(filter->dims, {-1, x.dims[2]})) {
-    return context.InputError("Filter", absl::StrCat("rows of ", x.dims[2], " features"));
+  const bool has_offsets = x.dims.size() == 2 && IsBefore(context.attrs().version(), kPaddle2_5);
+  if (x.dims.size() != 3 && !has_offsets) {
+    return context.InputError("X", "[batch, time, features]");
+  }
+  if (filter != nullptr && !DimsFit(filter->dims, {-1, x.dims.back()})) {
+    return context.InputError("Filter", absl::StrCat("rows of ", x.dims.back(), " features"));
   }
   return absl::OkStatus();
 }

@@ -108,16 +108,16 @@ class OpReplacer {
   }
 
   void Complete(const Op& op, const OpSchema& schema) {
-    const auto is_added = [](const auto& part) { return part.since_paddle_3; };
+    const auto is_added = [](const auto& part) { return part.since == kPaddle3; };
     if (absl::c_none_of(schema.inputs(), is_added) && absl::c_none_of(schema.attrs(), is_added)) {
       return;
     }
     pb::OpDesc desc = op.ToProto();
     for (const SlotSchema& slot : schema.inputs()) {
-      if (slot.since_paddle_3 && !op.HasInputSlot(slot.name)) AddEmptyInput(slot.name, &desc);
+      if (slot.since == kPaddle3 && !op.HasInputSlot(slot.name)) AddEmptyInput(slot.name, &desc);
     }
     for (const AttrSchema& attr : schema.attrs()) {
-      if (!attr.since_paddle_3 || op.HasAttr(attr.name)) continue;
+      if (attr.since != kPaddle3 || op.HasAttr(attr.name)) continue;
       AddAttr(attr.name, attr.default_value, &desc);
     }
     rewriter_.Replace(op.id(), desc);

@@ -28,7 +28,7 @@ void WriteSlots(const std::string& type, const NewSlots& given,
   std::map<std::string, std::vector<std::string>> slots;
   for (const SlotSchema& slot : schema) {
     if (unused == Unused::kLeftOut) break;
-    if (slot.since_paddle_3) continue;
+    if (slot.since == kPaddle3 || slot.until != 0) continue;
     if (unused == Unused::kWrittenEmpty || !slot.optional) slots[slot.name];
   }
   for (const auto& [name, args] : given) {
@@ -115,7 +115,7 @@ pb::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
   std::map<std::string, AttrValue> attrs;
   if (dialect == Dialect::kPaddle) {
     for (const AttrSchema& attr : schema->attrs()) {
-      if (attr.since_paddle_3 || IsOfWeft(op.type, attr.name)) continue;
+      if (attr.since == kPaddle3 || IsOfWeft(op.type, attr.name)) continue;
       attrs[attr.name] = attr.default_value;
     }
     attrs["op_device"] = std::string();

@@ -346,10 +346,24 @@ class UninitializedReads {
     }
     for (int block : op.SubBlocks()) {
       if (!info.is_branch) WriteAll(block);
+      WriteSteps(op, block);
       if (!is_run_[block]) CheckBlock(block);
     }
     if (info.is_branch) return;
     for (Symbol name : op.output_args()) Write(op, name);
+  }
+
+  // A recurrent op writes the variables of its block that are steps of sequences, and states as they
+  // were before the step.
+  void WriteSteps(const Op& op, int block) {
+    const auto write = [&](Symbol name) {
+      const VarId var = name.valid() ? program_.block(block).FindVar(name) : VarId();
+      if (var.valid() && block != 0) inner_[var.value()] |= kHasValue;
+    };
+    const auto states = op.StringsAttr("ex_states");
+    if (!states.has_value()) return;
+    for (Symbol sequence : op.Input("inputs")) write(sequence);
+    for (const std::string& state : *states) write(program_.FindSymbol(state));
   }
 
   // In a loop, the previous iteration may have written any variable.

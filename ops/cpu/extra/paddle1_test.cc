@@ -1,0 +1,232 @@
+// Gradients of Paddle 1's ops against differences of what the ops compute. The programs of
+// //tests/training:paddle1_programs_test compare the ops with Paddle's.
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "base/testing/test.h"
+#include "ops/cpu/testing.h"
+#include "ops/schema/op_schema.h"
+
+namespace weft::testing {
+namespace {
+
+using SlotValues = std::map<std::string, Tensor>;
+
+// Numbers between -1 and 1 without order.
+Tensor MixedNumbers(const Dims& dims, int first) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < NumElements(dims); ++i) {
+    values.push_back(std::sin(1.7 * static_cast<double>(i * i + 3 * i + first)));
+  }
+  return MakeTensor<double>(dims, values);
+}
+
+struct GradientCase {
+  std::string type;
+  SlotValues inputs;
+  AttrValues attrs;
+  std::vector<std::string> of_outputs, of_inputs;
+};
+
+absl::StatusOr<SlotValues> RunSlots(const std::string& type, const AttrValues& attrs,
+                                    const SlotValues& inputs) {
+  const OpSchema& schema = *FindOpSchema(type);
+  SlotTensors given;
+  for (const SlotSchema& slot : schema.inputs()) {
+    if (inputs.count(slot.name) > 0) given.push_back({slot.name, {inputs.at(slot.name)}});
+  }
+  SlotCounts made;
+  for (const SlotSchema& slot : schema.outputs()) {
+    const std::string of(absl::StripSuffix(slot.name, "@GRAD"));
+    if (of == slot.name || inputs.count(of) > 0) made.push_back({slot.name, 1});
+  }
+  WEFT_ASSIGN_OR_RETURN(auto found, RunOp(type, given, attrs, made));
+  SlotValues outputs;
+  for (auto& [slot, tensors] : found) outputs[slot] = tensors[0];
+  return outputs;
+}
+
+// Σ weights[slot] · outputs[slot]
+double WeightedSum(const SlotValues& outputs, const SlotValues& weights) {
+  double sum = 0;
+  for (const auto& [slot, weight] : weights) {
+    for (int64_t i = 0; i < weight.size(); ++i) {
+      sum += weight.data<double>()[i] * outputs.at(slot).data<double>()[i];
+    }
+  }
+  return sum;
+}
+
+void ExpectGradientsOfDifferences(const GradientCase& of) {
+  SCOPED_TRACE(of.type);
+  WEFT_ASSERT_OK_AND_ASSIGN(const SlotValues outputs, RunSlots(of.type, of.attrs, of.inputs));
+  SlotValues weights, given = of.inputs;
+  for (const auto& [slot, tensor] : outputs) given[slot] = tensor;
+  for (const std::string& slot : of.of_outputs) {
+    weights[slot] = MixedNumbers(outputs.at(slot).dims(), 5);
+    given[absl::StrCat(slot, "@GRAD")] = weights[slot];
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(const SlotValues gradients,
+                            RunSlots(of.type + "_grad", of.attrs, given));
+  constexpr double kStep = 1e-6;
+  for (const std::string& slot : of.of_inputs) {
+    const Tensor& gradient = gradients.at(absl::StrCat(slot, "@GRAD"));
+    for (int64_t i = 0; i < gradient.size(); ++i) {
+      double losses[2];
+      for (int side : {0, 1}) {
+        SlotValues moved = of.inputs;
+        Tensor copy;
+        WEFT_ASSERT_OK(copy.CopyFrom(moved.at(slot)));
+        copy.data<double>()[i] += side == 0 ? -kStep : kStep;
+        moved[slot] = copy;
+        WEFT_ASSERT_OK_AND_ASSIGN(const SlotValues found, RunSlots(of.type, of.attrs, moved));
+        losses[side] = WeightedSum(found, weights);
+      }
+      EXPECT_NEAR(gradient.data<double>()[i], (losses[1] - losses[0]) / (2 * kStep), 1e-6)
+          << slot << " " << i;
+    }
+  }
+}
+
+TEST(Paddle1Test, GradientsAreThoseOfDifferences) {
+  const Tensor classes = Int64s({3, 1}, {2, 0, 3});
+  const Tensor scores = MakeTensor<double>({4, 1}, {-2, -1, 0.3, 1.6});
+  const Tensor tags = Int64s({2, 4, 1}, {0, 2, 1, 1, 2, 2, 0, 0});
+  const std::vector<GradientCase> cases = {
+      {"smooth_l1_loss",
+       {{"X", MixedNumbers({3, 4}, 1)}, {"Y", MixedNumbers({3, 4}, 2)}},
+       {{"sigma", 1.5f}},
+       {"Out"},
+       {"X", "Y"}},
+      {"smooth_l1_loss",
+       {{"X", MixedNumbers({2, 3}, 1)},
+        {"Y", MixedNumbers({2, 3}, 2)},
+        {"InsideWeight", MixedNumbers({2, 3}, 3)},
+        {"OutsideWeight", MixedNumbers({2, 3}, 4)}},
+       {},
+       {"Out"},
+       {"X", "Y"}},
+      {"margin_rank_loss",
+       {{"Label", MakeTensor<double>({4, 1}, {1, -1, 1, -1})},
+        {"X1", MixedNumbers({4, 1}, 1)},
+        {"X2", MixedNumbers({4, 1}, 2)}},
+       {{"margin", 0.1f}},
+       {"Out"},
+       {"X1", "X2"}},
+      {"bpr_loss", {{"X", MixedNumbers({3, 4}, 1)}, {"Label", classes}}, {}, {"Y"}, {"X"}},
+      {"teacher_student_sigmoid_loss",
+       {{"X", MixedNumbers({4, 1}, 1)}, {"Label", scores}},
+       {},
+       {"Y"},
+       {"X"}},
+      {"cos_sim",
+       {{"X", MixedNumbers({3, 4}, 1)}, {"Y", MixedNumbers({3, 4}, 2)}},
+       {},
+       {"Out"},
+       {"X", "Y"}},
+      {"cos_sim",
+       {{"X", MixedNumbers({3, 4}, 1)}, {"Y", MixedNumbers({1, 4}, 2)}},
+       {},
+       {"Out"},
+       {"X", "Y"}},
+      {"lstm_unit",
+       {{"X", MixedNumbers({2, 12}, 1)}, {"C_prev", MixedNumbers({2, 3}, 2)}},
+       {{"forget_bias", 0.5f}},
+       {"C", "H"},
+       {"X", "C_prev"}},
+      {"gru_unit",
+       {{"Input", MixedNumbers({2, 9}, 1)},
+        {"HiddenPrev", MixedNumbers({2, 3}, 2)},
+        {"Weight", MixedNumbers({3, 9}, 3)},
+        {"Bias", MixedNumbers({1, 9}, 4)}},
+       {},
+       {"Hidden"},
+       {"Input", "HiddenPrev", "Weight", "Bias"}},
+      {"gru_unit",
+       {{"Input", MixedNumbers({2, 9}, 1)},
+        {"HiddenPrev", MixedNumbers({2, 3}, 2)},
+        {"Weight", MixedNumbers({3, 9}, 3)}},
+       {{"origin_mode", true}, {"activation", 1}},
+       {"Hidden"},
+       {"Input", "HiddenPrev", "Weight"}},
+      {"linear_chain_crf",
+       {{"Emission", MixedNumbers({2, 4, 3}, 1)},
+        {"Transition", MixedNumbers({5, 3}, 2)},
+        {"Label", tags},
+        {"Length", Int64s({2, 1}, {4, 2})}},
+       {},
+       {"LogLikelihood"},
+       {"Emission", "Transition"}},
+      {"pad2d",
+       {{"X", MixedNumbers({2, 2, 3, 3}, 1)}},
+       {{"paddings", std::vector<int32_t>{2, 1, 0, 2}}, {"mode", std::string("reflect")}},
+       {"Out"},
+       {"X"}},
+      {"pad2d",
+       {{"X", MixedNumbers({1, 2, 3, 2}, 1)}},
+       {{"paddings", std::vector<int32_t>{1, 0, 2, 1}},
+        {"mode", std::string("edge")},
+        {"data_format", std::string("NHWC")}},
+       {"Out"},
+       {"X"}},
+      {"soft_relu", {{"X", MixedNumbers({3, 4}, 1)}}, {}, {"Out"}, {"X"}},
+      {"expand_as",
+       {{"X", MixedNumbers({2, 1, 3}, 1)}, {"target_tensor", MixedNumbers({4, 2, 3}, 2)}},
+       {},
+       {"Out"},
+       {"X"}},
+  };
+  for (const GradientCase& of : cases) ExpectGradientsOfDifferences(of);
+}
+
+// All chains of two tags and two steps, added up.
+TEST(LinearChainCrfTest, IsMinusTheLogarithmOfTheProbability) {
+  const std::vector<double> transition = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8};
+  const std::vector<double> emission = {1, 2, 3, 4};
+  const auto score = [&](int a, int b) {
+    return transition[a] + emission[a] + transition[4 + 2 * a + b] + emission[2 + b] +
+           transition[2 + b];
+  };
+  double sum = 0;
+  for (int a : {0, 1}) {
+    for (int b : {0, 1}) sum += std::exp(score(a, b));
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(const SlotValues found,
+                            RunSlots("linear_chain_crf", {},
+                                     {{"Emission", MakeTensor<double>({1, 2, 2}, emission)},
+                                      {"Transition", MakeTensor<double>({4, 2}, transition)},
+                                      {"Label", Int64s({1, 2, 1}, {1, 0})},
+                                      {"Length", Int64s({1, 1}, {2})}}));
+  EXPECT_NEAR(found.at("LogLikelihood").data<double>()[0], std::log(sum) - score(1, 0), 1e-12);
+}
+
+TEST(CrfDecodingTest, TakesTheBestChainUpToTheLength) {
+  const SlotValues inputs = {
+      {"Emission", MakeTensor<double>({2, 3, 2}, {0, 1, 0, 0, 0, 1, 5, 0, 0, 0, 9, 0})},
+      {"Transition", MakeTensor<double>({4, 2}, {0, 0, 0, 0, -3, 2, 2, -3})},
+      {"Length", Int64s({2, 1}, {3, 2})}};
+  WEFT_ASSERT_OK_AND_ASSIGN(const SlotValues found, RunSlots("crf_decoding", {}, inputs));
+  EXPECT_THAT(Values<int64_t>(found.at("ViterbiPath")), ElementsAre(1, 0, 1, 0, 1, 0));
+}
+
+TEST(CrfTest, LengthsAndTagsAreInRange) {
+  const Tensor emission = MixedNumbers({1, 2, 2}, 1), transition = MixedNumbers({4, 2}, 2);
+  EXPECT_THAT(
+      RunSlots(
+          "crf_decoding", {},
+          {{"Emission", emission}, {"Transition", transition}, {"Length", Int64s({1, 1}, {3})}}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("Length: 3 at position 0 is not in [0, 3)")));
+  EXPECT_THAT(RunSlots("crf_decoding", {}, {{"Emission", emission}, {"Transition", transition}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input Length")));
+}
+
+}  // namespace
+}  // namespace weft::testing

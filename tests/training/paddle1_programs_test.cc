@@ -1,0 +1,195 @@
+// Programs that Paddle 1.8.5 wrote, and the states to which its own executor trained them on one
+// CPU: whole models, and small ones that tools/paddle/paddle1_programs.py writes. For each program:
+// - grad_allreduce and local_sgd accept it with its startup program, and verify what they make;
+// - one rank trains it to Paddle's states;
+// - two ranks train it to those of one.
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/testing/archive.h"
+#include "base/testing/test.h"
+#include "executor/files/npz.h"
+#include "executor/run/feed_sources.h"
+#include "executor/run/runner.h"
+#include "proto/formats/program_file.h"
+#include "tests/support/rewrite.h"
+#include "tests/support/rounding.h"
+#include "transpiler/transpile.h"
+
+namespace weft::testing {
+namespace {
+
+using Files = std::map<std::string, std::string>;
+
+struct Archive {
+  const char* name;
+  size_t programs;
+};
+constexpr Archive kArchives[] = {{"paddle1_programs", 31}, {"paddle1_more_programs", 32}};
+
+// Why what programs train to is not compared: with Paddle,
+const std::map<std::string, std::string> kNotComparedWithPaddle = {
+    {"dropout_ema", "draws"},
+    {"word2vec_nce", "draws"},
+};
+// and on two ranks with one.
+const std::map<std::string, std::string> kNotComparedOnTwoRanks = {
+    {"dropout_ema", "draws"},
+    {"word2vec_nce", "draws"},
+    {"resnetish", "each rank normalizes by statistics of its own batch"},
+    {"reductions", "its loss has extremes over the batch"},
+    {"sampled_images", "an attribute fixes the batch size"},
+};
+// Variables that each rank computes from its own batch.
+const std::map<std::string, std::set<std::string>> kOfOwnBatch = {
+    {"auc_metric",
+     {"_generated_var_0", "_generated_var_1", "_generated_var_2", "_generated_var_3"}},
+    {"persist_loss", {"accuracy_0.tmp_0", "mean_0.tmp_0"}},
+};
+
+// Where Paddle's CPU kernels deviate (docs/reference/ops.md).
+const std::set<std::string> kTrainedWithQuirks = {"adadelta18", "sparse_emb"};
+// Their losses are no means over the batch.
+const std::set<std::string> kExactLoss = {"masked_mean"};
+
+struct Paddle1Program {
+  std::string name;
+  Program main, startup;
+  TrainingInputs inputs;                // without feeds if Paddle did not train it
+  std::map<std::string, Tensor> state;  // that Paddle computed
+  bool is_trained = false;
+};
+
+absl::StatusOr<std::string> Extract(const Files& files, const std::string& model,
+                                    const std::string& name) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/", model, "_", name);
+  WEFT_RETURN_IF_ERROR(WriteFile(path, files.at(absl::StrCat(model, "/", name))));
+  return path;
+}
+
+absl::StatusOr<Program> ReadFrom(const Files& files, const std::string& model,
+                                 const std::string& name) {
+  WEFT_ASSIGN_OR_RETURN(const std::string path, Extract(files, model, name));
+  return ReadProgram(path);
+}
+
+absl::StatusOr<Paddle1Program> Read(const Files& files, const std::string& model) {
+  WEFT_ASSIGN_OR_RETURN(Program main, ReadFrom(files, model, "main.pb"));
+  WEFT_ASSIGN_OR_RETURN(Program startup, ReadFrom(files, model, "startup.pb"));
+  Paddle1Program program{model, std::move(main), std::move(startup), {}, {}};
+  program.is_trained = files.count(absl::StrCat(model, "/paddle.npz")) > 0;
+  if (!program.is_trained) return program;
+  WEFT_ASSIGN_OR_RETURN(const std::string init, Extract(files, model, "init.npz"));
+  WEFT_ASSIGN_OR_RETURN(const std::string feeds, Extract(files, model, "feeds.npz"));
+  WEFT_ASSIGN_OR_RETURN(const std::string paddle, Extract(files, model, "paddle.npz"));
+  WEFT_ASSIGN_OR_RETURN(program.inputs.params, ReadNpz(init));
+  WEFT_ASSIGN_OR_RETURN(program.inputs.feeds, FeedsFromFile(feeds));
+  WEFT_ASSIGN_OR_RETURN(program.state, ReadNpz(paddle));
+  return program;
+}
+
+// All of the archives. A program that fails to read fails the test.
+std::vector<Paddle1Program> AllPrograms() {
+  std::vector<Paddle1Program> programs;
+  for (const Archive& archive : kArchives) {
+    const absl::StatusOr<Files> files =
+        ReadTarXz(absl::StrCat("tests/data/", archive.name, ".tar.xz"));
+    EXPECT_TRUE(files.ok()) << files.status();
+    if (!files.ok()) continue;
+    const size_t before = programs.size();
+    for (const auto& [name, unused] : *files) {
+      absl::string_view model = name;
+      if (!absl::ConsumeSuffix(&model, "/main.pb")) continue;
+      absl::StatusOr<Paddle1Program> program = Read(*files, std::string(model));
+      EXPECT_TRUE(program.ok()) << name << ": " << program.status();
+      if (program.ok()) programs.push_back(*std::move(program));
+    }
+    EXPECT_EQ(programs.size() - before, archive.programs);
+  }
+  return programs;
+}
+
+absl::StatusOr<TrainingResults> Train(const Program& main, const Program& startup, int ranks,
+                                      bool with_quirks, const TrainingInputs& from) {
+  TrainingResults results;
+  results.losses.resize(1);
+  RunInputs inputs;
+  inputs.feeds = from.feeds;
+  inputs.main = &main;
+  inputs.startup = &startup;
+  inputs.params = &from.params;
+  inputs.on_result = [&results](const StepResult& result) {
+    if (result.rank == 0) results.losses[0].push_back(*result.values[0].data<float>());
+    return absl::OkStatus();
+  };
+  RunOptions options;
+  options.kernels = from.kernels;
+  options.nranks = ranks;
+  options.steps = 4;
+  options.paddle_cpu_quirks = with_quirks;
+  WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
+  results.state = std::move(result.persistables);
+  return results;
+}
+
+TEST(Paddle1ProgramsTest, ModesAcceptThem) {
+  for (const Paddle1Program& program : AllPrograms()) {
+    for (const char* mode : {"grad_allreduce", "local_sgd"}) {
+      SCOPED_TRACE(absl::StrCat(program.name, " ", mode));
+      Program main = program.main, startup = program.startup;
+      WEFT_EXPECT_OK(Rewrite(InMode(mode, 2), &main, &startup));
+    }
+  }
+}
+
+TEST(Paddle1ProgramsTest, OneRankTrainsAsPaddle) {
+  for (const Paddle1Program& program : AllPrograms()) {
+    if (!program.is_trained || kNotComparedWithPaddle.count(program.name) > 0) continue;
+    SCOPED_TRACE(program.name);
+    const auto train = [&](const TrainingInputs& from) {
+      return Train(program.main, program.startup, 1, kTrainedWithQuirks.count(program.name) > 0,
+                   from);
+    };
+    WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds bounds,
+                              RoundingBounds::Measure(program.inputs, train));
+    for (const auto& [name, expected] : program.state) {
+      ASSERT_TRUE(bounds.results().state.count(name) > 0) << name;
+      bounds.ExpectState(name, bounds.results().state.at(name), expected);
+    }
+  }
+}
+
+TEST(Paddle1ProgramsTest, TwoRanksTrainAsOne) {
+  for (const Paddle1Program& program : AllPrograms()) {
+    if (!program.is_trained || kNotComparedOnTwoRanks.count(program.name) > 0) continue;
+    SCOPED_TRACE(program.name);
+    const auto train = [&](const TrainingInputs& from) {
+      return Train(program.main, program.startup, 1, /*with_quirks=*/false, from);
+    };
+    WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds bounds,
+                              RoundingBounds::Measure(program.inputs, train));
+    Program main = program.main, startup = program.startup;
+    TranspileOptions options = InMode("grad_allreduce", 2);
+    if (kExactLoss.count(program.name) > 0) options.mode_flags["exact_loss"] = "on";
+    WEFT_ASSERT_OK(Rewrite(options, &main, &startup));
+    WEFT_ASSERT_OK_AND_ASSIGN(const TrainingResults found,
+                              Train(main, startup, 2, /*with_quirks=*/false, program.inputs));
+    const auto own = kOfOwnBatch.find(program.name);
+    for (const auto& [name, expected] : bounds.results().state) {
+      if (own != kOfOwnBatch.end() && own->second.count(name) > 0) continue;
+      ASSERT_TRUE(found.state.count(name) > 0) << name;
+      bounds.ExpectState(name, found.state.at(name), expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing
