@@ -1,12 +1,15 @@
 #include "ops/analysis/training/data_variables.h"
 
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/feed_ops.h"
 #include "proto/all_ops.h"
+#include "proto/op_role.h"
 
 namespace weft {
 
@@ -30,18 +33,30 @@ class UnwrittenReads {
         if (!var.valid() || written_.contains(var)) continue;
         const Var of = program_.var(var);
         if (of.block() != 0 || of.persistable()) continue;
-        if (of.type() == pb::VarType::LOD_TENSOR) found_.insert(var);
+        if (of.type() != pb::VarType::LOD_TENSOR) continue;
+        found_.insert(var);
+        if (!IsBackward(op) && !IsOptimize(op)) read_by_forward_.insert(var);
       }
       for (int inner : op.SubBlocks()) Visit(inner);
       for (Symbol name : op.output_args()) written_.insert(program_.block(block).Resolve(name));
     }
   }
 
+  // Leaves what another op may have been meant to compute: what ops write later, gradients, and
+  // what has a gradient.
+  void KeepData() {
+    absl::erase_if(found_, [&](VarId var) {
+      const std::string gradient = absl::StrCat(program_.var(var).name(), kGradSuffix);
+      return written_.contains(var) || !read_by_forward_.contains(var) ||
+             program_.FindSymbol(gradient).valid();
+    });
+  }
+
  private:
   const Program& program_;
   OpTraits traits_;
   absl::flat_hash_set<VarId>& found_;
-  absl::flat_hash_set<VarId> written_;
+  absl::flat_hash_set<VarId> written_, read_by_forward_;
   std::vector<bool> visited_;
 };
 
@@ -92,9 +107,12 @@ absl::flat_hash_set<VarId> FindData(const Program& program) {
       if (var.valid()) data.insert(var);
     }
   }
-  if (is_marked) return data;
-  // A program that says nothing of what it is fed reads it.
-  UnwrittenReads(program, &data).Visit(0);
+  // What marks do not say, the program reads.
+  absl::flat_hash_set<VarId> read;
+  UnwrittenReads reads(program, &read);
+  reads.Visit(0);
+  if (is_marked) reads.KeepData();
+  data.insert(read.begin(), read.end());
   return data;
 }
 
