@@ -48,7 +48,7 @@ absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
     // other ops exchange.
     if (are_assumed) {
       return absl::FailedPreconditionError(
-          absl::StrCat("option:mode auto: ", evidence, "; a schema tells (docs/adding_an_op.md)"));
+          absl::StrCat("option:mode auto: ", evidence));
     }
     const std::string why = absl::StrCat("ranks exchange values already: ", evidence);
     const absl::Status none = CheckOther("none", options);
