@@ -19,6 +19,7 @@
 #include "transpiler/claim_verifier.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/passes/gradients/gradient_buckets.h"
+#include "transpiler/passes/support/mark_gradients.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/reference_program.h"
 #include "transpiler/verifier/structure/structure.h"
@@ -122,8 +123,11 @@ absl::StatusOr<FileSetting> ReadSetting(const TranspilePlan& plan, const Transpi
   const bool is_said =
       !main.setting().empty() ||
       (main.origin() == nullptr && options.setting.value_or(Setting()) != Setting());
-  if (is_said) {
-    sink.Note(absl::StrCat("taken from the file where options say nothing else: ", ToJson(*own)));
+  // Assumptions are said apart.
+  Setting of_run = *own;
+  of_run.assumptions.clear();
+  if (is_said && of_run != Setting()) {
+    sink.Note(absl::StrCat("taken from the file where options say nothing else: ", ToJson(of_run)));
   }
   return FileSetting{*std::move(own), is_said};
 }
@@ -181,6 +185,10 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspilePlan& plan,
   const bool verifies = options.verification != Verification::kNever;
   // Everything else relies on the structure.
   if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
+  // Paddle's transpiler does not find them.
+  if (!plan.is_copy() && options.dialect == Dialect::kWeft) {
+    WEFT_RETURN_IF_ERROR(MarkGradients(programs.main).status());
+  }
   // Beside the losses: both only read the programs.
   std::future<absl::StatusOr<Properties>> properties;
   if (verifies || pipeline.AsksForProperties()) {
