@@ -15,6 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/training/gradients.h"
+#include "ops/analysis/training/losses.h"
+#include "ops/analysis/values/batch_flow.h"
+#include "ops/analysis/values/sum_losses.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
@@ -419,6 +422,39 @@ Claims GradAccumulate::claims(const PassContext& context) const {
   return Claims::Of(Claims::Computation::kChanged);
 }
 
+namespace {
+
+// The means of k small batches are those of one large batch as the means of k ranks are: not where
+// a loss or a layer divides by what each batch counts.
+void WarnOfSteps(const PassContext& context, const Program& main) {
+  BatchFlowOptions options;
+  options.setting.feeds = context.setting.feeds;
+  options.extent = BatchFlowOptions::Extent::kToLosses;
+  const BatchFlow flow = BatchFlow::Of(main, options);
+  constexpr char kNotOne[] = ": the small batches do not train as one large batch";
+  for (Symbol loss : FindLosses(main)) {
+    const VarId var = main.block(0).Resolve(loss);
+    if (!var.valid()) continue;
+    if (IsSumLoss(main, flow, loss)) {
+      context.sink.Warn(absl::StrCat("loss ", main.name(loss),
+                                     " is a sum over the batch, and average divides it by the "
+                                     "number of steps",
+                                     kNotOne));
+    } else if (flow.AtEnd(var).relation.IsUnrelated()) {
+      context.sink.Warn(
+          absl::StrCat("loss ", main.name(loss), " is no mean over the batch", kNotOne));
+    }
+  }
+  for (const BatchEffectAt& at : flow.effects()) {
+    if (at.effect != BatchEffect::kStatistics) continue;
+    context.sink.Warn(absl::StrCat(main.op(at.op).DebugName(),
+                                   " normalizes by the statistics of each batch", kNotOne));
+    return;
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair& programs) const {
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(*programs.main));
   const double divisor = options_.scale_sense.value_or(1) * (options_.average ? options_.k : 1);
@@ -444,6 +480,7 @@ absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair
         " in every step, and not with the accumulated gradients: it is not "
         "of role optimize"));
   }
+  if (options_.average && options_.k > 1) WarnOfSteps(context, *programs.main);
   Accumulation accumulation(options_, part, &programs);
   WEFT_RETURN_IF_ERROR(accumulation.Run());
   for (size_t i = 0; i < part.gradients.size(); ++i) {

@@ -20,6 +20,7 @@ using ::testing::HasSubstr;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
+constexpr char kMeanLoss[] = "Out=[loss] = reduce_mean(X=[y]) role=loss {reduce_all=true}\n";
 constexpr char kBackward[] = R"(
     Out=[y] = mul(X=[x], Y=[w])
     Out=[loss] = reduce_mean(X=[y]) role=loss {reduce_all=true}
@@ -473,6 +474,30 @@ TEST(GradAccumulate, UpdateOfAnotherParameterInEveryStepIsAWarning) {
        Startup()});
   EXPECT_THAT(testing::ResultLines(result.messages),
               ElementsAre(HasSubstr("warning: op 1 (scale) updates target in every step")));
+}
+
+// The mean of k means is that of all samples, if each step has as many that count.
+TEST(GradAccumulate, StepsThatWeighDifferentlyAreAWarning) {
+  const auto warnings = [](const std::string& loss, const std::string& options) {
+    const ProgramTexts texts = {absl::StrReplaceAll(Training().main, {{kMeanLoss, loss}}),
+                                kStartup};
+    return ResultLines(
+        Rewrite(absl::StrCat("grad-accumulate{k=2", options, "}"), texts, WithoutSetUp())
+            .result.messages);
+  };
+  constexpr char kSum[] = "Out=[loss] = reduce_sum(X=[y]) role=loss {reduce_all=true}\n";
+  const std::string weighted =
+      absl::StrCat("Out=[s] = reduce_sum(X=[y]) {reduce_all=true}\n",
+                   "Out=[n] = reduce_sum(X=[x]) "
+                   "{reduce_all=true}\n",
+                   "Out=[loss] = elementwise_div(X=[s], Y=[n]) role=loss {axis=-1}\n");
+  EXPECT_THAT(warnings(kMeanLoss, ",average=true"), ::testing::IsEmpty());
+  EXPECT_THAT(warnings(kSum, ",average=true"),
+              ElementsAre(HasSubstr("loss loss is a sum over the batch, and average divides it")));
+  EXPECT_THAT(warnings(weighted, ",average=true"),
+              ElementsAre(HasSubstr("loss loss is no mean over the batch: the small batches do not "
+                                    "train as one large batch")));
+  EXPECT_THAT(warnings(weighted, ""), ::testing::IsEmpty());
 }
 
 TEST(GradAccumulate, LossScalingMustSeeWhatIsNotFinite) {
