@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 auto Fields(const Setting& setting) {
   return std::tie(setting.nranks, setting.rank, setting.groups, setting.distributed_params,
                   setting.feeds, setting.reduction, setting.averaging,
-                  setting.gradients_are_rounded, setting.ordered_by_data);
+                  setting.gradients_are_rounded, setting.ordered_by_data, setting.assumptions);
 }
 
 absl::StatusOr<int> Integer(absl::string_view key, const Json& value, int min) {
@@ -106,6 +106,14 @@ absl::Status ReadField(const std::string& key, const Json& value, Setting* setti
     WEFT_ASSIGN_OR_RETURN(setting->gradients_are_rounded, Boolean(key, value));
   } else if (key == "ordered_by_data") {
     WEFT_ASSIGN_OR_RETURN(setting->ordered_by_data, Boolean(key, value));
+  } else if (key == "assumptions") {
+    if (!value.is_object()) return ExpectedInJson(key, "an object", value);
+    for (const auto& [type, of] : value.items()) {
+      WEFT_ASSIGN_OR_RETURN(const std::string words, String(type, of));
+      absl::StatusOr<OpAssumption> assumption = ParseOpAssumption(words);
+      WEFT_RETURN_IF_ERROR(Annotate(type, assumption.status()));
+      setting->assumptions.emplace(type, *assumption);
+    }
   } else {
     return absl::InvalidArgumentError(
         absl::StrCat("key '", key, "' is unknown to this version of Weft"));
@@ -154,6 +162,9 @@ std::string ToJson(const Setting& setting) {
   }
   if (setting.gradients_are_rounded) json["rounded_gradients"] = true;
   if (setting.ordered_by_data) json["ordered_by_data"] = true;
+  for (const auto& [type, assumption] : setting.assumptions) {
+    json["assumptions"][type] = ToString(assumption);
+  }
   // Names in files are UTF-8; others are replaced instead of an exception.
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
@@ -197,6 +208,13 @@ absl::StatusOr<Setting> SettingOf(const Program& program) {
   const std::vector<std::string>& params = program.origin()->distributed_params();
   setting.distributed_params.insert(params.begin(), params.end());
   return setting;
+}
+
+OpAssumptions AssumptionsOf(const Program& program) {
+  const std::string text = program.setting();
+  if (text.empty()) return {};
+  absl::StatusOr<Setting> setting = ParseSetting(text);
+  return setting.ok() ? std::move(setting->assumptions) : OpAssumptions();
 }
 
 }  // namespace weft

@@ -14,6 +14,7 @@
 #include "absl/types/optional.h"
 #include "proto/averaging_schedule.h"
 #include "proto/feed_layout.h"
+#include "proto/op_assumptions.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -49,6 +50,8 @@ struct Setting {
   // The executor orders ops by data alone, and the collectives of each block by their places, as
   // Paddle 3 does with PIR.
   bool ordered_by_data = false;
+  // What the user says of unregistered ops.
+  OpAssumptions assumptions;
 
   friend bool operator==(const Setting& a, const Setting& b);
   friend bool operator!=(const Setting& a, const Setting& b) { return !(a == b); }
@@ -72,6 +75,8 @@ absl::Status CheckRanksOf(const Setting& setting);
 // The setting in a program's file, with what the format of the file implies (ProgramOrigin). Errors
 // begin with "setting of the file: ".
 absl::StatusOr<Setting> SettingOf(const Program& program);
+// Its assumptions; none if the setting cannot be read, which whoever reads the whole of it reports.
+OpAssumptions AssumptionsOf(const Program& program);
 
 }  // namespace weft
 

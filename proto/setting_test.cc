@@ -22,6 +22,7 @@ Setting Full() {
   setting.averaging = AveragingSchedule{4, 8, 3};
   setting.gradients_are_rounded = true;
   setting.ordered_by_data = true;
+  setting.assumptions["my_op"].is_linear = true;
   return setting;
 }
 
@@ -32,7 +33,7 @@ TEST(Setting, TextHoldsAllFields) {
             "\xce\xb8"
             R"("],"feeds":{"mask":"whole","x":"axis:1"},"reduction":"sum",)"
             R"("averaging":{"period":4,"first_step":8,"begin_step":3},"rounded_gradients":true,)"
-            R"("ordered_by_data":true})");
+            R"("ordered_by_data":true,"assumptions":{"my_op":"linear"}})");
   WEFT_ASSERT_OK_AND_ASSIGN(const Setting read, ParseSetting(text));
   EXPECT_EQ(read, Full());
 }
@@ -59,6 +60,7 @@ TEST(Setting, EachFieldDistinguishes) {
       [](Setting* of) { of->averaging->begin_step = 1; },
       [](Setting* of) { of->gradients_are_rounded = false; },
       [](Setting* of) { of->ordered_by_data = false; },
+      [](Setting* of) { of->assumptions["my_op"] = {}; },
   };
   for (const Change change : changes) {
     Setting changed = Full();
@@ -94,6 +96,8 @@ TEST(Setting, OtherTextIsRefused) {
       {R"({"averaging":{"period":2,"begin_step":1}})", "'averaging'"},
       {R"({"averaging":{"period":2,"first_step":1,"begin_step":0}})", "'begin_step'"},
       {R"({"rounded_gradients":1})", "true or false"},
+      {R"({"assumptions":"my_op"})", "'assumptions'"},
+      {R"({"assumptions":{"my_op":"pure"}})", "my_op: expected elementwise"},
   };
   for (const auto& [text, message] : cases) {
     EXPECT_THAT(ParseSetting(text).status(), IsInvalidArgument(message)) << text;
@@ -106,8 +110,10 @@ TEST(Setting, ProgramCarriesIt) {
   program.set_setting(ToJson(Full()));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program read, Program::Parse(program.Serialize()));
   EXPECT_EQ(SettingOf(read).value(), Full());
+  EXPECT_EQ(AssumptionsOf(read), Full().assumptions);
   program.set_setting("{}}");
   EXPECT_THAT(SettingOf(program).status(), IsInvalidArgument("setting of the file: "));
+  EXPECT_TRUE(AssumptionsOf(program).empty());
 }
 
 }  // namespace

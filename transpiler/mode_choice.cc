@@ -47,8 +47,7 @@ absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
     // If the unregistered op exchanges nothing, a copy would train a model on each rank, whatever
     // other ops exchange.
     if (are_assumed) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("option:mode auto: ", evidence, "; a schema tells (docs/adding_an_op.md)"));
+      return absl::FailedPreconditionError(absl::StrCat("option:mode auto: ", evidence));
     }
     const std::string why = absl::StrCat("ranks exchange values already: ", evidence);
     const absl::Status none = CheckOther("none", options);

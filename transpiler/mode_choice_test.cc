@@ -107,12 +107,12 @@ TEST(ModeChoiceTest, UnregisteredOpsAreNoReasonToCopyATrainingProgram) {
     Out=[w@GRAD] = mystery(X=[w@GRAD]) role=backward)";
   EXPECT_THAT(Choose(Step(step)),
               IsFailedPrecondition("op 1 (mystery), an unregistered op, takes w@GRAD and may "
-                                   "reduce it; a schema tells (docs/adding_an_op.md)"));
+                                   "reduce it; if it does not communicate, pass option:assume"));
   // A collective on something else changes nothing.
   EXPECT_THAT(Choose(Step(step + R"(
     Out=[x] = c_allreduce_avg(X=[x]) role=forward {ring_id=0, use_calc_stream=true})")),
               IsFailedPrecondition("op 1 (mystery), an unregistered op, takes w@GRAD and may "
-                                   "reduce it; a schema tells"));
+                                   "reduce it"));
   // A gradient op reads what it differentiates.
   WEFT_ASSERT_OK_AND_ASSIGN(
       const ModeChoice of_gradient,

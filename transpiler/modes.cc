@@ -361,6 +361,12 @@ std::vector<std::string> FlagsOf(const Mode& mode, const ModePipeline& pipeline)
   return {flags.begin(), flags.end()};
 }
 
+bool ReadsFlag(const Mode& mode, Dialect dialect, const std::map<std::string, std::string>& flags,
+               const std::string& flag) {
+  const ModePipeline* const pipeline = Select(mode, dialect, flags);
+  return pipeline != nullptr && absl::c_linear_search(FlagsOf(mode, *pipeline), flag);
+}
+
 absl::StatusOr<std::vector<Spec>> ExpandMode(absl::string_view name, Dialect dialect,
                                              const std::map<std::string, std::string>& flags,
                                              const std::vector<std::string>& context_flags) {

@@ -71,6 +71,10 @@ FlagChoices ChoicesOf(const Mode& mode);
 // to options, and "devices" if the mode reads it.
 std::vector<std::string> FlagsOf(const Mode& mode, const ModePipeline& pipeline);
 
+// Whether the pipeline that `flags` select reads this one, too.
+bool ReadsFlag(const Mode& mode, Dialect dialect, const std::map<std::string, std::string>& flags,
+               const std::string& flag);
+
 // The pipeline of a mode for the user's flags (name to value, "nrings": "2"). `context_flags` names
 // the given flags that passes read from their context: those of the cluster ("nranks") and
 // "distributed_params".

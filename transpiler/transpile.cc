@@ -123,8 +123,11 @@ absl::StatusOr<FileSetting> ReadSetting(const TranspilePlan& plan, const Transpi
   const bool is_said =
       !main.setting().empty() ||
       (main.origin() == nullptr && options.setting.value_or(Setting()) != Setting());
-  if (is_said) {
-    sink.Note(absl::StrCat("taken from the file where options say nothing else: ", ToJson(*own)));
+  // Assumptions are said apart.
+  Setting of_run = *own;
+  of_run.assumptions.clear();
+  if (is_said && of_run != Setting()) {
+    sink.Note(absl::StrCat("taken from the file where options say nothing else: ", ToJson(of_run)));
   }
   return FileSetting{*std::move(own), is_said};
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/batch_context.h"
 #include "ops/schema/batch_rule_functions.h"
@@ -224,6 +225,31 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
     Apply(rule == nullptr ? PowersOf(algebra, *schema, context) : rule->powers,
           rule == nullptr ? nullptr : rule->run, schema->Has(Trait::kElementwise), &context, &seen);
   }
+  return out;
+}
+
+BatchOutputs ApplyAssumedRule(const Op& op, const OpAssumption& assumption, const TypeLookup& types,
+                              absl::Span<const BatchRelation> inputs) {
+  BatchOutputs out;
+  out.relations.resize(op.output_args().size(), BatchRelation::Unrelated());
+  if (AllAreIn(inputs, &BatchRelation::IsSame, &BatchRelation::IsSame)) {
+    std::fill(out.relations.begin(), out.relations.end(), BatchRelation::Replicated());
+    return out;
+  }
+  const auto per_sample = [](BatchContext& c) {
+    const bool are_rows = absl::c_all_of(c.inputs(), [](BatchRelation in) {
+      return in.IsReplicated() || in == BatchRelation::Sharded(0);
+    });
+    if (are_rows) c.SetAll(BatchRelation::Sharded(0));
+  };
+  // Attributes may mean anything.
+  static const OpSchema& schema = *new OpSchema("assumed");
+  const OpAttrs attrs = OpAttrs::Make(schema);
+  std::vector<BatchRelation> seen(inputs.begin(), inputs.end());
+  BatchContext context(op, schema, attrs, types, seen, /*has_no_negative_sizes=*/false, &out);
+  Apply(assumption.is_linear ? Powers::kTogether : Powers::kNone,
+        assumption.is_per_sample ? batch::BatchRun(per_sample) : nullptr, assumption.is_elementwise,
+        &context, &seen);
   return out;
 }
 

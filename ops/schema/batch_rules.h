@@ -12,6 +12,7 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/infer_context.h"
 #include "ops/schema/op_schema.h"
+#include "proto/op_assumptions.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -23,6 +24,10 @@ namespace weft {
 BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLookup& types,
                             absl::Span<const BatchRelation> inputs,
                             bool has_no_negative_sizes = false);
+
+// Of an unregistered op that is a function, as the user says.
+BatchOutputs ApplyAssumedRule(const Op& op, const OpAssumption& assumption, const TypeLookup& types,
+                              absl::Span<const BatchRelation> inputs);
 
 // Whether the outputs of an op are linear in all of its inputs together, so that its gradient op
 // reads the shapes of values only.

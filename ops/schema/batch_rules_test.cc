@@ -55,7 +55,9 @@ struct Variables {
   std::string text;
 
   // Applies an op. Relations of its outputs, in their order.
-  BatchOutputs Apply(const std::string& op_text) const {
+  BatchOutputs Apply(const std::string& op_text) const { return Apply(op_text, absl::nullopt); }
+  // An unregistered op, as the user says.
+  BatchOutputs Apply(const std::string& op_text, absl::optional<OpAssumption> assumed) const {
     std::string block;
     for (absl::string_view group : absl::StrSplit(text, "; ")) {
       const std::pair<absl::string_view, absl::string_view> names_and_type =
@@ -73,6 +75,7 @@ struct Variables {
     const TypeLookup types = [&](Symbol name) {
       return DeclaredType(program->var(program->block(0).FindVar(name)));
     };
+    if (assumed.has_value()) return ApplyAssumedRule(op, *assumed, types, inputs);
     return ApplyBatchRule(op, FindOpSchema(op.type()), types, inputs);
   }
 
@@ -749,6 +752,29 @@ TEST(BatchRulesTest, UnregisteredOpsAreUnrelated) {
       {"Out=[y] = my_op(X=[w])", kReplicated},
   });
   EXPECT_EQ(vars.Apply("Out=[y] = my_op(X=[b])").effect, BatchEffect::kNone);
+}
+
+TEST(BatchRulesTest, UnregisteredOpsAreWhatTheUserSays) {
+  const Variables vars = {
+      "b b2 y: fp32[-1, 4]; t: fp32[3, -1]; w: fp32[4]; c: fp32[8, 4]; p q s: fp32[4]; z: "
+      "fp32[4]; r: fp32[]"};
+  const auto first = [&](const std::string& op, const char* words) {
+    return vars.Apply(op, *ParseOpAssumption(words)).relations[0];
+  };
+  EXPECT_EQ(first("Out=[y] = my_op(X=[b], Y=[w])", "elementwise"), kRows);
+  EXPECT_EQ(first("Out=[y] = my_op(X=[b], Y=[c])", "elementwise"), kUnrelated);
+  EXPECT_EQ(first("Out=[t] = my_op(X=[t])", "elementwise"), kColumns);
+  EXPECT_EQ(first("Out=[y] = my_op(X=[b]) {seed=0}", "elementwise"), kRows);
+  EXPECT_EQ(first("Out=[y] = my_op(X=[b], W=[c])", "per_sample"), kRows);
+  EXPECT_EQ(first("Out=[t] = my_op(X=[t])", "per_sample"), kUnrelated);
+  EXPECT_EQ(first("Out=[z] = my_op(X=[w])", "per_sample"), kReplicated);
+  EXPECT_EQ(first("Out=[z] = my_op(X=[p], Y=[q])", "linear"), kMean);
+  EXPECT_EQ(first("Out=[z] = my_op(X=[s])", "linear"), kSum);
+  // Of the mean of one and the sum of the other.
+  EXPECT_EQ(first("Out=[z] = my_op(X=[p], Y=[s])", "linear"), kUnrelated);
+  EXPECT_EQ(first("Out=[z] = my_op(X=[p])", "elementwise"), kUnrelated);
+  EXPECT_EQ(first("Out=[y] = my_op(X=[b], Y=[r])", "elementwise"), kUnrelated);
+  EXPECT_EQ(first("Out=[y] = my_op(X=[b])", "linear"), kUnrelated);
 }
 
 // Some types are known to draw; others may, if they have a seed.

@@ -15,6 +15,7 @@
 #include "ops/analysis/training/losses.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/area_under_curve.h"
+#include "ops/schema/feed_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "tools/inspect/run_report.h"
@@ -51,7 +52,8 @@ bool IsFloatingPoint(DType dtype) {
 }
 
 // Losses, then what the root block computes of the batch and no op reads: numbers in floating
-// point, and areas under the curve.
+// point, and areas under the curve. Of a program that has none, such as a model for inference, what
+// its ops fetch.
 std::vector<std::string> DefaultNames(const Program& program, const BatchFlow& flow,
                                       const std::map<std::string, Counter>& counters) {
   std::vector<std::string> names;
@@ -75,6 +77,14 @@ std::vector<std::string> DefaultNames(const Program& program, const BatchFlow& f
                                        IsFloatingPoint(type->dtype) &&
                                        !flow.AtEnd(var).relation.IsSame();
       if (is_metric) names.emplace_back(program.name(out));
+    }
+  }
+  if (!names.empty()) return names;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    const bool fetches = IsFetch(op.type()) || op.type() == kPirFetchType;
+    for (Symbol in : op.input_args()) {
+      if (fetches) names.emplace_back(program.name(in));
     }
   }
   return names;

@@ -8,12 +8,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "executor/run/result_queue.h"
 #include "ops/tensor.h"
 #include "proto/feed_layout.h"
 #include "proto/program.h"
 
 namespace weft {
+
+// Of files that Paddle 3 saves for inference.
+inline constexpr absl::string_view kPirFetchType = "pd_op.fetch";
 
 // How the values of a variable in several batches make its value over all of them.
 enum class MetricKind {

@@ -158,6 +158,30 @@ TEST(WeftEvalTest, DefaultMetricsAreTheNumbersThatNothingReads) {
   EXPECT_THAT(result.err, HasSubstr("root of all batches together may be another number"));
 }
 
+// As Paddle saves them, with ops that feed and fetch.
+TEST(WeftEvalTest, WhatAModelForInferenceFetchesIsEvaluated) {
+  const std::string model = MakeFile("inference.prog", R"(program {
+  block 0 parent=-1 {
+    var feed : feed_minibatch persistable
+    var fetch : fetch_list persistable
+    var fc_0.b_0 : fp32[1] parameter persistable
+    var fc_0.w_0 : fp32[13, 1] parameter persistable
+    var product : fp32[-1, 1]
+    var prediction : fp32[-1, 1]
+    var x : fp32[-1, 13] need_check_feed
+    Out=[x] = feed(X=[feed]) {col=0}
+    Out=[product] = mul(X=[x], Y=[fc_0.w_0]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[prediction] = elementwise_add(X=[product], Y=[fc_0.b_0]) {axis=1}
+    Out=[fetch] = fetch(X=[prediction]) {col=0}
+  }
+}
+)");
+  const ProcessResult result = RunProcess({"tools/weft", "eval", model, "--params", kInit,
+                                           "--params_names", kNames, "--feeds", kFeeds});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, StartsWith("prediction: "));
+}
+
 TEST(WeftEvalTest, ArraysOfTrainingAreCountedAndLeft) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
   const std::vector<std::string> feeds = {"--feeds", kFeeds, "--fetch", "loss"};

@@ -32,12 +32,16 @@
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
 #include "executor/streams/cuda_stream.h"
+#include "ops/analysis/core/op_traits.h"
 #include "ops/cpu/vector_units.h"
 #include "ops/kernel.h"
+#include "ops/schema/op_schema.h"
 #include "proto/feed_layout.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/cmd/weft_run_files.h"
+#include "tools/files/free_space.h"
 #include "tools/files/params_input.h"
+#include "tools/flags/assume_flag.h"
 #include "tools/inspect/chrome_trace.h"
 #include "tools/inspect/op_profile.h"
 #include "tools/inspect/program_stats.h"
@@ -181,27 +185,35 @@ class Recorder {
   absl::Status Stop() {
     progress_.Clear();
     const bool has_metrics = flags_.reports && !flags_.metrics.empty();
-    return has_metrics ? metrics_.Finish() : absl::OkStatus();
+    return has_metrics ? FinishMetrics() : absl::OkStatus();
   }
 
   absl::Status Finish(const RunResult& result, double seconds) {
     progress_.Clear();
+    // What was trained comes before what is said of it.
+    if (flags_.reports && !flags_.save.empty()) WEFT_RETURN_IF_ERROR(Save(result.persistables));
     if (trace_ != nullptr) WEFT_RETURN_IF_ERROR(trace_->Finish());
     if (!flags_.reports) return absl::OkStatus();
-    if (!flags_.metrics.empty()) WEFT_RETURN_IF_ERROR(metrics_.Finish());
+    if (!flags_.metrics.empty()) WEFT_RETURN_IF_ERROR(FinishMetrics());
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(fetched_->Finish());
     if (profile_file_.has_value()) {
       absl::Status status = profile_file_->Write(profile_.Json());
       if (status.ok()) status = profile_file_->Commit();
       WEFT_RETURN_IF_ERROR(Annotate(flags_.profile, status));
     }
-    if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(Save(result.persistables));
     std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
     std::fputs(MemoryLine(result.memory).c_str(), stdout);
     std::fputs(GraphLine(result.graph).c_str(), stdout);
     std::fputs(RowsLine(result.rows).c_str(), stdout);
     std::fputs(ServerMemoryLines(result.server_memory).c_str(), stdout);
     std::fputs(summary_.Lines().c_str(), stdout);
+    const bool keeps = !flags_.save.empty() || !flags_.checkpoint.empty();
+    // Who writes something else has not forgotten it.
+    const bool writes = !flags_.metrics.empty() || !flags_.fetch_npz.empty() ||
+                        !flags_.trace.empty() || !flags_.profile.empty();
+    if (!keeps && !writes && OpTraits(*inputs_.main).AnyHas(Trait::kOptimizer)) {
+      PrintNote("what was trained is lost; --save or --checkpoint keeps it");
+    }
     return absl::OkStatus();
   }
 
@@ -268,7 +280,26 @@ class Recorder {
                                     static_cast<double>(samples_) / seconds.count()));
     }
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(WriteFetched(result, &*fetched_));
-    return flags_.metrics.empty() ? absl::OkStatus() : metrics_.Write(metrics_lines_.Add(result));
+    return flags_.metrics.empty() ? absl::OkStatus() : WriteMetrics(result);
+  }
+
+  // A log that cannot be written any more, on a full disk, ends no run: the run fails at its end.
+  absl::Status WriteMetrics(const StepResult& result) {
+    if (!metrics_failure_.ok()) return absl::OkStatus();
+    const absl::Status status = metrics_.Write(metrics_lines_.Add(result));
+    if (status.ok() || !has_metrics_) {
+      has_metrics_ = true;
+      return status;
+    }
+    metrics_failure_ = status;
+    progress_.Clear();
+    PrintWarning(kRunCommand,
+                 absl::StrCat(status.message(), "; the run goes on without --metrics"));
+    return absl::OkStatus();
+  }
+
+  absl::Status FinishMetrics() {
+    return metrics_failure_.ok() ? metrics_.Finish() : metrics_failure_;
   }
 
   const RunFlags& flags_;
@@ -289,7 +320,8 @@ class Recorder {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int64_t steps_done_ = 0;
   int64_t samples_ = 0;
-  absl::Status failure_, trace_failure_, checkpoint_failure_;
+  bool has_metrics_ = false;  // lines
+  absl::Status failure_, trace_failure_, checkpoint_failure_, metrics_failure_;
 };
 
 // Adds the file to messages about programs. Those about feeds have it.
@@ -391,6 +423,11 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   }
   WEFT_RETURN_IF_ERROR(SeparateServers(&flags));
   WEFT_ASSIGN_OR_RETURN(const RunFiles read, ReadRunFiles(flags, session.link()));
+  if (flags.reports) {
+    const int64_t bytes = PersistableBytes(*read.main);
+    WEFT_RETURN_IF_ERROR(CheckFreeSpace(flags.save, bytes));
+    WEFT_RETURN_IF_ERROR(CheckFreeSpace(flags.checkpoint, bytes));
+  }
   Recorder recorder(flags, read, session.link());
   WEFT_RETURN_IF_ERROR(recorder.Open());
 
@@ -543,6 +580,7 @@ void AddInputFlags(CLI::App& app, RunFlags& flags) {
   AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
             "How data variables are given to the ranks: split along an axis, or whole; default: as "
             "the file or their declarations suggest");
+  AddAssumeFlag(&app, &flags.assume);
   app.add_flag("--drop_last", flags.drop_last,
                "Leave the last batch of the feeds out if it does not divide by the ranks");
   AddOption(app, "--set", "NAME=VALUE", flags.schedule.set,

@@ -138,6 +138,17 @@ void Print(Severity severity, const Finding& finding, const RankPrograms& progra
                Text(finding, programs).c_str(), std::string(more).c_str());
 }
 
+// How the run differs from one on one device: what matters most comes last, where it is seen.
+void PrintDifferences(const Findings& findings, const RankPrograms& programs) {
+  for (const Severity severity : {Severity::kNote, Severity::kWarning}) {
+    for (const Finding& finding : findings.all()) {
+      const bool is_note = finding.severity == Severity::kNote;
+      if (FindRule(finding.rule).layer != Layer::kBatch) continue;
+      if (is_note == (severity == Severity::kNote)) Print(severity, finding, programs);
+    }
+  }
+}
+
 // One line for each rule, as warnings.
 void PrintErrors(const std::vector<Finding>& errors, const Findings& findings,
                  const RankPrograms& programs, absl::string_view why) {
@@ -180,7 +191,7 @@ absl::StatusOr<bool> OrderByVariables(const std::vector<Finding>& errors, RunFil
   options.layers = {Layer::kRaces};
   const ConstProgramPair pair{&*ordered[0], ordered[1].has_value() ? &*ordered[1] : nullptr};
   if (Verify({pair}, options).HasErrors()) return false;
-  inputs->fingerprint = Fingerprint(*inputs->main);
+  if (inputs->fingerprint.empty()) inputs->fingerprint = Fingerprint(*inputs->main);
   for (size_t i = 0; i < programs.size(); ++i) *programs[i] = std::move(ordered[i]);
   return true;
 }
@@ -192,11 +203,10 @@ absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* in
                         GatherPrograms(flags, ProgramsOf(*inputs), link));
   const Findings findings = Find(flags, *inputs, programs);
   std::vector<Finding> errors, of_paddle, of_factor;
+  if (flags.reports) PrintDifferences(findings, programs);
   for (const Finding& finding : findings.all()) {
-    if (FindRule(finding.rule).layer == Layer::kBatch) {
-      const bool is_error = finding.severity == Severity::kError;
-      if (flags.reports) Print(is_error ? Severity::kWarning : finding.severity, finding, programs);
-    } else if (finding.severity == Severity::kError) {
+    if (FindRule(finding.rule).layer == Layer::kBatch) continue;
+    if (finding.severity == Severity::kError) {
       if (IsFed(finding, *inputs) || finding.kind == FindingKind::kStart) continue;
       // Without the original nobody knows what else divides: the loss, or the rate.
       (finding.kind == FindingKind::kPaddleOnly ? of_paddle

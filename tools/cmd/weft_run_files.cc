@@ -18,15 +18,15 @@
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/cpu/quirks.h"
 #include "proto/feed_layout.h"
+#include "tools/cmd/evaluation.h"
 #include "tools/cmd/weft_run_checks.h"
 #include "tools/files/setting_file.h"
+#include "tools/flags/assume_flag.h"
 #include "tools/flags/command_line.h"
+#include "tools/inspect/program_stats.h"
 #include "transpiler/verifier/servers/server_programs.h"
 
 namespace weft {
-
-// Of files that Paddle 3 saves for inference.
-constexpr absl::string_view kPirFetchType = "pd_op.fetch";
 
 void PrintNote(absl::string_view note) {
   std::fprintf(stderr, "note: %s\n", std::string(note).c_str());
@@ -60,6 +60,23 @@ void PrintMismatch(const RunFlags& flags, const RunFiles& inputs) {
   }
   // Without a startup program, missing parameters are an error.
   if (inputs.startup.has_value() && flags.resume.empty()) WarnAboutMissingParams(flags, inputs);
+}
+
+// The startup program of another model declares no parameter of this one.
+absl::Status CheckStartup(const RunFlags& flags, const RunFiles& inputs) {
+  if (!inputs.startup.has_value()) return absl::OkStatus();
+  const Block& root = inputs.main->block(0);
+  absl::string_view missing;
+  for (VarId id : root.vars()) {
+    const Var var = inputs.main->var(id);
+    if (!var.is_parameter()) continue;
+    if (inputs.startup->block(0).FindVar(var.name()).valid()) return absl::OkStatus();
+    if (missing.empty()) missing = var.name();
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flags.startup, ": declares no parameter of ",
+                                                 flags.main, ", such as ", missing,
+                                                 ": the two programs do not belong together"));
 }
 
 // Losses may differ from those that Paddle printed.
@@ -177,10 +194,12 @@ absl::Status CheckFormats(const RunFlags& flags, const Program& main) {
 absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link) {
   RunFiles inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
-  // Losses are printed.
-  WEFT_RETURN_IF_ERROR(Annotate(flags.main, MarkGradients(&*inputs.main).status()));
   WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
   WEFT_ASSIGN_OR_RETURN(inputs.server, ReadProgramIfGiven(flags.server));
+  if (!flags.assume.empty()) inputs.fingerprint = Fingerprint(*inputs.main);
+  WEFT_RETURN_IF_ERROR(AssumeOps(flags.assume, {{&*inputs.main, flags.main}}));
+  // Losses are printed.
+  WEFT_RETURN_IF_ERROR(Annotate(flags.main, MarkGradients(&*inputs.main).status()));
   for (OpId id : inputs.main->block(0).ops()) {
     if (inputs.main->op(id).type() != kPirFetchType) continue;
     return absl::InvalidArgumentError(
@@ -201,6 +220,7 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link) {
         ": a program for workers of parameter servers: expected --server, with the program that "
         "transpile --server_out wrote, and --servers"));
   }
+  WEFT_RETURN_IF_ERROR(CheckStartup(flags, inputs));
   if (!flags.params.empty()) {
     std::vector<const Program*> programs = {&*inputs.main};
     if (inputs.server.has_value()) programs.push_back(&*inputs.server);

@@ -37,6 +37,7 @@ constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
 constexpr char kFeeds[] = "tests/data/fit_a_line/feeds.npz";
 constexpr char kInit[] = "tests/data/fit_a_line/init.params";
 constexpr char kNames[] = "tests/data/fit_a_line/persistables.txt";
+constexpr char kLost[] = "note: what was trained is lost; --save or --checkpoint keeps it\n";
 
 std::string TestPath(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
@@ -152,7 +153,45 @@ TEST(WeftRunTest, LossesOfTheReferenceAppearStepByStep) {
   EXPECT_THAT(run.out, StartsWith("step 0: mean_0.tmp_0 10.63908\nstep 1: mean_0.tmp_0 8.695"));
   EXPECT_THAT(run.out, HasSubstr("mean_0.tmp_0: 10.63908 at step 0, 7.878529 at step 9\n10 steps "
                                  "on 1 rank in "));
-  EXPECT_THAT(run.err, IsEmpty());
+  EXPECT_EQ(run.err, kLost);
+}
+
+TEST(WeftRunTest, WhatIsTrainedAndNotKeptIsSaid) {
+  EXPECT_THAT(Train({"--save", TestPath("kept.npz")}).err, IsEmpty());
+  EXPECT_THAT(Train({"--checkpoint", TestPath("kept.ckpt")}).err, IsEmpty());
+  EXPECT_THAT(Train({"--fetch_npz", TestPath("fetched.npz")}).err, IsEmpty());
+}
+
+// The limit is on the size of files: what is trained fits, the log of all steps does not.
+TEST(WeftRunTest, AFullDiskForTheLogEndsNoRun) {
+  const std::string save = TestPath("trained.npz"), metrics = TestPath("long.jsonl");
+  const ProcessResult run = RunProcess(
+      {"/bin/sh", "-c",
+       absl::StrCat("ulimit -f 16; exec tools/weft run ", kMain, " --params ", kInit,
+                    " --params_names ", kNames, " --feeds ", kFeeds, " --steps 400 --save ", save,
+                    " --metrics ", metrics, " > /dev/null")});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("weft run: warning: "),
+                             HasSubstr("; the run goes on without --metrics\n"),
+                             HasSubstr("weft run: error: " + metrics)));
+  // After the last step.
+  WEFT_EXPECT_OK(ReadFile(save).status());
+}
+
+TEST(WeftRunTest, AssumptionsAreOfOpsWithoutASchema) {
+  EXPECT_THAT(Train({"--assume", "mul: linear"}),
+              FailsWith(1, "weft run: error: --assume: mul: ", "expected an op without a schema"));
+}
+
+TEST(WeftRunTest, StartupProgramOfAnotherModelIsRefused) {
+  const std::string other = MakeFile("other_startup.prog",
+                                     "program {\n  block 0 parent=-1 {\n"
+                                     "    var w : fp32[1] persistable\n"
+                                     "    Out=[w] = fill_constant() {shape=longs[1], dtype=5, "
+                                     "value=0.0}\n  }\n}\n");
+  EXPECT_THAT(Train({"--startup", other}),
+              FailsWith(1, "weft run: error: " + other,
+                        "declares no parameter of " + std::string(kMain) + ", such as fc_0."));
 }
 
 // Both formats of the state; the second run has no startup program.
@@ -204,8 +243,8 @@ TEST(WeftRunTest, ARunThatDiffersFromOneDeviceSaysSo) {
     args.push_back(layout);
     return Weft(args);
   };
-  EXPECT_THAT(with_layout("x=axis:0,y=axis:0").err, IsEmpty());
-  EXPECT_THAT(with_layout("x=whole,y=whole").err, IsEmpty());
+  EXPECT_EQ(with_layout("x=axis:0,y=axis:0").err, kLost);
+  EXPECT_EQ(with_layout("x=whole,y=whole").err, kLost);
   EXPECT_THAT(with_layout("x=axis:0,y=whole").err, StartsWith("warning: W701: loss mean_0.tmp_0"));
   // The user reads what the ranks have of their own.
   const std::vector<std::string> fetch = {"x=axis:0,y=axis:0", "--fetch",
@@ -213,8 +252,13 @@ TEST(WeftRunTest, ARunThatDiffersFromOneDeviceSaysSo) {
   std::vector<std::string> args = command;
   args.insert(args.end(), fetch.begin(), fetch.end());
   EXPECT_EQ(Weft(args).err,
-            "note: W711: fetched values are not the reference values: fc_0.tmp_1 (sharded along "
-            "axis 0)\n");
+            absl::StrCat("note: W711: fetched values are not the reference values: fc_0.tmp_1 "
+                         "(sharded along axis 0)\n",
+                         kLost));
+  // What matters most stands last.
+  args = command;
+  args.insert(args.end(), {"x=axis:0,y=whole", "--fetch", "mean_0.tmp_0,fc_0.tmp_1"});
+  EXPECT_THAT(Weft(args).err, AllOf(StartsWith("note: W711"), HasSubstr("\nwarning: W701")));
 }
 
 // The events of three steps of an averaging program on two ranks.
@@ -343,7 +387,8 @@ TEST(WeftRunTest, MissingParametersAreReported) {
   params.erase("fc_0.b_0");
   WEFT_ASSERT_OK(SaveParams(some, params));
   const auto run = [](const std::string& file) {
-    return Weft({"run", kMain, "--startup", kStartup, "--params", file, "--feeds", kFeeds});
+    return Weft({"run", kMain, "--startup", kStartup, "--params", file, "--feeds", kFeeds, "--save",
+                 TestPath("saved.npz")});
   };
   EXPECT_THAT(run(all).err, IsEmpty());
   EXPECT_THAT(run(some),
@@ -718,6 +763,25 @@ TEST(WeftDiffTest, DifferencesGiveStatus1) {
   EXPECT_EQ(diff.status, 1);
   EXPECT_THAT(diff.out, HasSubstr("uniform_random"));
   EXPECT_THAT(diff.err, IsEmpty());
+}
+
+TEST(WeftDiffTest, ProgramsOfRanksAreComparedOneByOne) {
+  for (const char* name : {"a_0.pb", "a_1.pb", "b_0.pb", "c_0.pb", "c_1.pb"}) {
+    MakeFile(name, Contents(kMain));
+  }
+  MakeFile("b_1.pb", Contents(kStartup));
+  const auto diff = [](const std::string& a, const std::string& b) { return Weft({"diff", a, b}); };
+  const std::string a = TestPath("a_{rank}.pb"), b = TestPath("b_{rank}.pb");
+  EXPECT_EQ(diff(a, TestPath("c_{rank}.pb")).status, 0);
+  const ProcessResult differ = diff(a, b);
+  EXPECT_EQ(differ.status, 1);
+  EXPECT_THAT(differ.out, StartsWith("rank 1:\n"));
+  EXPECT_THAT(diff(kMain, b).out, StartsWith("rank 1:\n"));
+  MakeFile("c_2.pb", Contents(kMain));
+  EXPECT_THAT(diff(TestPath("c_{rank}.pb"), b),
+              FailsWith(2, "weft diff: error: " + b, "expected programs of 3 ranks"));
+  EXPECT_THAT(diff(kMain, TestPath("none_{rank}.pb")),
+              FailsWith(2, "weft diff: error: ", "none_0.pb: "));
 }
 
 TEST(WeftDiffTest, TroubleIsStatus2) {

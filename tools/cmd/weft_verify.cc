@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -20,11 +21,13 @@
 #include "ops/analysis/training/num_ranks.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/kernel.h"
+#include "ops/analysis/training/mark_gradients.h"
 #include "proto/feed_layout.h"
 #include "proto/formats/pir/importer.h"
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/cmd/weft_commands.h"
+#include "tools/flags/assume_flag.h"
 #include "tools/flags/flag_names.h"
 #include "tools/flags/setting_flags.h"
 #include "tools/inspect/json_number.h"
@@ -82,6 +85,27 @@ absl::Status CheckWrites(const Options& options, const Programs& programs) {
   return Annotate(options.original, pir::CheckWritesAreKnown(*programs.original));
 }
 
+// With what the user and names say of ops. Files of several ranks may be one, whose program they
+// share.
+absl::Status Complete(const Options& options, Programs* programs) {
+  std::map<const Program*, std::shared_ptr<Program>> copies;
+  std::vector<ProgramOfFile> files;
+  for (size_t i = 0; i < programs->mains.size(); ++i) {
+    std::shared_ptr<const Program>& main = programs->mains[i];
+    std::shared_ptr<Program>& copy = copies[main.get()];
+    if (copy == nullptr) {
+      copy = std::make_shared<Program>(*main);
+      WEFT_RETURN_IF_ERROR(MarkGradients(copy.get()).status());
+      files.push_back({copy.get(), options.mains[i]});
+    }
+    main = copy;
+  }
+  WEFT_RETURN_IF_ERROR(AssumeOps(options.setting.assume, files));
+  if (!programs->original.has_value()) return absl::OkStatus();
+  AssumeAs(*programs->mains[0], &*programs->original);
+  return MarkGradients(&*programs->original).status();
+}
+
 absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   auto programs = std::make_unique<Programs>();
   WEFT_ASSIGN_OR_RETURN(programs->mains, ReadPrograms(options.mains));
@@ -90,6 +114,7 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadProgramIfGiven(options.original_startup));
   WEFT_ASSIGN_OR_RETURN(programs->server, ReadProgramIfGiven(options.server));
   WEFT_RETURN_IF_ERROR(CheckWrites(options, *programs));
+  WEFT_RETURN_IF_ERROR(Complete(options, programs.get()));
   const std::vector<std::shared_ptr<const Program>>& startups = programs->startups;
   for (size_t i = 0; i < programs->mains.size(); ++i) {
     ConstProgramPair rank;
@@ -240,6 +265,12 @@ Scope ScopeOf(const Options& options, const Programs& programs, const GivenSetti
                               : absl::StrCat(" to ", first.main->op(gradients.back()).DebugName()),
         gradients.size() == 1 ? " gets" : " get",
         " gradients of values that the program does not compute, and these are right"));
+  }
+  std::set<std::string> of_ops;
+  for (const ConstProgramPair& rank : programs.ranks) {
+    for (std::string& line : AssumedOfOps(*rank.main, options.setting.assume)) {
+      if (of_ops.insert(line).second) scope.assumptions.push_back(std::move(line));
+    }
   }
   if (options.startups.empty()) {
     scope.assumptions.emplace_back(

@@ -159,6 +159,77 @@ TEST(WeftVerifyTest, OptionsOfUpdatesAreThoseOfTheOriginal) {
               Ends(0, HasSubstr("verified: 4 ranks")));
 }
 
+// A function of the samples, and one of the gradient.
+TEST(WeftVerifyTest, UsersSayWhatUnregisteredOpsAre) {
+  const std::string text = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var h : fp32[-1, 1]
+    var a : fp32[-1, 1]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    var a@GRAD : fp32[-1, 1]
+    var h@GRAD : fp32[-1, 1]
+    var w@GRAD : fp32[4, 1]
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[a] = my_layer(X=[h])
+    Out=[loss] = mean(X=[a]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[a@GRAD] = mean_grad(X=[a], Out@GRAD=[loss@GRAD]) role=backward
+    X@GRAD=[h@GRAD] = my_layer_grad(X=[h], Out@GRAD=[a@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = my_filter(X=[w@GRAD]) role=backward
+REDUCE    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  }
+})";
+  const std::string original = MakeFile("unregistered.prog", Edited(text, {{"REDUCE", ""}}));
+  const std::string reduced = MakeFile(
+      "unregistered_reduced.prog",
+      Edited(text, {{"REDUCE",
+                     "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, "
+                     "use_calc_stream=true}\n"}}));
+  const auto verify = [&](const std::string& assume) {
+    std::vector<std::string> args = {reduced, "--nranks", "2", "--original", original, "--short"};
+    if (!assume.empty()) args.insert(args.end(), {"--assume", assume});
+    return Verify(args);
+  };
+  EXPECT_THAT(verify(""),
+              Ends(1, AllOf(HasSubstr("which is unregistered and may not be linear in it"),
+                            HasSubstr("; if my_filter is linear, pass --assume 'my_filter: "
+                                      "linear'"),
+                            HasSubstr("pass --assume 'my_layer: per_sample'"))));
+  EXPECT_THAT(verify("my_filter: linear"),
+              Ends(0, AllOf(HasSubstr("note: assumed: of op type my_filter: linear (--assume)\n"),
+                            HasSubstr("note: assumed: ops of unregistered types my_layer, "
+                                      "my_layer_grad exchange nothing with other ranks\n"),
+                            HasSubstr("W701"))));
+  EXPECT_THAT(verify("my_filter: linear, my_layer: per_sample"),
+              Ends(0, AllOf(Not(HasSubstr("warning")),
+                            HasSubstr("note: assumed: of op type my_layer: per_sample"))));
+  EXPECT_THAT(verify("my_filter: pure"), FailsWith(1, "weft verify: ", "--assume: my_filter: "));
+  EXPECT_THAT(verify("relu: linear"),
+              FailsWith(1, "weft verify: ", "--assume: relu: expected an op without a schema"));
+  EXPECT_THAT(verify("my_other_op: linear"),
+              FailsWith(1, "weft verify: ", "has no op of that type"));
+  // The file keeps what transpile was told.
+  const std::string out = TestPath("unregistered_out.pb");
+  const ProcessResult refused =
+      RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--nranks", "2", original, out});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--assume 'my_filter: no_communication'"));
+  const ProcessResult written =
+      RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--nranks", "2", "--assume",
+                  "my_filter: linear, my_layer: per_sample", original, out});
+  EXPECT_EQ(written.status, 0) << written.err;
+  EXPECT_THAT(written.err, HasSubstr("assumed: of op type my_filter: linear (--assume)"));
+  EXPECT_THAT(Verify({out, "--original", original, "--short"}),
+              Ends(0, AllOf(Not(HasSubstr("warning")),
+                            HasSubstr("note: assumed: of op type my_filter: linear (setting of the "
+                                      "file)\n"))));
+}
+
 TEST(WeftVerifyTest, VerdictSaysWhatItIsAboutAndWhatIsAssumed) {
   EXPECT_THAT(Verify({Right(), "--nranks", "2"}),
               Ends(0,

@@ -16,6 +16,7 @@
 #include "ops/analysis/training/num_ranks.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/files/step_times_file.h"
+#include "tools/flags/assume_flag.h"
 #include "tools/flags/setting_flags.h"
 #include "tools/flags/shown_program.h"
 #include "tools/view/page.h"
@@ -108,6 +109,9 @@ std::string VerdictOf(const Options& options, const Programs& programs, const Ve
   }
   const std::vector<std::string>& claims = verdict.given.claims;
   lines.insert(lines.end(), claims.begin(), claims.end());
+  for (std::string& line : AssumedOfOps(programs.main, options.setting.assume)) {
+    lines.push_back(std::move(line));
+  }
   const std::string assumed =
       lines.empty() ? "" : absl::StrCat("; assumed: ", absl::StrJoin(lines, "; "));
   const int64_t warnings = absl::c_count_if(findings.all(), [](const Finding& finding) {
@@ -144,7 +148,9 @@ absl::Status View(const Options& options) {
       options.file,    options.startup, options.original, options.original_startup,
       options.explain, options.trace,   options.profile,  options.comm_table};
   WEFT_RETURN_IF_ERROR(CheckOutputs(inputs, {options.page}));
-  WEFT_ASSIGN_OR_RETURN(const Programs programs, ReadAll(options));
+  WEFT_ASSIGN_OR_RETURN(Programs programs, ReadAll(options));
+  WEFT_RETURN_IF_ERROR(AssumeOps(options.setting.assume, {{&programs.main, options.file}}));
+  if (programs.original.has_value()) AssumeAs(programs.main, &*programs.original);
   ViewOptions view;
   view.name = options.file;
   view.original = Programs::IfGiven(programs.original);

@@ -19,6 +19,7 @@
 #include "tools/files/param_attrs_file.h"
 #include "tools/files/setting_file.h"
 #include "tools/files/step_times_file.h"
+#include "tools/flags/assume_flag.h"
 #include "tools/flags/command_line.h"
 #include "transpiler/passes/updates/param_options.h"
 #include "transpiler/pipeline/cluster.h"
@@ -238,6 +239,7 @@ void AddSettingFlags(CLI::App* app, SettingFlags* flags, CLI::Option* original) 
             "the file or their declarations suggest");
   AddOption(*app, "--param_attrs", "F", flags->param_attrs,
             "JSON, as transpile reads it: groups of ranks, and parameters that are not replicated");
+  AddAssumeFlag(app, &flags->assume);
   AddChoice(app, "--rounded_gradients", &flags->rounded_gradients,
             "Gradients may be rounded to half precision and back (singa_half)");
   AddChoice(app, "--summed_gradients", &flags->summed_gradients,

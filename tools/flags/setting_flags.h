@@ -17,7 +17,7 @@ namespace weft {
 struct SettingFlags {
   int nranks = 0;  // 0: not given
   std::vector<std::string> distributed_params;
-  std::string feed_layout, param_attrs;
+  std::string feed_layout, param_attrs, assume;
   absl::optional<bool> summed_gradients, rounded_gradients;
   absl::optional<int> k_steps, begin_step, first_average;
   bool in_turn = false;

@@ -294,6 +294,14 @@ def check_feed(step, name, dtype, shape, declared_dtype, declared_shape):
             step, name, declared_dtype, list(declared_shape), dtype, list(shape)))
 
 
+def check_has_no_lengths(step, name, value):
+    """Raises ValueError for a LoDTensor of sequences: an array does not hold their lengths."""
+    lengths = getattr(value, "recursive_sequence_lengths", list)()
+    if lengths:
+        raise ValueError("step %d: feed %s: expected an array, found a LoDTensor of sequences of "
+                         "lengths %s; pad the sequences" % (step, name, lengths))
+
+
 def check_feed_names(feeds, data_names):
     """Raises ValueError if a step lacks a data variable, or differs from the first in variables."""
     for step, batch in enumerate(feeds):
@@ -319,6 +327,7 @@ def _checked_feeds(main, feeds):
             if name not in declared:
                 raise ValueError("step %d: feed %s: the program has no such variable; its data "
                                  "variables: %s" % (step, name, ", ".join(sorted(data))))
+            check_has_no_lengths(step, name, value)
             arrays[name] = numpy.ascontiguousarray(value).reshape(numpy.shape(value))
             check_feed(step, name, arrays[name].dtype.name, arrays[name].shape,
                        declared[name].dtype, declared[name].shape)

@@ -107,6 +107,15 @@ class FeedsTest(unittest.TestCase):
         self.check("step 1: feed z: step 0 does not have it", export_program.check_feed_names,
                    [{"x": 0}, {"x": 0, "z": 0}], ["x"])
 
+    def test_tensors_of_sequences(self):
+        def tensor(lengths):
+            return type("LoDTensor", (), {"recursive_sequence_lengths": lambda self: lengths})()
+        export_program.check_has_no_lengths(1, "x", tensor([]))
+        export_program.check_has_no_lengths(1, "x", [1.0, 2.0])
+        self.check("step 1: feed x: expected an array, found a LoDTensor of sequences of lengths "
+                   "[[2, 3]]; pad the sequences", export_program.check_has_no_lengths, 1, "x",
+                   tensor([[2, 3]]))
+
 
 class ScheduleTest(unittest.TestCase):
     @staticmethod

@@ -13,6 +13,7 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/all_ops.h"
+#include "proto/setting.h"
 
 namespace weft {
 namespace {
@@ -27,7 +28,9 @@ bool NamesRing(const Op& op) {
 }  // namespace
 
 Communications::Communications(const ProgramFacts& facts)
-    : traits_(facts.Get<OpTraits>()), by_signature_(facts.program().num_signatures()) {
+    : traits_(facts.Get<OpTraits>()),
+      assumptions_(AssumptionsOf(facts.program())),
+      by_signature_(facts.program().num_signatures()) {
   for (const Op& op : AllOps(facts.program())) {
     absl::optional<Communication>& known = by_signature_[op.signature_id()];
     if (!known.has_value()) known = Classify(op);
@@ -52,7 +55,10 @@ Communication Communications::Classify(const Op& op) const {
   if (message == MessageOp::kReceive) return Communication::kReceive;
   if (op.type() == kBarrierType) return Communication::kBarrier;
   const OpSchema* schema = traits_.SchemaOf(op);
-  if (schema == nullptr) return NamesRing(op) ? Communication::kUnknown : Communication::kNone;
+  if (schema == nullptr) {
+    const bool is_assumed = FindAssumption(assumptions_, op.type()) != nullptr;
+    return NamesRing(op) && !is_assumed ? Communication::kUnknown : Communication::kNone;
+  }
   if (schema->Has(Trait::kCollective)) return Communication::kCollective;
   return ComputesAcrossRanks(op.type(), OpAttrs::Make(*schema)) ? Communication::kMoments
                                                                 : Communication::kNone;

@@ -10,6 +10,7 @@
 #include "absl/types/optional.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/program_facts.h"
+#include "proto/op_assumptions.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -21,7 +22,9 @@ enum class Communication : uint8_t {
   kSend,        // MessageOp
   kReceive,
   kBarrier,
-  kUnknown,  // an unregistered op that names a ring; no ring is negative
+  // An unregistered op that names a ring, and of which there is no OpAssumption; no ring is
+  // negative.
+  kUnknown,
 };
 
 // Of the ops of one program, decided by signature where that suffices. O(ops) to make.
@@ -35,6 +38,7 @@ class Communications {
   Communication Classify(const Op& op) const;
 
   OpTraits traits_;
+  OpAssumptions assumptions_;
   std::vector<absl::optional<Communication>> by_signature_;  // none: no op has it
 };
 

@@ -1,8 +1,10 @@
 #include "ops/analysis/core/communication.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
 
@@ -56,6 +58,19 @@ TEST(Communication, UnregisteredOpsCommunicateIfTheyNameARing) {
   EXPECT_EQ(Of("an_op_of_a_fork(X=[a]) {ring_id=0}"), Communication::kUnknown);
   EXPECT_EQ(Of("fused_attention(X=[a]) {ring_id=-1}"), Communication::kNone);
   EXPECT_EQ(Of("an_op_of_a_fork(X=[a])"), Communication::kNone);
+}
+
+TEST(Communication, UsersSayThatAnUnregisteredOpDoesNotCommunicate) {
+  Program program = testing::BlockProgram(
+      "    my_op(X=[a]) {ring_id=0}\n    my_op_grad(X=[a]) {ring_id=0}\n"
+      "    other_op(X=[a]) {ring_id=0}\n");
+  program.set_setting(R"({"assumptions":{"my_op":"no_communication"}})");
+  const ProgramFacts facts(program);
+  const Communications& communications = facts.Get<Communications>();
+  std::vector<Communication> found;
+  for (OpId id : program.block(0).ops()) found.push_back(communications.Of(program.op(id)));
+  EXPECT_THAT(found, ::testing::ElementsAre(Communication::kNone, Communication::kNone,
+                                            Communication::kUnknown));
 }
 
 TEST(Communication, MessagesAndBarriersAreNoCollectives) {

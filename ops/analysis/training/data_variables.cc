@@ -1,8 +1,10 @@
 #include "ops/analysis/training/data_variables.h"
 
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/feed_ops.h"
@@ -13,18 +15,11 @@ namespace weft {
 
 namespace {
 
-// Finds the tensors of the root block that an op reads before any op writes them; with kForward,
-// only an op of the forward pass, as data is what it begins with.
+// Finds the tensors of the root block that an op reads before any op writes them.
 class UnwrittenReads {
  public:
-  enum class Readers { kAll, kForward };
-
-  UnwrittenReads(const Program& program, Readers readers, absl::flat_hash_set<VarId>* found)
-      : program_(program),
-        traits_(program),
-        readers_(readers),
-        found_(*found),
-        visited_(program.num_blocks()) {}
+  UnwrittenReads(const Program& program, absl::flat_hash_set<VarId>* found)
+      : program_(program), traits_(program), found_(*found), visited_(program.num_blocks()) {}
 
   // In the order of the program, a block where the first op runs it.
   void Visit(int block) {
@@ -32,26 +27,36 @@ class UnwrittenReads {
     visited_[block] = true;
     for (const Op& op : BlockOps(program_, block)) {
       const bool reads_sizes_only = traits_.Has(op, Trait::kAlias);
-      const bool is_forward = !IsBackward(op) && !IsOptimize(op);
       for (Symbol name : op.input_args()) {
-        if (reads_sizes_only || (readers_ == Readers::kForward && !is_forward)) break;
+        if (reads_sizes_only) break;
         const VarId var = program_.block(block).Resolve(name);
         if (!var.valid() || written_.contains(var)) continue;
         const Var of = program_.var(var);
         if (of.block() != 0 || of.persistable()) continue;
-        if (of.type() == pb::VarType::LOD_TENSOR) found_.insert(var);
+        if (of.type() != pb::VarType::LOD_TENSOR) continue;
+        found_.insert(var);
+        if (!IsBackward(op) && !IsOptimize(op)) read_by_forward_.insert(var);
       }
       for (int inner : op.SubBlocks()) Visit(inner);
       for (Symbol name : op.output_args()) written_.insert(program_.block(block).Resolve(name));
     }
   }
 
+  // Leaves what another op may have been meant to compute: what ops write later, gradients, and
+  // what has a gradient.
+  void KeepData() {
+    absl::erase_if(found_, [&](VarId var) {
+      const std::string gradient = absl::StrCat(program_.var(var).name(), kGradSuffix);
+      return written_.contains(var) || !read_by_forward_.contains(var) ||
+             program_.FindSymbol(gradient).valid();
+    });
+  }
+
  private:
   const Program& program_;
   OpTraits traits_;
-  const Readers readers_;
   absl::flat_hash_set<VarId>& found_;
-  absl::flat_hash_set<VarId> written_;
+  absl::flat_hash_set<VarId> written_, read_by_forward_;
   std::vector<bool> visited_;
 };
 
@@ -102,9 +107,12 @@ absl::flat_hash_set<VarId> FindData(const Program& program) {
       if (var.valid()) data.insert(var);
     }
   }
-  // What a program is fed it reads. Not all functions of Paddle that declare data mark it.
-  using Readers = UnwrittenReads::Readers;
-  UnwrittenReads(program, is_marked ? Readers::kForward : Readers::kAll, &data).Visit(0);
+  // What marks do not say, the program reads.
+  absl::flat_hash_set<VarId> read;
+  UnwrittenReads reads(program, &read);
+  reads.Visit(0);
+  if (is_marked) reads.KeepData();
+  data.insert(read.begin(), read.end());
   return data;
 }
 

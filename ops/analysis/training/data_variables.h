@@ -9,9 +9,10 @@
 namespace weft {
 
 // The data variables of a program: those of the root block that are marked (Var::need_check_feed),
-// and those of any block that ops of feeds and readers write (HandsOutData). Also the tensors of
-// the root block that an op of any block reads before any op writes them: if a variable is marked
-// or an op feeds, an op of the forward pass. O(arguments).
+// those of any block that ops of feeds and readers write (HandsOutData), and the tensors of the
+// root block that an op of any block reads before any op writes them. If some are marked, or fed by
+// ops, only those of the latter that an op of the forward pass reads, no op writes, and that have
+// no gradient: others may be a mistake. O(arguments).
 absl::flat_hash_set<VarId> FindData(const Program& program);
 
 // Of these, those of the root block that ops read as they are fed: no other op writes them, in any

@@ -47,6 +47,28 @@ TEST(DataVariables, UnchangedDataIsWhatOpsReadAsItIsFed) {
               ::testing::UnorderedElementsAre("fed", "condition", "fed@SIM", "fed@CPU"));
 }
 
+// fluid.data marks what is fed, fluid.layers.data does not; programs have both.
+TEST(DataVariables, WhatIsReadAndNeverWrittenIsDataBesideMarkedData) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[2] need_check_feed
+    var y : fp32[2]
+    var h : fp32[2]
+    var h@GRAD : fp32[2]
+    var later : fp32[2]
+    var rate : fp32[1]
+    var w : fp32[2] persistable
+    Out=[a] = elementwise_add(X=[x], Y=[y])
+    Out=[a] = elementwise_add(X=[a], Y=[h])
+    Out=[a] = elementwise_add(X=[a], Y=[later])
+    Out=[later] = assign(X=[x])
+    Out=[h@GRAD] = assign(X=[a]) role=backward
+    ParamOut=[w] = sgd(Param=[w], Grad=[h@GRAD], LearningRate=[rate]) role=optimize
+  }
+})"));
+  EXPECT_THAT(NamesOf(program, FindData(program)), ::testing::UnorderedElementsAre("x", "y"));
+}
+
 TEST(DataVariables, ABufferThatAnOpMakesIsNoData) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(R"(program {
   block 0 parent=-1 {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <map>
 #include <string>
 
 #include "absl/algorithm/container.h"
@@ -156,9 +157,28 @@ absl::optional<GradientLinks> LinkGradient(const Op& op, const Op& gradient) {
   return links;
 }
 
+namespace {
+
+// Of ops without schemas: those that both have, as they stand.
+bool StandingAttributesAgree(const Op& op, const Op& gradient) {
+  std::map<std::string, std::string> attrs;
+  const pb::OpDesc of_op = op.ToProto(), of_gradient = gradient.ToProto();
+  for (const pb::OpDesc::Attr& attr : of_op.attrs()) {
+    attrs[attr.name()] = attr.SerializeAsString();
+  }
+  return absl::c_all_of(of_gradient.attrs(), [&](const pb::OpDesc::Attr& attr) {
+    const auto found = attrs.find(attr.name());
+    const bool is_bookkeeping = absl::StartsWith(attr.name(), "op_");
+    return found == attrs.end() || is_bookkeeping || found->second == attr.SerializeAsString();
+  });
+}
+
+}  // namespace
+
 bool AttributesAgree(const Op& op, const Op& gradient) {
   const OpSchema* of_op = FindOpSchema(op.type());
   const OpSchema* of_gradient = FindOpSchema(gradient.type());
+  if (of_op == nullptr && of_gradient == nullptr) return StandingAttributesAgree(op, gradient);
   if (of_op == nullptr || of_gradient == nullptr) return false;
   const absl::StatusOr<OpAttrs> a = OpAttrs::Decode(op, *of_op);
   const absl::StatusOr<OpAttrs> b = OpAttrs::Decode(gradient, *of_gradient);

@@ -34,8 +34,8 @@ struct GradientLinks {
 absl::optional<GradientLinks> LinkGradient(const Op& op, const Op& gradient);
 
 // Whether the attributes that the schemas of both ops name have equal values; those that choose a
-// representation may differ (is_sparse). False if one of them has no schema, or an attribute that
-// cannot be read. O(attributes).
+// representation may differ (is_sparse). Without schemas, whether those that both have are equal.
+// False if one of them has no schema, or an attribute that cannot be read. O(attributes).
 bool AttributesAgree(const Op& op, const Op& gradient);
 
 // Whether `gradient` names, in all linked slots of values, the variables that `op` names.

@@ -266,7 +266,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& facts) 
     if (divisions == 0) visits_of_ops_[op.id().value()] = kAllSame;
     return;
   }
-  const uint32_t visited = Apply(op, facts.schema);
+  const uint32_t visited = Apply(op, facts);
   if (divisions == 0) visits_of_ops_[op.id().value()] = visited;
   const BatchOutputs& made = visited_[visited].outputs;
   RecordLostRelation(op, made.relations);
@@ -392,7 +392,7 @@ bool BatchInterpreter::AreSame(absl::Span<const BatchValue> values) {
                      [](const BatchValue& value) { return value.relation.IsSame(); });
 }
 
-uint32_t BatchInterpreter::Apply(const Op& op, const OpSchema* schema) {
+uint32_t BatchInterpreter::Apply(const Op& op, const SignatureFacts& facts) {
   numbers_.clear();
   relations_.clear();
   for (const BatchValue& in : ins_) relations_.push_back(in.relation);
@@ -413,8 +413,10 @@ uint32_t BatchInterpreter::Apply(const Op& op, const OpSchema* schema) {
   };
   const uint32_t visited = static_cast<uint32_t>(visited_.size());
   visited_of_.emplace(key, visited);
-  visited_.push_back(
-      {relations_, ApplyBatchRule(op, schema, types, relations_, has_no_negative_sizes)});
+  visited_.push_back({relations_, facts.assumption.IsFunction()
+                                      ? ApplyAssumedRule(op, facts.assumption, types, relations_)
+                                      : ApplyBatchRule(op, facts.schema, types, relations_,
+                                                       has_no_negative_sizes)});
   return visited;
 }
 

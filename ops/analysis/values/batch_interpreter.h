@@ -116,7 +116,7 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   bool AnyIsSummed() const;
   static bool AreSame(absl::Span<const BatchValue> values);
   // Of ins_: an index of visited_, which ops that are alike share.
-  uint32_t Apply(const Op& op, const OpSchema* schema);
+  uint32_t Apply(const Op& op, const SignatureFacts& facts);
   // Adds the relations of ins_ to numbers_.
   void AddRelationsToKey();
   // Of the inputs of an op that OpenSizeSlot names: see ApplyBatchRule.

@@ -132,7 +132,7 @@ void BatchInterpreter::VisitOptimizer(const Op& op, const SignatureFacts& facts)
 
 void BatchInterpreter::VisitOwnUpdate(const Op& op, const SignatureFacts& facts) {
   ReadInputs(op);
-  const std::vector<BatchRelation>& made = visited_[Apply(op, facts.schema)].outputs.relations;
+  const std::vector<BatchRelation>& made = visited_[Apply(op, facts)].outputs.relations;
   const bool is_linear = is_apart_.empty() && absl::c_none_of(made, [](BatchRelation relation) {
                            return relation.IsUnrelated();
                          });

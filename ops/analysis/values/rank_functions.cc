@@ -375,8 +375,8 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
     out.placement = Placement::kLocal;
     out.is_gradient = out.is_summed = false;
   }
-  const bool is_unknown_source =
-      facts.schema == nullptr && ins_.empty() && facts.algebra == Algebra::kNone;
+  const bool is_unknown_source = facts.schema == nullptr && !facts.assumption.IsFunction() &&
+                                 ins_.empty() && facts.algebra == Algebra::kNone;
   if (is_unknown_source && !options_.IsOneRank()) out.placement = Placement::kLocal;
   const bool shard_by_shard = has_shard && only_shards && facts.is_elementwise;
   if (has_shard) out.placement = shard_by_shard ? Placement::kShard : Placement::kLocal;

@@ -9,6 +9,7 @@
 #include "ops/schema/second_gradients.h"
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
+#include "proto/setting.h"
 
 namespace weft {
 namespace {
@@ -40,7 +41,7 @@ std::string GradientOf(const Op& op, absl::string_view slot) {
 
 }  // namespace
 
-SignatureFacts MakeSignatureFacts(const Op& op) {
+SignatureFacts MakeSignatureFacts(const Op& op, const OpAssumptions& assumptions) {
   const Program& program = op.program();
   const OpSignature& signature = op.signature();
   SignatureFacts facts;
@@ -50,6 +51,15 @@ SignatureFacts MakeSignatureFacts(const Op& op) {
   const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
   facts.is_elementwise = has(Trait::kElementwise);
   facts.is_linear = has(Trait::kLinear);
+  const OpAssumption* assumed =
+      schema == nullptr ? FindAssumption(assumptions, op.type()) : nullptr;
+  // Algebra::kBackward says what gradient ops are.
+  if (assumed != nullptr && assumed->IsFunction() && facts.algebra != Algebra::kBackward) {
+    facts.assumption = *assumed;
+    facts.algebra = Algebra::kNone;
+    facts.is_elementwise = assumed->is_elementwise;
+    facts.is_linear = assumed->is_linear;
+  }
   if (facts.algebra == Algebra::kAdd || facts.algebra == Algebra::kSubtract ||
       facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide) {
     const OpSignature::Slot x = FindSlot(program, signature.inputs, "X");
@@ -131,13 +141,15 @@ SignatureFacts MakeSignatureFacts(const Op& op) {
 }
 
 SignatureTable::SignatureTable(const Program& program) : by_signature_(program.num_signatures()) {
+  const OpAssumptions assumptions = AssumptionsOf(program);
   std::vector<bool> is_made(program.num_signatures(), false);
   for (const Op& op : AllOps(program)) {
     SignatureFacts& facts = by_signature_[op.signature_id()];
     if (!is_made[op.signature_id()]) {
-      facts = MakeSignatureFacts(op);
+      facts = MakeSignatureFacts(op, assumptions);
       is_made[op.signature_id()] = true;
-    } else if (facts.schema == nullptr && AlgebraOf(op, nullptr) != facts.algebra) {
+    } else if (facts.schema == nullptr && !facts.assumption.IsFunction() &&
+               AlgebraOf(op, nullptr) != facts.algebra) {
       exceptions_.emplace(op.id(), MakeSignatureFacts(op));
     }
   }

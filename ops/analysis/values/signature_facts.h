@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
+#include "proto/op_assumptions.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -28,6 +29,8 @@ struct SignatureFacts {
   bool is_elementwise = false;
   bool is_linear = false;  // in all inputs together
   const OpSchema* schema = nullptr;
+  // Of an op without a schema.
+  OpAssumption assumption;
   // By input: for kBackward, whether its slot ends in @GRAD; for kMove, whether it is in slot X.
   // With keeps_outputs, true for each output follows.
   std::vector<bool> is_operand;
@@ -47,12 +50,12 @@ struct SignatureFacts {
   std::vector<int> forward_input;
 };
 
-SignatureFacts MakeSignatureFacts(const Op& op);
+SignatureFacts MakeSignatureFacts(const Op& op, const OpAssumptions& assumptions = {});
 
 // The facts of all ops of a program: ProgramFacts::Get<SignatureTable>().
 class SignatureTable {
  public:
-  // O(ops).
+  // O(ops). Goes by AssumptionsOf the program.
   explicit SignatureTable(const Program& program);
 
   const SignatureFacts& Of(const Op& op) const {

@@ -37,10 +37,9 @@ absl::Status DocumentWriter::AddOld(uint32_t op, const std::vector<Edit>& edits)
   }
   std::string text;
   for (const Edit& edit : edits) {
-    const absl::string_view id = document_.IdText(edit.operand);
-    text.append(copied, id.data());
-    absl::StrAppend(&text, edit.id);
-    copied = id.data() + id.size();
+    text.append(copied, edit.old.data());
+    absl::StrAppend(&text, edit.now);
+    copied = edit.old.data() + edit.old.size();
   }
   text.append(copied, end);
   WEFT_RETURN_IF_ERROR(Check(absl::StripLeadingAsciiWhitespace(text)));

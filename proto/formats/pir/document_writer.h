@@ -20,10 +20,10 @@ class DocumentWriter {
   // A file whose root block has an op at least. The result refers to its bytes.
   explicit DocumentWriter(const Document& document);
 
-  // Ids that replace those of operands.
+  // Bytes of an op of the file, and what is written instead.
   struct Edit {
-    Operand operand;
-    int64_t id;
+    absl::string_view old;
+    std::string now;
   };
 
   // An op of the file with the white space before it. `edits`: in the order of the bytes.

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "ops/schema/across_ranks.h"
 #include "proto/formats/pir/export_ops.h"
 #include "proto/formats/pir/op_table.h"
 #include "proto/formats/pir/survey.h"
@@ -59,7 +60,40 @@ bool Exporter::IsUnchanged(const Op& op) const {
   return id < import_.op_of_id.size() && op.bytes().data() == import_.BytesOf(id).data();
 }
 
-absl::Status Exporter::TakeRenamedInputs(const Op& op) {
+namespace {
+
+// The rule of an op that computes across ranks what that of the file computes on one device: the
+// same results and attributes, and some of its operands. Null: the op is another one, or an operand
+// that it needs is left out.
+const OpRule* RuleAcrossRanks(const OpRule& rule, absl::string_view desc_type,
+                              absl::Span<const Operand> operands) {
+  const OpRule* const other = FindRuleOfDesc(desc_type);
+  const bool is_across_ranks = other != nullptr && TypeOnOneDevice(desc_type) == rule.desc;
+  if (!is_across_ranks || other->attrs != rule.attrs) return nullptr;
+  const auto has_same_name = [](const auto& a, const auto& b) { return a.name == b.name; };
+  if (!absl::c_equal(rule.results, other->results, has_same_name)) return nullptr;
+  size_t next = 0;
+  for (size_t k = 0; k < std::min(operands.size(), rule.operands.size()); ++k) {
+    if (next == other->operands.size()) break;
+    const OperandRule& operand = other->operands[next];
+    if (operand.name != rule.operands[k].name) continue;
+    if (operands[k].value == kNoValue && !operand.optional) return nullptr;
+    ++next;
+  }
+  return next == other->operands.size() ? other : nullptr;
+}
+
+// An operand in the list of operands, with the comma before it.
+absl::string_view ElementText(absl::string_view bytes, absl::string_view id) {
+  size_t begin = bytes.rfind('{', id.data() - bytes.data());
+  while (begin > 0 && bytes[begin - 1] != ',' && bytes[begin - 1] != '[') --begin;
+  if (begin > 0 && bytes[begin - 1] == ',') --begin;
+  return bytes.substr(begin, bytes.find('}', begin) + 1 - begin);
+}
+
+}  // namespace
+
+absl::Status Exporter::TakeChanges(const Op& op) {
   const absl::Status refused = absl::UnimplementedError(
       "a pass has changed this op; PIR files are written with inserted ops, and with ops that read "
       "other variables; write a .pb file");
@@ -75,6 +109,13 @@ absl::Status Exporter::TakeRenamedInputs(const Op& op) {
   ToCamelCaseSlots(&before);
   const OpRule& rule = *FindRule(document_.op(i).name);
   if (before.type() != rule.desc || before.inputs_size() != after.inputs_size()) return refused;
+  if (after.type() != before.type()) {
+    const OpRule* const other =
+        RuleAcrossRanks(rule, after.type(), document_.operands(document_.op(i)));
+    if (other == nullptr) return refused;
+    retyped_[i] = other;
+    before.set_type(after.type());
+  }
   for (int slot = 0; slot < before.inputs_size(); ++slot) {
     const pb::OpDesc::Var &old = before.inputs(slot), &now = after.inputs(slot);
     if (old.parameter() != now.parameter() || old.arguments_size() != now.arguments_size()) {
@@ -154,7 +195,7 @@ absl::Status Exporter::Visit(const Op& op) {
     NoteInserted(op);
   } else {
     const uint32_t i = import_.op_of_id[id];
-    if (!IsUnchanged(op)) WEFT_RETURN_IF_ERROR(TakeRenamedInputs(op));
+    if (!IsUnchanged(op)) WEFT_RETURN_IF_ERROR(TakeChanges(op));
     if (is_written_[i]) return CheckPart(op);
     WEFT_RETURN_IF_ERROR(WriteRange(companions_of_[i], i));
     for (Symbol arg : op.args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
@@ -242,10 +283,29 @@ absl::Status Exporter::WriteOne(uint32_t i) {
   const DocumentOp& op = document_.op(i);
   is_written_[i] = true;
   std::vector<DocumentWriter::Edit> edits;
+  const auto retyped = retyped_.find(i);
+  const OpRule* const other = retyped == retyped_.end() ? nullptr : retyped->second;
+  if (other != nullptr) {
+    edits.push_back({op.name, std::string(other->pir)});
+    const OpRule& rule = *FindRule(op.name);
+    for (size_t k = 0; k < rule.operands.size(); ++k) {
+      if (other->FindOperand(rule.operands[k].name) >= 0) continue;
+      const Operand& dropped = document_.operands(op)[k];
+      edits.push_back({ElementText(document_.bytes(), document_.IdText(dropped)), ""});
+    }
+  }
+  const auto is_dropped = [edits](absl::string_view id) {
+    return absl::c_any_of(edits, [id](const DocumentWriter::Edit& edit) {
+      return edit.now.empty() && edit.old.data() <= id.data() &&
+             id.data() < edit.old.data() + edit.old.size();
+    });
+  };
   const std::vector<Operand> all = OperandsOf(i);
   for (const Operand& operand : all) {
     const uint32_t maker = document_.value(operand.value).op;
     if (maker != kNoOp && maker > i) continue;  // made in one of its blocks
+    const absl::string_view id_text = document_.IdText(operand);
+    if (is_dropped(id_text)) continue;
     const auto copy = named_by_sink_.find(i);
     const bool is_copy = copy != named_by_sink_.end();
     if (IsSink(op.name) || op.num_blocks > 0) {
@@ -262,8 +322,11 @@ absl::Status Exporter::WriteOne(uint32_t i) {
     } else {
       WEFT_ASSIGN_OR_RETURN(id, IdNow(operand.value));
     }
-    if (id != document_.value(operand.value).id) edits.push_back({operand, id});
+    if (id != document_.value(operand.value).id) edits.push_back({id_text, absl::StrCat(id)});
   }
+  absl::c_sort(edits, [](const DocumentWriter::Edit& a, const DocumentWriter::Edit& b) {
+    return a.old.data() < b.old.data();
+  });
   WEFT_RETURN_IF_ERROR(writer_.AddOld(i, edits));
   if (op.name == kCombineOp && op.num_results == 1) {
     auto& [ids, list] = lists_[op.first_result];
@@ -275,7 +338,9 @@ absl::Status Exporter::WriteOne(uint32_t i) {
     list = document_.value(op.first_result).id;
   }
   for (uint32_t k = i; k < (op.num_blocks == 0 ? i + 1 : document_.EndOf(i)); ++k) {
-    if (IsCollective(document_.op(k).name)) WEFT_RETURN_IF_ERROR(NoteOldCollective(i, k));
+    const bool is_collective = IsCollective(document_.op(k).name) ||
+                               (k == i && other != nullptr && IsCollective(other->pir));
+    if (is_collective) WEFT_RETURN_IF_ERROR(NoteOldCollective(i, k));
   }
   for (uint32_t r = 0; r < op.num_results; ++r) {
     const Value& result = document_.results(op)[r];

@@ -17,6 +17,7 @@
 #include "proto/formats/pir/document_writer.h"
 #include "proto/formats/pir/importer.h"
 #include "proto/formats/pir/new_op.h"
+#include "proto/formats/pir/op_table.h"
 #include "proto/program.h"
 
 namespace weft::pir {
@@ -53,9 +54,10 @@ class Exporter {
   // Blocks of the file are written as they are.
   absl::Status CheckBlocks() const;
   bool IsUnchanged(const Op& op) const;
-  // Of an op of the file that reads other variables than before, and is the same otherwise: notes
-  // them in renamed_. Unimplemented for other changes.
-  absl::Status TakeRenamedInputs(const Op& op);
+  // Of an op of the file that reads other variables than before, or computes the same across ranks,
+  // and is the same otherwise: notes that in renamed_ and retyped_. Unimplemented for other
+  // changes.
+  absl::Status TakeChanges(const Op& op);
 
   // --- Order -------------------------------------------------------------------------------------
 
@@ -149,6 +151,7 @@ class Exporter {
   absl::flat_hash_set<int64_t> waiting_rings_;
   // By the place of an operand in the file: the variable that its op reads instead.
   absl::flat_hash_map<uint32_t, Symbol> renamed_;
+  absl::flat_hash_map<uint32_t, const OpRule*> retyped_;  // by op of the file
   // By inserted ops, after the last op of the file.
   absl::flat_hash_set<Symbol> read_since_, written_since_;
   // Parameters, feeds and state, which outlive the step: what writes one must write in place, as

@@ -5,8 +5,12 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -93,6 +97,45 @@ TEST(ExporterTest, NumbersThatJsonLacksAreTexts) {
   EXPECT_THAT(
       std::string(ImportBytes(absl::StrReplaceAll(text, {{"-INF", "1.0"}})).status().message()),
       HasSubstr("INF, -INF or NaN (VD)"));
+}
+
+// Its gradient op does not read the running statistics.
+TEST(ExporterTest, BatchNormMayBecomeSynchronized) {
+  const std::string& file = Files().at("resnet18_cifar/main.json");
+  WEFT_ASSERT_OK_AND_ASSIGN(Program program, ImportBytes(file));
+  Rewriter rewriter(&program);
+  int num_changed = 0;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (op.type() != "batch_norm" && op.type() != "batch_norm_grad") continue;
+    pb::OpDesc desc = op.ToProto();
+    desc.set_type(absl::StrCat("sync_", op.type()));
+    rewriter.Replace(id, desc);
+    ++num_changed;
+  }
+  ASSERT_GT(num_changed, 0);
+  WEFT_ASSERT_OK(rewriter.Commit());
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string text, ExportProgram(program));
+  const std::vector<std::string> before = Lines(file), after = Lines(text);
+  ASSERT_EQ(before.size(), after.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    std::vector<std::string> words = absl::StrSplit(before[i], ' ');
+    if (words[0] == "1.batch_norm_") words[0] = "1.sync_batch_norm_";
+    if (words[0] == "1.batch_norm_grad") {
+      // Name, three results, the arrow, x, scale and bias.
+      words[0] = "1.sync_batch_norm_grad";
+      words.erase(words.begin() + 8, words.begin() + 10);
+    }
+    EXPECT_EQ(after[i], absl::StrJoin(words, " "));
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program read, ImportBytes(text));
+  ASSERT_EQ(read.block(0).ops().size(), program.block(0).ops().size());
+  for (size_t i = 0; i < read.block(0).ops().size(); ++i) {
+    const Op now = read.op(read.block(0).ops()[i]), was = program.op(program.block(0).ops()[i]);
+    EXPECT_EQ(now.type(), was.type());
+    const size_t dropped = now.type() == "sync_batch_norm_grad" ? 2 : 0;
+    EXPECT_EQ(now.args().size() + dropped, was.args().size()) << now.DebugName();
+  }
 }
 
 TEST(ExporterTest, RefusesWhatHasNoForm) {

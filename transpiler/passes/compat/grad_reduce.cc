@@ -194,8 +194,8 @@ absl::StatusOr<DenseReduction> GradReduce::ReductionFor(const PassContext& conte
            "reciprocal or quotient, lowering buffer and not reduce_done"))},
       {by_ranks && !nranks,
        absl::InvalidArgumentError(
-           "the mean multiplies by 1 / ranks, but the number of ranks is unknown; give the number "
-           "of ranks or the endpoints")}};
+           "the mean multiplies by 1 / ranks, but the number of ranks is unknown; give it as "
+           "option:nranks N, or the endpoints as option:endpoints")}};
   for (const auto& [is_wrong, problem] : problems) {
     if (is_wrong) return problem;
   }

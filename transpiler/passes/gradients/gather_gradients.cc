@@ -152,8 +152,8 @@ absl::StatusOr<bool> GatherGradients::Run(const PassContext& context, ProgramPai
   WEFT_RETURN_IF_ERROR(RefuseGroups(context));
   if (!context.target.cluster.nranks().has_value()) {
     return absl::InvalidArgumentError(
-        "gathering gradients needs the number of ranks, which is the number of parts; give the "
-        "number of ranks or the endpoints");
+        "gathering gradients needs the number of ranks, which is the number of parts; give it "
+        "as option:nranks N, or the endpoints as option:endpoints");
   }
   if (*context.target.cluster.nranks() > kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -152,15 +152,15 @@ absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& co
       return absl::FailedPreconditionError(absl::StrCat(
           *sums.gradients.begin(),
           " is the gradient of a loss that is a sum over the batch, other losses are means: their "
-          "gradients must be divided by the number of ranks, which is unknown; give the number of "
-          "ranks or the endpoints"));
+          "gradients must be divided by the number of ranks, which is unknown; give it as "
+          "option:nranks N, or the endpoints as option:endpoints"));
     }
     return known ? GradientScale::kLossGrad : GradientScale::kAvg;
   }
   if (scale == GradientScale::kLossGrad && !known) {
     return absl::InvalidArgumentError(
-        "scale loss_grad divides by the number of ranks, which is unknown; give the number of "
-        "ranks or the endpoints, or use scale avg");
+        "scale loss_grad divides by the number of ranks, which is unknown; give it as "
+        "option:nranks N, or the endpoints as option:endpoints, or use scale avg");
   }
   return scale;
 }

@@ -18,7 +18,9 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
+#include "proto/op_assumptions.h"
 #include "proto/op_role.h"
+#include "proto/setting.h"
 #include "proto/untranslated_op.h"
 
 namespace weft {
@@ -29,8 +31,9 @@ namespace {
 // parameters that it differentiates. Unregistered clipping and updates (role optimize) come after
 // the reduction.
 bool MayCommunicate(const Op& op, Symbol symbol, bool is_gradient,
-                    const Communications& communications) {
+                    const Communications& communications, const OpAssumptions& assumptions) {
   if (communications.Of(op) != Communication::kNone) return true;
+  if (FindAssumption(assumptions, op.type()) != nullptr) return false;
   if (IsOptimize(op)) return false;
   return absl::c_linear_search(op.input_args(), symbol) &&
          ((is_gradient && IsBackward(op)) || absl::c_linear_search(op.output_args(), symbol));
@@ -68,11 +71,14 @@ std::string Evidence(const ProgramFacts& facts, bool are_gradients, std::vector<
       if (!is_marked[symbol.value()]) continue;
       if (schema == nullptr) {
         if (!assumed.empty() ||
-            !MayCommunicate(op, symbol, are_gradients, facts.Get<Communications>())) {
+            !MayCommunicate(op, symbol, are_gradients, facts.Get<Communications>(),
+                            facts.Get(AssumptionsOf))) {
           continue;
         }
-        assumed = absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
-                               " and may reduce it", UntranslatedOpAdvice(op.type()));
+        assumed =
+            absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
+                         " and may reduce it; if it does not communicate, pass option:assume '",
+                         op.type(), ": no_communication'", UntranslatedOpAdvice(op.type()));
         continue;
       }
       if (Combines(*schema)) return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));

@@ -98,7 +98,12 @@ TEST(DetectProperties, UnknownOpOfBackwardThatTakesAFinishedGradientMayHaveReduc
   EXPECT_THAT(Detect(p),
               IsOkAndHolds(ElementsAre(
                   Pair(kGradientsReduced,
-                       HasSubstr("op 1 (mystery_exchange), an unregistered op, takes w@GRAD")))));
+                       HasSubstr("op 1 (mystery_exchange), an unregistered op, takes w@GRAD and "
+                                 "may reduce it; if it does not communicate, pass option:assume "
+                                 "'mystery_exchange: no_communication'")))));
+  Program assumed = p.Build();
+  assumed.set_setting(R"({"assumptions":{"mystery_exchange":"no_communication"}})");
+  EXPECT_THAT(DetectProperties({&assumed, nullptr}), IsOkAndHolds(IsEmpty()));
   p.Op("c_allreduce_sum", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
   EXPECT_THAT(
       Detect(p),

@@ -405,6 +405,13 @@ void WarnOfOtherLosses(int k, const PassContext& context, const Program& main) {
             ? absl::StrCat(", but 1/", k, " of it")
             : ", as each batch counts alike, whatever it divides by"));
   }
+  for (const BatchEffectAt& at : flow.effects()) {
+    if (at.effect != BatchEffect::kStatistics) continue;
+    context.sink.Warn(absl::StrCat(main.op(at.op).DebugName(),
+                                   " normalizes by the statistics of each batch: ", k,
+                                   " small batches do not train as one large batch"));
+    return;
+  }
 }
 
 }  // namespace

@@ -396,8 +396,11 @@ class BatchChecker {
           return absl::c_none_of(conditions,
                                  [&](const BatchCondition* one) { return left.contains(one->op); });
         });
-    return options.empty() ? ""
-                           : absl::StrCat("; transpile ", options, " makes it the reference value");
+    if (!options.empty()) {
+      return absl::StrCat("; transpile ", options, " makes it the reference value");
+    }
+    return "; if it depends on the time steps of data that has time first, say so by "
+           "option:feed_layout, x=axis:1; else compute it from values that all ranks have";
   }
 
   std::string AdviceForStates(const std::vector<const BatchState*>& states) const {

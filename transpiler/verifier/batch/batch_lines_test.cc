@@ -222,8 +222,8 @@ TEST(BatchLinesTest, OtherLossesHaveANextStep) {
       "it; if each rank is fed the whole of an input, say so by option:feed_layout");
   EXPECT_EQ(advice("    Out=[y] = of_another_library(X=[y])\n"),
             "; the verifier does not know of_another_library: if it computes each sample alone, "
-            "nothing is wrong, else write it with ops of docs/reference/ops.md, or accept the "
-            "difference");
+            "pass option:assume 'of_another_library: per_sample', else write it with ops of "
+            "docs/reference/ops.md, or accept the difference");
   EXPECT_EQ(advice("",
                    "    Out=[loss] = reduce_max(X=[y]) role=forward|loss {dim=ints[0, 1], "
                    "keep_dim=false, reduce_all=true}\n"),
@@ -235,6 +235,19 @@ TEST(BatchLinesTest, OtherLossesHaveANextStep) {
                    "    Out=[loss] = scale(X=[q]) role=forward|loss {scale=2.0}\n"),
             "; let only sums, means and factors follow a mean or sum over the batch, or accept the "
             "difference");
+  // A sum counts n times as much as the mean of a rank, and as what all ranks have.
+  const std::string sum =
+      "    Out=[m] = reduce_sum(X=[y]) {dim=ints[0, 1], keep_dim=false, reduce_all=true}\n"
+      "    Out=[m@GRAD] = assign(X=[lr])\n    Out=[q@GRAD] = assign(X=[lr])\n";
+  const std::string mean = "    Out=[q] = mean(X=[y])\n", penalty = "    Out=[q] = mean(X=[w])\n";
+  for (const std::string& other : {mean, penalty}) {
+    EXPECT_EQ(
+        advice(sum + other,
+               "    Out=[loss] = elementwise_add(X=[m], Y=[q]) role=forward|loss {axis=-1}\n"),
+        "; write the sum as a mean over the samples times the number of samples of all ranks, "
+        "a constant, or accept the difference")
+        << other;
+  }
 }
 
 // As Paddle 3 broadcasts indices and values to the rows of what they are put into.

@@ -52,6 +52,13 @@ absl::string_view Nonlinear(const Op& op) {
                                             : " is unregistered and may not be linear in it";
 }
 
+// To be appended to a message on such an op.
+std::string Advice(const Op& op) {
+  if (FindOpSchema(op.type()) != nullptr) return std::string();
+  return absl::StrCat("; if ", op.type(), " is linear, pass option:assume '", op.type(),
+                      ": linear'", UntranslatedOpAdvice(op.type()));
+}
+
 // Whether the gradient covers the samples of all ranks.
 absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const RankValue& grad,
                                                  const RankValue& param,
@@ -77,7 +84,7 @@ absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const R
         grad.first_nonlinear_op.valid()
             ? absl::StrCat(", and ", program.op(grad.first_nonlinear_op).DebugName(),
                            Nonlinear(program.op(grad.first_nonlinear_op)),
-                           UntranslatedOpAdvice(program.op(grad.first_nonlinear_op).type()))
+                           Advice(program.op(grad.first_nonlinear_op)))
             : "";
     return UpdateProblem{
         "W310", absl::StrCat("which differs between ranks because it is never reduced", nonlinear)};
@@ -109,7 +116,7 @@ absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankVa
         absl::StrCat("which is reduced after ", program.op(grad.first_nonlinear_op).DebugName(),
                      ", which", Nonlinear(program.op(grad.first_nonlinear_op)),
                      "; expected the mean over all ranks before that",
-                     UntranslatedOpAdvice(program.op(grad.first_nonlinear_op).type()))};
+                     Advice(program.op(grad.first_nonlinear_op)))};
   }
   if (grad.is_zero) return absl::nullopt;
   if (grad.unscaled_sums > 0 && grad.reductions > 1) {
@@ -134,7 +141,8 @@ absl::optional<UpdateProblem> ProblemOfMean(const Program& program, const RankVa
     return UpdateProblem{
         "W313", absl::StrCat("which is divided by the number of ranks after ",
                              program.op(grad.unscaled_in).DebugName(), ", which",
-                             Nonlinear(program.op(grad.unscaled_in)), "; expected that before")};
+                             Nonlinear(program.op(grad.unscaled_in)), "; expected that before",
+                             Advice(program.op(grad.unscaled_in)))};
   }
   if (grad.is_mixed) {
     return UpdateProblem{

@@ -60,19 +60,26 @@ class RaceReporter {
       Add("W408", report_.unknown_communication,
           absl::StrCat(Name(report_.unknown_communication),
                        ": the op is unregistered, but names a ring: it is assumed to run on the "
-                       "compute stream, and may do something else"));
+                       "compute stream, and may do something else",
+                       Advice(report_.unknown_communication)));
     }
     if (report_.unknown_on_compute.valid()) {
       Add("W408", report_.unknown_on_compute,
           absl::StrCat(Name(report_.unknown_on_compute),
                        ": the op is unregistered, but names a ring: what it exchanges with other "
-                       "ranks is not known"));
+                       "ranks is not known",
+                       Advice(report_.unknown_on_compute)));
     }
     if (report_.too_many_streams) {
       Add("W407", OpId(),
           absl::StrCat("expected at most ", kMaxStreams - 1, " rings with a stream, found ",
                        report_.ring_ids.size()));
     }
+  }
+
+  std::string Advice(OpId id) const {
+    return absl::StrCat("; if it does not communicate, pass option:assume '",
+                        program_.op(id).type(), ": no_communication'");
   }
 
   // Other names are W411.

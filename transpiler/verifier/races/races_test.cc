@@ -187,10 +187,14 @@ TEST(Races, W408NamesTheUnregisteredOp) {
       Found(ExampleOf("W408")),
       ElementsAre("warning: W408: op 0 (an_exchange_of_a_fork): the op is unregistered, "
                   "but names a ring: it is assumed to run on the compute stream, and may do "
-                  "something else"));
-  EXPECT_THAT(Found(ExampleOf("W408", {{"ring_id=0", "ring_id=0, use_calc_stream=true"}})),
-              ElementsAre("warning: W408: op 0 (an_exchange_of_a_fork): the op is unregistered, "
-                          "but names a ring: what it exchanges with other ranks is not known"));
+                  "something else; if it does not communicate, pass option:assume "
+                  "'an_exchange_of_a_fork: no_communication'"));
+  EXPECT_THAT(
+      Found(ExampleOf("W408", {{"ring_id=0", "ring_id=0, use_calc_stream=true"}})),
+      ElementsAre("warning: W408: op 0 (an_exchange_of_a_fork): the op is unregistered, "
+                  "but names a ring: what it exchanges with other ranks is not known; if it "
+                  "does not communicate, pass option:assume 'an_exchange_of_a_fork: "
+                  "no_communication'"));
 }
 
 TEST(Races, StartupProgramsOfPaddle3WithoutRingSetUpAreForCpus) {

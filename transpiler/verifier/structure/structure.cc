@@ -52,10 +52,12 @@ std::vector<Violation> SignatureViolations(const Op& op, const OpSchema& schema)
     if (expected == nullptr) continue;
     const pb::AttrType type = AttrTypeOf(expected->default_value);
     if (TypeFits(attr.type, type)) continue;
+    const bool is_early = type == pb::BOOLEAN && attr.type == pb::INT;
     violations.push_back(
         {"W105",
          absl::StrCat("attribute ", expected->name, ": expected type ", pb::AttrType_Name(type),
-                      ", found ", pb::AttrType_Name(static_cast<pb::AttrType>(attr.type)))});
+                      ", found ", pb::AttrType_Name(static_cast<pb::AttrType>(attr.type)),
+                      is_early ? ", as Paddle before 1.8 wrote it: load and save it there" : "")});
   }
   return violations;
 }

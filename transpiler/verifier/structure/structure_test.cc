@@ -159,6 +159,17 @@ TEST(VerifyStructure, AttributeOfAnotherTypeSaysWhatWasExpectedAndFound) {
       StatusIs(kInvalid, "op 0 (scale) attribute scale: expected type FLOAT, found INT (W105)"));
 }
 
+TEST(VerifyStructure, BooleansOfEarlyVersionsAreNamed) {
+  ProgramBuilder p;
+  p.Op("mean", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  p.Op("reduce_mean", {{"X", {"x"}}}, {{"Out", {"y"}}}).IntAttr("keep_dim", 0);
+  EXPECT_THAT(VerifyStructure(p.Build()),
+              StatusIs(kInvalid,
+                       "op 1 (reduce_mean) attribute keep_dim: expected type BOOLEAN, "
+                       "found INT, as Paddle before 1.8 wrote it: load and save it "
+                       "there (W105)"));
+}
+
 TEST(VerifyStructure, HalfPrecisionIsAddedInOneOfTwoWays) {
   for (const char* type : {"fp32", "native", "nativ"}) {
     ProgramBuilder p;

@@ -52,6 +52,10 @@ TEST(CheckTypes, OtherShapeElementTypeAndLayoutNameOpSlotAndVariable) {
   EXPECT_THAT(CheckText(x + "var y : selected_rows<fp32[4, 8]>\n" + relu),
               ElementsAre("W204 op 0 (relu) output Out: variable y: expected fp32[4, 8], found "
                           "rows fp32[4, 8]"));
+  EXPECT_THAT(CheckText("var t : selected_rows<fp32[4, 8]> persistable\n"
+                        "Out=[t] = uniform_random() {shape=longs[4, 8], dtype=5}\n"),
+              ElementsAre(HasSubstr("found rows fp32[4, 8]; static.nn.sparse_embedding declares a "
+                                    "table so: use static.nn.embedding(is_sparse=True)")));
   EXPECT_THAT(CheckText(x + "var y : fp32[4, 8]\n" + relu), IsEmpty());
 }
 

@@ -250,7 +250,8 @@ class UninitializedReads {
                       " gives it new memory, and no op writes it after that");
     } else {
       absl::StrAppend(&message, IsMade(name) ? ": it is only written later" : ": no op writes it",
-                      ", and it is neither persistable nor a feed variable");
+                      ", and it is neither persistable nor a feed variable",
+                      may_be_data ? ", as others are marked; it counts as data" : "");
     }
     const bool is_possible = may_be_data || !is_known || may_be_loaded_.count(name) > 0;
     report_.Add(is_possible ? "W107" : "W106", op.id(), program_.name(missing), std::move(message),

@@ -23,8 +23,8 @@ namespace weft {
 //
 // Paddle before 2.0 does not mark all feed variables. A variable that no op writes (except in
 // place) may be one if it has no gradient and its first reader is neither a backward op nor an
-// optimizer; else it has lost its producer. A possible feed variable is a warning if others are
-// marked, else it is not reported.
+// optimizer; else it has lost its producer. A possible feed variable counts as data (FindData): a
+// warning if others are marked, else it is not reported.
 //
 // Decodes attribute values of fused buffers only. O(arguments * block depth).
 void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings,

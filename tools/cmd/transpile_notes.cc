@@ -1,0 +1,217 @@
+#include "tools/cmd/transpile_notes.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/devices/device_placement.h"
+#include "ops/schema/device_ops.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
+#include "proto/feed_layout.h"
+#include "proto/host_schedules.h"
+#include "proto/op_role.h"
+#include "tools/flags/assume_flag.h"
+#include "tools/flags/command_line.h"
+#include "tools/flags/flag_names.h"
+#include "transpiler/modes.h"
+
+namespace weft {
+namespace {
+
+// The mode of hints whose flag the mode at hand does not read.
+constexpr char kOtherMode[] = "grad_allreduce";
+
+// One line per pass, on a terminal.
+void ShowReports(const std::vector<PassReport>& reports) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  for (const PassReport& report : reports) {
+    std::fprintf(stderr, "transpile: %-28s %s, %zu ops, %.3f s\n", report.pass.c_str(),
+                 report.changed ? "changed" : "no change", report.main_ops, report.seconds);
+  }
+}
+
+bool ComputesFloats(const Program& program, const Op& op) {
+  if (op.type() == "range") return false;
+  return std::any_of(op.output_args().begin(), op.output_args().end(), [&](Symbol name) {
+    const VarId var = program.block(0).FindVar(name);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(program.var(var)) : absl::nullopt;
+    return type.has_value() && IsFloating(type->dtype);
+  });
+}
+
+// A program on one device runs on one, whatever its ops say.
+void NoteDevices(const TranspileFlags& flags, const Program& written, const Sink& sink) {
+  if (IsOnTwoDevices(written)) return;
+  int64_t on_host = 0, others = 0;
+  for (OpId id : written.block(0).ops()) {
+    const Op op = written.op(id);
+    const bool is_on_host = absl::StrContains(op.bytes(), kHostDeviceName) &&
+                            op.StringAttr(kOpDeviceAttr) == kHostDeviceName;
+    // Paddle itself puts sizes, counters and conditions there.
+    if (is_on_host && !ComputesFloats(written, op)) continue;
+    ++(is_on_host ? on_host : others);
+  }
+  if (on_host == 0 || others == 0) return;
+  sink.Note(absl::StrCat(flags.in, ": op_device of ", on_host,
+                         " ops is \"cpu\", but all ops run on one device; --place op_device runs "
+                         "them on the host"));
+}
+
+// In Paddle, the scheduler of the script that built the program set the rate.
+void NoteSchedules(const TranspileFlags& flags, const Program& main, const Sink& sink) {
+  if (!absl::EndsWith(flags.out, ".json")) return;
+  for (const HostSchedule& schedule : FindHostSchedules(main)) {
+    sink.Note(absl::StrCat(flags.out, ": `weft run` follows the schedule of ", schedule.variable,
+                           "; in Paddle, a program that is loaded keeps the rate that it has: set "
+                           "the variable before each step (docs/pir.md)"));
+  }
+}
+
+// In Paddle, nothing says that ranks do not begin alike; `weft run` does.
+void NoteStart(const TranspileFlags& flags, const Program& written, const Sink& sink) {
+  const bool is_for_paddle =
+      absl::EndsWith(flags.out, ".json") || flags.options.device_kind.has_value();
+  if (!is_for_paddle || !flags.startup_in.empty() || !AnyHas(written, Trait::kCollective)) return;
+  sink.Note(absl::StrCat(flags.out,
+                         ": ranks must begin with equal parameters; --startup_in and --startup_out "
+                         "write a startup program that broadcasts them"));
+}
+
+// A declared batch is that of one rank: it does not shrink when others share the work.
+void NoteFixedBatch(const TranspileFlags& flags, const Program& written, const Setting& setting,
+                    const Sink& sink) {
+  if (!AnyHas(written, Trait::kCollective)) return;
+  std::map<int64_t, std::vector<std::string>> names;  // by size of a rank's part
+  for (const auto& [name, layout] : setting.feeds) {
+    const VarId var = written.block(0).FindVar(name);
+    if (!var.valid() || !layout.axis.has_value()) continue;
+    const absl::optional<TensorType> type = DeclaredType(written.var(var));
+    const auto axis = static_cast<size_t>(*layout.axis);
+    if (!type.has_value() || axis >= type->dims.size() || type->dims[axis] < 0) continue;
+    names[type->dims[axis]].push_back(name);
+  }
+  for (const auto& [size, variables] : names) {
+    const int64_t n = setting.nranks.value_or(0);
+    sink.Note(absl::StrCat(flags.in, ": the batch is fixed: ", absl::StrJoin(variables, ", "),
+                           " of ", size, " is what each rank takes, so a step takes ",
+                           n > 0 ? absl::StrCat(size * n, " on ", n, n == 1 ? " rank" : " ranks")
+                                 : absl::StrCat(size, " times the number of ranks"),
+                           "; declare -1 to share a batch of ", size, " among the ranks"));
+  }
+}
+
+// What depends on a parameter that the program updates.
+std::vector<bool> TrainedValues(const Program& program) {
+  std::vector<bool> trained(program.symbols().size(), false);
+  const OpTraits traits(program);
+  for (const Op& op : AllOps(program)) {
+    if (!traits.Has(op, Trait::kOptimizer)) continue;
+    for (Symbol param : op.Input("Param")) trained[param.value()] = true;
+  }
+  for (const Op& op : AllOps(program)) {
+    const absl::Span<const Symbol> inputs = op.input_args();
+    const bool depends = std::any_of(inputs.begin(), inputs.end(),
+                                     [&](Symbol input) { return trained[input.value()]; });
+    if (!depends) continue;
+    for (Symbol output : op.output_args()) trained[output.value()] = true;
+  }
+  return trained;
+}
+
+// append_backward of Paddle has no gradient op for some collectives, and does not say so.
+void WarnOfLostGradients(const TranspileFlags& flags, const Program& written) {
+  const OpTraits traits(written);
+  std::vector<bool> is_read(written.symbols().size(), false), is_written = is_read;
+  for (const Op& op : AllOps(written)) {
+    for (Symbol input : op.input_args()) is_read[input.value()] = true;
+    for (Symbol output : op.output_args()) is_written[output.value()] = true;
+  }
+  absl::optional<std::vector<bool>> trained;
+  for (const Op& op : AllOps(written)) {
+    if (!traits.Has(op, Trait::kCollective) || IsBackward(op) || IsOptimize(op)) continue;
+    for (Symbol output : op.output_args()) {
+      const Symbol gradient = written.FindSymbol(absl::StrCat(written.name(output), kGradSuffix));
+      if (!gradient.valid() || !is_written[gradient.value()] || is_read[gradient.value()]) continue;
+      if (!trained.has_value()) trained = TrainedValues(written);
+      if (!(*trained)[output.value()]) continue;
+      PrintWarning("transpile",
+                   absl::StrCat(flags.in, ": ", op.DebugName(), ": the gradient of its output, ",
+                                written.name(gradient),
+                                ", is computed, but no op takes it back: parameters before it are "
+                                "not trained through it"));
+    }
+  }
+}
+
+// What the verdict rests on.
+void NoteOps(const TranspileFlags& flags, const Program& written, const Sink& sink) {
+  for (const std::string& line : AssumedOfOps(written, flags.assume)) {
+    sink.Note(absl::StrCat(flags.in, ": assumed: ", line));
+  }
+}
+
+// Hints name the mode that reads their flag, if this one does not.
+std::string WithModeOfHints(const TranspileFlags& flags, absl::string_view text) {
+  constexpr absl::string_view kHint = "transpile option:";
+  const TranspileOptions& options = flags.options;
+  const absl::StatusOr<const Mode*> own = FindMode(options.mode), other = FindMode(kOtherMode);
+  std::string result;
+  for (size_t at; (at = text.find(kHint)) != text.npos;) {
+    const absl::string_view rest = text.substr(at + kHint.size());
+    const std::string flag(rest.substr(0, rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz_")));
+    const bool is_read = own.ok() && ReadsFlag(**own, options.dialect, options.mode_flags, flag);
+    const bool needs_other = !is_read && ReadsFlag(**other, Dialect::kWeft, {}, flag);
+    absl::StrAppend(&result, text.substr(0, at), "transpile ",
+                    needs_other ? absl::StrCat("option:mode ", kOtherMode, " ") : "", "option:");
+    text = rest;
+  }
+  return absl::StrCat(result, text);
+}
+
+}  // namespace
+
+void ShowResults(const TranspileFlags& flags, const std::vector<TranspileResult>& results,
+                 const std::vector<const Program*>& mains) {
+  ShowReports(results.front().passes);
+  if (!flags.chosen.empty()) std::fprintf(stderr, "%s\n", WithFlags(flags.chosen).c_str());
+  std::vector<Message> notes;
+  std::set<std::string> shown;
+  for (const TranspileResult& result : results) {
+    for (const Message& message : result.messages) {
+      if (message.topic == Message::Topic::kResult) {
+        notes.push_back(message);
+      } else if (shown.insert(ToString(message)).second) {
+        PrintWarning("transpile",
+                     absl::StrCat(flags.in, ": ", WithModeOfHints(flags, TextWithRule(message))));
+      }
+    }
+  }
+  const Sink sink{nullptr, &notes};
+  for (const Program* main : mains) {
+    NoteSchedules(flags, *main, sink);
+    NoteStart(flags, *main, sink);
+    NoteDevices(flags, *main, sink);
+    NoteFixedBatch(flags, *main, results.front().setting, sink);
+    NoteOps(flags, *main, sink);
+  }
+  WarnOfLostGradients(flags, *mains.front());
+  for (const Message& note : notes) {
+    const std::string line = WithModeOfHints(flags, ToString(note));
+    if (shown.insert(line).second) std::fprintf(stderr, "%s\n", WithFlags(line).c_str());
+  }
+}
+
+}  // namespace weft
