@@ -11,6 +11,8 @@
 
 namespace weft {
 
+inline constexpr int kExitTrouble = 2;  // of weft diff: any error
+
 Subcommand AddRun(CLI::App* weft);   // weft_run.cc: trains a program
 Subcommand AddEval(CLI::App* weft);  // weft_eval.cc: evaluates a test program
 // weft_launch.cc: starts a command several times

@@ -13,7 +13,6 @@ namespace {
 
 constexpr char kCommand[] = "weft diff";
 constexpr int kExitDiffer = 1;
-constexpr int kExitTrouble = 2;
 
 struct Options {
   std::string a, b;

@@ -5,6 +5,8 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <memory>
 #include <new>
 #include <set>
@@ -153,6 +155,39 @@ void RemoveTemporaryFilesOnSignals() {
   }
 }
 
+// The tool that RunTool runs.
+struct RunningTool {
+  absl::string_view command;
+  const int* failed = nullptr;
+  std::terminate_handler terminate = nullptr;  // of the library
+};
+RunningTool running;
+
+// Ends the tool at once. Takes no memory.
+[[noreturn]] void EndTool(const char* cause, const char* detail = "") {
+  std::fprintf(stderr, "%.*s: error: %s%s\n", static_cast<int>(running.command.size()),
+               running.command.data(), cause, detail);
+  RemoveTemporaryFiles();
+  std::_Exit(*running.failed);
+}
+
+[[noreturn]] void EndWithoutMemory() { EndTool("out of memory"); }
+
+// Of exceptions that nobody has caught, or that leave a destructor, a function that is noexcept, or
+// a thread.
+void EndOnException() {
+  if (std::current_exception() == nullptr) running.terminate();
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    EndWithoutMemory();
+  } catch (const std::system_error& error) {
+    EndTool("cannot start a thread: ", error.what());
+  } catch (...) {
+    running.terminate();
+  }
+}
+
 }  // namespace
 
 void PrintError(absl::string_view command, absl::string_view message) {
@@ -175,14 +210,12 @@ void ShowInHelp(CLI::App& app, absl::Span<const char* const> shown) {
 }
 
 int RunTool(absl::string_view command, const int& failed, const std::function<int()>& run) {
+  running = {command, &failed, std::set_terminate(EndOnException)};
+  std::set_new_handler(EndWithoutMemory);
   try {
     return run();
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "%.*s: error: out of memory\n", static_cast<int>(command.size()),
-                 command.data());
-  } catch (const std::system_error& error) {
-    std::fprintf(stderr, "%.*s: error: cannot start a thread: %s\n",
-                 static_cast<int>(command.size()), command.data(), error.what());
+  } catch (...) {  // so that the destructors run
+    EndOnException();
   }
   return failed;
 }

@@ -231,6 +231,7 @@ absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
     n = read(failure.read_end(), &error, sizeof(error));
   } while (n < 0 && errno == EINTR);
   if (n != 0) {
+    kill(-pid, SIGKILL);  // it may have started, if the answer could not be read
     waitpid(pid, nullptr, 0);
     return absl::ErrnoToStatus(n == sizeof(error) ? error : EIO,
                                absl::StrCat("cannot start ", command[0]));
@@ -293,11 +294,15 @@ void Launcher::Poll() {
   polled.erase(polled.begin(), polled.begin() + 1 + static_cast<ptrdiff_t>(streams.size()));
   const absl::Status written = output_.Write(polled);
   if (!written.ok() && !launcher_failure_.has_value()) {
-    // As a command whose reader has gone: the processes end, too.
-    Error(written.message());
-    launcher_failure_ = 1;
-    SignalAll(SIGTERM);
+    Fail(written.message());  // as a command whose reader has gone
   }
+}
+
+// What the launcher itself cannot do ends the processes, too.
+void Launcher::Fail(absl::string_view text) {
+  Error(text);
+  if (!launcher_failure_.has_value()) launcher_failure_ = 1;
+  SignalAll(SIGTERM);
 }
 
 // Reads what is there, once.
@@ -309,6 +314,7 @@ void Launcher::Read(Stream* stream, bool is_out) {
   if (n > 0) {
     stream->lines.Add({piece, static_cast<size_t>(n)}, &lines);
   } else {
+    if (n < 0) Fail(absl::StrCat("cannot read output: ", std::strerror(errno)));
     stream->lines.Finish(&lines);
     if (stream->fd >= 0) close(stream->fd);
     stream->fd = -1;

@@ -116,6 +116,7 @@ class Launcher {
   void GiveUp();
   void SignalAll(int signal);
   void Finish(Process* process);
+  void Fail(absl::string_view text);
   void Error(absl::string_view text);
   void Note(absl::string_view text);
 
