@@ -3,6 +3,7 @@
 //   FAULT_CALL    the function: write, open, malloc, …
 //   FAULT_AT      which call of it fails, from 1
 //   FAULT_ERROR   the error number; SHORT: half the bytes are written or read
+//   FAULT_SIGNAL  instead: the call succeeds, but this signal comes before it
 //   FAULT_RANK    only in the process of this rank (WEFT_JOB_RANK); `launcher` has none
 //   FAULT_COUNTS  a file that gets a line "<function> <calls> <1 if the fault was reached>" for each function
 //
@@ -14,6 +15,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,12 +70,17 @@ int failing = -1;
 long fails_at = 0;
 int error_number = EIO;
 bool is_short = false;
+int signal_number = 0;
 
 // Returns whether this call is the one that fails.
 bool Fails(Call call) {
   if (!counts.load(std::memory_order_relaxed)) return false;
   if (calls[call].fetch_add(1) + 1 != fails_at || call != failing) return false;
   reached = true;
+  if (signal_number != 0) {
+    raise(signal_number);
+    return false;
+  }
   errno = error_number;
   return true;
 }
@@ -101,6 +108,7 @@ void ReadEnvironment() {
     is_short = strcmp(error, "SHORT") == 0;
     error_number = is_short ? EIO : atoi(error);
   }
+  if (const char* number = getenv("FAULT_SIGNAL")) signal_number = atoi(number);
   counts = true;
 }
 

@@ -23,6 +23,7 @@
 #include "base/mapped_files.h"
 #include "base/similar_name.h"
 #include "base/status_macros.h"
+#include "base/temporary_files.h"
 #include "base/version.h"
 #include "google/protobuf/stubs/logging.h"
 #include "proto/formats/program_file.h"
@@ -137,10 +138,12 @@ bool IsSpecialFile(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
-// Ends the process as the signal would: SA_RESETHAND has restored the default action.
-void EndBySignal(int signal) {
+// Ends the process as the signal would.
+void EndBySignal(int number) {
+  if (HoldSignal(number)) return;
   RemoveTemporaryFiles();
-  raise(signal);
+  signal(number, SIG_DFL);
+  raise(number);
 }
 
 void RemoveTemporaryFilesOnSignals() {
@@ -150,7 +153,6 @@ void RemoveTemporaryFilesOnSignals() {
     if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
     action = {};
     action.sa_handler = EndBySignal;
-    action.sa_flags = SA_RESETHAND;
     sigaction(signal, &action, nullptr);
   }
 }
