@@ -356,9 +356,8 @@ absl::StatusOr<int> FindStopSignal(JobLink* link) {
 }
 
 void PrintStopped(const RunFlags& flags, const RunResult& result, int64_t end_step, int signal) {
-  PrintNote(absl::StrCat("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM", " before step ",
-                         result.end_step, " of ", end_step, "; --resume ", flags.checkpoint,
-                         " goes on"));
+  PrintNote(absl::StrCat("stopped by SIG", sigabbrev_np(signal), " before step ", result.end_step,
+                         " of ", end_step, "; --resume ", flags.checkpoint, " goes on"));
 }
 
 // Of the ranks of the run, the last ones are servers.

@@ -293,8 +293,10 @@ int FinishCommand(absl::string_view command, const absl::Status& status, int don
     PrintError(command, status.message());
     return failed;
   }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    PrintError(command, absl::ErrnoToStatus(errno, "standard output").message());
+  const bool is_flushed = std::fflush(stdout) == 0;
+  if (!is_flushed || std::ferror(stdout) != 0) {
+    PrintError(command, is_flushed ? "standard output: not all of it could be written"
+                                   : absl::ErrnoToStatus(errno, "standard output").message());
     return failed;
   }
   return done;
