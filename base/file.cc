@@ -180,6 +180,20 @@ int Remember(const std::string& path) {
   return -1;
 }
 
+// Files that Replace has put in place and that are not kept yet, and the signal that waits for
+// them.
+std::atomic<int> replaced_files{0};
+std::atomic<int> held_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free, "used in signal handlers");
+
+void BeginReplaced() { ++replaced_files; }
+
+void EndReplaced() {
+  if (--replaced_files > 0) return;
+  const int signal = held_signal.exchange(0);
+  if (signal != 0) raise(signal);
+}
+
 // Removes temporary files in a directory whose process has ended: no process here has its number,
 // and none, not even of another container or host, holds its lock. O(names).
 void RemoveStaleTemporaryFiles(const std::string& directory) {
@@ -319,12 +333,14 @@ void AtomicFile::PutBack() {
 }
 
 void AtomicFile::Discard() {
-  if (is_replaced_) PutBack();
+  const bool was_replaced = is_replaced_;
+  if (was_replaced) PutBack();
   if (fd_ > STDERR_FILENO) close(fd_);
   fd_ = -1;
   if (!temporary_.empty()) unlink(temporary_.c_str());
   temporary_.clear();
   ForgetTemporaryFile(std::exchange(temporary_slot_, -1));
+  if (was_replaced) EndReplaced();
 }
 
 absl::Status AtomicFile::Write(absl::Span<const absl::string_view> pieces) {
@@ -355,12 +371,15 @@ absl::Status AtomicFile::Sync() {
 absl::Status AtomicFile::Replace() {
   WEFT_RETURN_IF_ERROR(Sync());
   if (!direct_) {
+    BeginReplaced();
     // Renamed while it is locked: another process could take it for a stale file.
     has_old_ =
         renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0;
     was_missing_ = !has_old_ && errno == ENOENT;
     if (!has_old_ && rename(temporary_.c_str(), target_.c_str()) != 0) {
-      return SystemError("cannot replace");
+      const absl::Status error = SystemError("cannot replace");
+      EndReplaced();
+      return error;
     }
     is_replaced_ = true;
   }
@@ -381,6 +400,7 @@ void AtomicFile::Keep() {
     fsync(directory);
     close(directory);
   }
+  EndReplaced();
 }
 
 absl::Status AtomicFile::Commit() {
@@ -392,6 +412,12 @@ absl::Status AtomicFile::Commit() {
 RemovedOnSignal::RemovedOnSignal(const std::string& path) : slot_(Remember(path)) {}
 
 RemovedOnSignal::~RemovedOnSignal() { ForgetTemporaryFile(slot_); }
+
+bool HoldSignal(int signal) {
+  held_signal = signal;
+  if (replaced_files > 0) return true;
+  return held_signal.exchange(0) == 0;  // or raised since
+}
 
 void RemoveTemporaryFiles() {
   for (Slot& slot : slots) {

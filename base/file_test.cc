@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status_matchers.h"
+#include "base/temporary_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -122,6 +123,32 @@ TEST_F(FileTest, ReplacedTargetsComeBackUnlessTheyAreKept) {
       EXPECT_THAT(Names(), ElementsAre("old"));
     }
   }
+}
+
+int last_signal = 0;
+
+TEST_F(FileTest, SignalsWaitForFilesThatAreReplacedTogether) {
+  last_signal = 0;
+  signal(SIGHUP, [](int number) { last_signal = number; });
+  EXPECT_FALSE(HoldSignal(SIGHUP));
+  for (const bool keeps : {false, true}) {
+    {
+      std::vector<AtomicFile> files;
+      for (const char* name : {"a", "b"}) {
+        WEFT_ASSERT_OK_AND_ASSIGN(AtomicFile file, AtomicFile::Create(Path(name)));
+        EXPECT_FALSE(!files.empty() && !HoldSignal(SIGHUP));
+        WEFT_ASSERT_OK(file.Replace());
+        files.push_back(std::move(file));
+      }
+      EXPECT_TRUE(HoldSignal(SIGHUP));
+      if (keeps) files[0].Keep();
+      EXPECT_EQ(last_signal, 0);
+      if (keeps) files[1].Keep();
+    }
+    EXPECT_EQ(std::exchange(last_signal, 0), SIGHUP);
+    EXPECT_FALSE(HoldSignal(SIGHUP));
+  }
+  signal(SIGHUP, SIG_DFL);
 }
 
 TEST_F(FileTest, CommitLeavesOnlyTheTarget) {

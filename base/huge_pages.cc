@@ -2,6 +2,11 @@
 // faults and TLB misses. Programs of a million ops are indexed by arrays of many MiB, which
 // analyses access in no order: with huge pages, reading and verifying take a tenth less processor
 // time. Tensors are such blocks, too (ops/memory.cc).
+//
+// A block of a MiB or more for which there is no memory throws std::bad_alloc: whoever asks for so
+// much says what for. The handler of std::set_new_handler is called for smaller ones alone, and may
+// end the process: after them, little works, and the unwinding of some libraries is wrong
+// (libstdc++ 12 destroys a std::variant whose copy has thrown).
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -22,6 +27,7 @@ namespace {
 constexpr size_t kHugePage = 2 << 20;
 // What is not a whole huge page at the end of a block stays in small ones.
 constexpr size_t kMinBytes = 2 * kHugePage;
+constexpr size_t kReported = 1 << 20;
 
 void* Allocate(size_t bytes, size_t alignment) {
   const bool is_large = bytes >= kMinBytes;
@@ -40,7 +46,7 @@ void* AllocateOrThrow(size_t bytes, size_t alignment) {
     void* const block = Allocate(bytes, alignment);
     if (block != nullptr) return block;
     const std::new_handler handler = std::get_new_handler();
-    if (handler == nullptr) throw std::bad_alloc();
+    if (handler == nullptr || bytes >= kReported) throw std::bad_alloc();
     handler();
   }
 }

@@ -1,4 +1,5 @@
-// Files that a signal removes before it ends the process, besides those of AtomicFile.
+// Files and signals: what a signal removes before it ends the process, besides the files of
+// AtomicFile, and what it waits for.
 #ifndef WEFT_BASE_TEMPORARY_FILES_H_
 #define WEFT_BASE_TEMPORARY_FILES_H_
 
@@ -18,6 +19,11 @@ class RemovedOnSignal {
  private:
   const int slot_;
 };
+
+// Of the handler of a signal that would end the process: whether the signal waits, because files
+// that change together are being replaced (AtomicFile::Replace, until Keep). It is raised again
+// when they are. Async-signal-safe.
+bool HoldSignal(int signal);
 
 }  // namespace weft
 

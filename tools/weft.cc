@@ -1,4 +1,5 @@
 // weft: runs, verifies, prints, diffs and plans training programs, and reports their statistics.
+#include <cstring>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -40,6 +41,8 @@ int Main(int argc, char** argv, int* failed) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  int failed = weft::kExitFailed;
+  // Until the command is known by its command line.
+  int failed =
+      argc > 1 && std::strcmp(argv[1], "diff") == 0 ? weft::kExitTrouble : weft::kExitFailed;
   return weft::RunTool("weft", failed, [&] { return weft::Main(argc, argv, &failed); });
 }

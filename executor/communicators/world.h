@@ -2,31 +2,37 @@
 #ifndef WEFT_EXECUTOR_COMMUNICATORS_WORLD_H_
 #define WEFT_EXECUTOR_COMMUNICATORS_WORLD_H_
 
+#include <cstdint>
+
 #include "executor/jobs/job_link.h"
 
 namespace weft {
 
 struct World {
-  int size = 1;   // ranks of the run
-  int first = 0;  // rank of this process
-  int count = 1;  // ranks of every process
+  int size = 1;       // ranks of the run
+  int first = 0;      // rank of this process
+  int count = 1;      // ranks of this process
+  int processes = 1;  // which share the ranks out as FirstRankOf says
 
   // All ranks of a run are threads of this process.
-  static World OfThreads(int size) { return {size, 0, size}; }
+  static World OfThreads(int size) { return {size, 0, size, 1}; }
 
   bool Has(int rank) const { return rank >= first && rank < first + count; }
-  int process() const { return first / count; }
-  int num_processes() const { return size / count; }
-  int ProcessOf(int rank) const { return rank / count; }
+  int process() const { return ProcessOf(first); }
+  int num_processes() const { return processes; }
+  int ProcessOf(int rank) const {
+    return static_cast<int>(((rank + int64_t{1}) * processes - 1) / size);
+  }
   int end() const { return first + count; }
 };
 
-// The processes of the link have equally many of the ranks; without a link, this process has all.
-// `size` must be a multiple of the number of processes.
+// The processes of the link share out the ranks, as equally as they divide; without a link, this
+// process has all. There are no more processes than ranks.
 inline World WorldOf(int size, const JobLink* link) {
   if (link == nullptr) return World::OfThreads(size);
-  const int count = size / link->num_processes();
-  return {size, link->process() * count, count};
+  const int n = link->num_processes(), p = link->process();
+  const int first = FirstRankOf(p, size, n);
+  return {size, first, FirstRankOf(p + 1, size, n) - first, n};
 }
 
 }  // namespace weft

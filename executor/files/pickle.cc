@@ -113,6 +113,11 @@ absl::StatusOr<std::map<std::string, Tensor>> ParsePickle(absl::string_view byte
   PickleMachine machine(bytes);
   WEFT_ASSIGN_OR_RETURN(const uint32_t root, machine.Run());
   WEFT_ASSIGN_OR_RETURN(const Arrays arrays, FindArrays(machine, root, check));
+  // Arrays may share their elements, as tied weights do.
+  if (arrays.bytes / 2 > bytes.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the arrays have ", arrays.bytes,
+                                                   " bytes, but the pickle has ", bytes.size()));
+  }
   WEFT_RETURN_IF_ERROR(CheckFitsMemory("the sum of the arrays", arrays.bytes, AvailableMemory()));
   std::map<std::string, Tensor> tensors;
   for (const auto& [name, array] : arrays.by_name) {

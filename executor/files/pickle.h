@@ -24,8 +24,9 @@ namespace weft {
 //
 // All arrays pass `check`, if there is one, before memory is allocated for the first. Errors are
 // one line that begins with the path. InvalidArgument if the file is bad, or has an instruction, a
-// class or an element type that the reader does not know. ResourceExhausted if the arrays exceed
-// the available memory. O(bytes).
+// class or an element type that the reader does not know, or if its arrays have more than twice the
+// bytes of the file. ResourceExhausted if the arrays exceed the available memory. O(bytes): at most
+// three times the bytes of the file, and 64 MiB.
 absl::StatusOr<std::map<std::string, Tensor>> ReadPickle(const std::string& path,
                                                          const TensorCheck& check = nullptr);
 

@@ -1,6 +1,7 @@
 #include "executor/files/pickle_machine.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -108,12 +109,22 @@ absl::StatusOr<absl::string_view> PickleMachine::TakeLine() {
 }
 
 absl::Status PickleMachine::CheckSize() const {
-  if (objects_.size() <= kMaxObjects) return absl::OkStatus();
-  return Bad(absl::StrCat("more than ", kMaxObjects, " objects"));
+  // The memory of an object that has no items, and of items and references in vectors that grow by
+  // doubling.
+  constexpr size_t kObjectBytes = sizeof(PickleObject), kItemBytes = 2 * sizeof(uint32_t);
+  const size_t free_bytes = kFreeObjects * kObjectBytes;
+  const size_t bytes =
+      objects_.size() * kObjectBytes + (items_ + stack_.size() + memo_.size()) * kItemBytes;
+  if (bytes <= free_bytes + size_ && objects_.size() < std::numeric_limits<uint32_t>::max()) {
+    return absl::OkStatus();
+  }
+  return Bad(absl::StrCat("the objects take ", bytes, " bytes, more than ", free_bytes,
+                          " and the size of the pickle"));
 }
 
 void PickleMachine::Push(PickleObject object) {
   stack_.push_back(static_cast<uint32_t>(objects_.size()));
+  items_ += object.items.size();
   objects_.push_back(std::move(object));
 }
 
@@ -266,6 +277,7 @@ absl::Status PickleMachine::Collect(char instruction, bool* known) {
                             Top(instruction == 'a' ? Kind::kList : Kind::kDict,
                                 instruction == 'a' ? "a list" : "a dictionary"));
       into->items.insert(into->items.end(), items.begin(), items.end());
+      items_ += items.size();
       return absl::OkStatus();
     }
     case 'e':
@@ -276,6 +288,7 @@ absl::Status PickleMachine::Collect(char instruction, bool* known) {
                             Top(instruction == 'e' ? Kind::kList : Kind::kDict,
                                 instruction == 'e' ? "a list" : "a dictionary"));
       into->items.insert(into->items.end(), items.begin(), items.end());
+      items_ += items.size();
       return absl::OkStatus();
     }
     default:
@@ -374,6 +387,9 @@ absl::Status PickleMachine::DecodeLatin1(const PickleObject& arguments) {
     return Bad("expected a text and latin1");
   }
   const absl::string_view text = object(arguments.items[0]).text;
+  // A text that is remembered can be decoded any number of times.
+  decoded_bytes_ += text.size();
+  if (decoded_bytes_ > size_) return Bad("decodes more text than the pickle has");
   std::string bytes;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto first = static_cast<uint8_t>(text[i]);

@@ -44,12 +44,13 @@ struct PickleObject {
   bool is_complete = false;  // has its elements, which are `text`
 };
 
-// Runs the instructions of a pickle of protocol 2 to 4. Memory is O(bytes of the pickle), and apart
-// from the elements at most some hundred bytes for each of kMaxObjects.
+// Runs the instructions of a pickle of protocol 2 to 4. Memory is at most twice the bytes of the
+// pickle, for decoded texts and for objects, and 64 MiB.
 class PickleMachine {
  public:
-  // An array is made of 10 to 30 objects.
-  static constexpr size_t kMaxObjects = 1 << 21;
+  // Of any pickle. An array is made of 10 to 30 objects, which stand for some hundred bytes of the
+  // file, so that files with more need not many more than these.
+  static constexpr size_t kFreeObjects = 1 << 18;
 
   // `bytes` must outlive the objects.
   explicit PickleMachine(absl::string_view bytes) : rest_(bytes), size_(bytes.size()) {}
@@ -96,6 +97,8 @@ class PickleMachine {
   std::vector<uint32_t> stack_, memo_;
   std::vector<size_t> marks_;        // sizes of the stack
   std::deque<std::string> decoded_;  // texts that are not in the file as they are
+  size_t decoded_bytes_ = 0;
+  size_t items_ = 0;  // of all objects
 };
 
 }  // namespace weft

@@ -1,10 +1,12 @@
 #include "executor/files/pickle.h"
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/testing/test.h"
@@ -146,6 +148,40 @@ TEST(PickleTest, ArrayWhoseBytesAreNotThoseOfItsShapeIsRefused) {
   bytes[dims + 1] = 7;
   EXPECT_THAT(ReadBytes(bytes),
               StatusIs(kInvalid, HasSubstr("fp32[7, 3] takes 84 bytes, found 24")));
+}
+
+// Few instructions must not make many bytes of what the file has once.
+TEST(PickleTest, MemoryIsBoundedByTheFile) {
+  const std::string kZero(1, '\0'), kZeros(3, '\0');
+  // A text of 96 bytes, which is remembered, as is the name of the encoding.
+  std::string decodes = absl::StrCat("c_codecs\nencode\nq", kZero, "X\x60", kZeros,
+                                     std::string(96, 'x'), "q\x01", "X\x06", kZeros, "latin1q\x02");
+  for (int i = 0; i < 100; ++i) absl::StrAppend(&decodes, "h", kZero, "h\x01h\x02\x86R");
+  EXPECT_THAT(ReadBytes(Pickle(decodes + "}.")),
+              StatusIs(kInvalid, HasSubstr("decodes more text than the pickle has")));
+
+  EXPECT_THAT(ReadBytes(Pickle(std::string(1 << 20, 'N') + ".")),
+              StatusIs(kInvalid, HasSubstr("the objects take")));
+
+  // An array that is there once, under several names, as tied weights are.
+  Tensor tensor;
+  tensor.Resize(DType::kFloat32, {1000});
+  std::fill_n(tensor.data<float>(), 1000, 1.5f);
+  const std::string path = TestPath("shared.pdparams");
+  WEFT_ASSERT_OK(WritePickle(path, {{"a", tensor}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes one, ReadFile(path));
+  std::string shared(one.bytes);
+  ASSERT_TRUE(absl::EndsWith(shared, "bu."));
+  shared.resize(shared.size() - 2);
+  absl::StrAppend(&shared, "q", kZero);  // remembers the array
+  const auto with_name = [&](const char* name) {
+    absl::StrAppend(&shared, "\x8c\x01", name, "h", kZero);
+    return ReadBytes(shared + "u.");
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto two, with_name("b"));
+  EXPECT_EQ(Floats(two.at("b")), Floats(tensor));
+  EXPECT_THAT(with_name("c"),
+              StatusIs(kInvalid, HasSubstr("the arrays have 12000 bytes, but the pickle has 41")));
 }
 
 TEST(PickleTest, CheckRefusesBeforeMemoryIsTaken) {

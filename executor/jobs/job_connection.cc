@@ -322,12 +322,14 @@ int PortOf(const JobAcceptor& acceptor) {
 
 absl::StatusOr<JobAnswer> ConnectTo(asio::io_context* io, const std::string& text,
                                     const std::function<absl::StatusOr<JobTokenText>()>& token,
-                                    const JobMessage& greeting, Clock::time_point deadline) {
+                                    const JobMessage& greeting, Clock::time_point deadline,
+                                    const std::function<bool()>& is_over) {
   WEFT_ASSIGN_OR_RETURN(Address address, ParseAddress(text, /*any_port=*/true));
   constexpr std::chrono::milliseconds kPause(50);
   const std::string timed_out = Reason(asio::error::timed_out);
   std::string reason;
   do {
+    if (is_over && is_over()) return absl::UnavailableError("the generation of the job is over");
     JobAnswer answer{JobSocket(*io), {}};
     const absl::StatusOr<JobTokenText> known = token();
     std::string failure;

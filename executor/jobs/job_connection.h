@@ -39,8 +39,9 @@ int PortOf(const JobAcceptor& acceptor);
 
 // Connects to process 0 of a job, and greets: both ends prove that they know the token, then send
 // `greeting` and the answer. Asks `token` at each try, and tries again until the deadline, as long
-// as nobody answers or knows the token. Runs the context.
-//   Unavailable  names the address and the last reason
+// as nobody answers or knows the token, unless `is_over`, which may be empty, says true. Runs the
+// context.
+//   Unavailable  names the address and the last reason; or `is_over`
 struct JobAnswer {
   JobSocket socket;
   JobMessage message;
@@ -48,7 +49,8 @@ struct JobAnswer {
 absl::StatusOr<JobAnswer> ConnectTo(asio::io_context* io, const std::string& address,
                                     const std::function<absl::StatusOr<JobTokenText>()>& token,
                                     const JobMessage& greeting,
-                                    std::chrono::steady_clock::time_point deadline);
+                                    std::chrono::steady_clock::time_point deadline,
+                                    const std::function<bool()>& is_over = nullptr);
 
 // Whether a process of this user is at the other end of a Unix socket. Of other sockets, the system
 // does not say: true.

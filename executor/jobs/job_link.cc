@@ -21,11 +21,14 @@ namespace {
 constexpr std::chrono::seconds kClosingTime(1);
 
 // "rank 3", "ranks 4, 5", "ranks 8 to 15".
-std::string DescribeRanks(int process, int local_ranks) {
-  const int first = process * local_ranks;
-  if (local_ranks == 1) return absl::StrCat("rank ", first);
-  if (local_ranks == 2) return absl::StrCat("ranks ", first, ", ", first + 1);
-  return absl::StrCat("ranks ", first, " to ", first + local_ranks - 1);
+std::string DescribeRanks(int process, const JobLinkOptions& options) {
+  const int n = options.num_processes;
+  const int num_ranks = options.num_ranks > 0 ? options.num_ranks : options.local_ranks * n;
+  const int first = FirstRankOf(process, num_ranks, n);
+  const int last = FirstRankOf(process + 1, num_ranks, n) - 1;
+  if (first == last) return absl::StrCat("rank ", first);
+  if (first + 1 == last) return absl::StrCat("ranks ", first, ", ", last);
+  return absl::StrCat("ranks ", first, " to ", last);
 }
 
 absl::Status CheckOptions(const JobLinkOptions& options) {
@@ -80,6 +83,7 @@ StarLink::StarLink(const JobLinkOptions& options, const ProcessIdentity& self)
   self_.process = options.process;
   self_.num_processes = options.num_processes;
   self_.local_ranks = options.local_ranks;
+  self_.generation = options.generation;
   self_.identity = self;
   self_.facts = options.facts;
 }
@@ -127,6 +131,9 @@ void StarLink::OnTick() {
       }
     }
   }
+  if (is_joining_ && !has_failed_ && options_.is_over && options_.is_over()) {
+    Fail(absl::UnavailableError("the generation of the job is over"));
+  }
   if (is_joining_ && !has_failed_ && now >= join_deadline_) {
     std::vector<int> missing;
     for (int p = 1; p < num_processes(); ++p) {
@@ -143,8 +150,7 @@ void StarLink::OnTick() {
 }
 
 std::string StarLink::Describe(int process) const {
-  std::string text =
-      absl::StrCat("process ", process, " (", DescribeRanks(process, options_.local_ranks));
+  std::string text = absl::StrCat("process ", process, " (", DescribeRanks(process, options_));
   if (const std::optional<JobHello>& hello = peers_[process].hello; hello.has_value()) {
     absl::StrAppend(&text, ", pid ", hello->identity.pid, " on host ", hello->identity.hostname);
   }

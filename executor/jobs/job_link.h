@@ -3,6 +3,7 @@
 #ifndef WEFT_EXECUTOR_JOBS_JOB_LINK_H_
 #define WEFT_EXECUTOR_JOBS_JOB_LINK_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,6 +14,12 @@
 #include "absl/status/statusor.h"
 
 namespace weft {
+
+// The first rank of a process, where processes share out the ranks of a run in order: as equally as
+// they divide.
+inline int FirstRankOf(int process, int num_ranks, int num_processes) {
+  return static_cast<int>(int64_t{process} * num_ranks / num_processes);
+}
 
 // One process' end. Thread-safe, but for AllGather and Gather.
 class JobLink {
@@ -71,6 +78,13 @@ struct JobLinkOptions {
   // Of the run, in each process: process p has the ranks p * local_ranks and following. For
   // messages.
   int local_ranks = 1;
+  // Of the run, shared out as FirstRankOf says; 0: local_ranks for each process.
+  int num_ranks = 0;
+  // Of an elastic run (docs/reliability.md). A process of another generation is refused, and ends
+  // nothing.
+  int generation = 0;
+  // Asked while processes come together: true ends that, with Unavailable. May be empty.
+  std::function<bool()> is_over = nullptr;
   // Where process 0 listens: "host:port", or "unix:NAME" in the abstract namespace of the host's
   // sockets.
   std::string address;
@@ -101,9 +115,10 @@ struct JobLinkOptions {
 // Connects the processes through process 0. Returns when all have come.
 //   InvalidArgument   a bad option, token or address, a process number that two have, another job
 //                     or number of processes; names both
+//   Aborted           another generation
 //   DeadlineExceeded  processes that did not come; names them
 //   Unavailable       process 0 cannot listen or be reached, or cannot write the file of the token;
-//                     names the address or the file, and the reason
+//                     names the address or the file, and the reason; or is_over
 absl::StatusOr<std::unique_ptr<JobLink>> NewJobLink(const JobLinkOptions& options);
 
 }  // namespace weft

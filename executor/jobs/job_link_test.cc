@@ -525,6 +525,53 @@ TEST(JobLinkTest, ProcessesOfOtherJobsAreRefusedOnBothSides) {
               Each(StatusIs(kInvalidArgument, HasSubstr("two processes have the number 2"))));
 }
 
+TEST(JobLinkTest, AProcessOfAnotherGenerationIsRefusedAndEndsNothing) {
+  const std::string address = NewTestAddress();
+  const auto join = [&](int process, int generation) {
+    JobLinkOptions options = Options(process, 2, address);
+    options.generation = generation;
+    return NewJobLink(options);
+  };
+  Link link0 = absl::UnknownError("");
+  std::thread process0([&] { link0 = join(0, 3); });
+  for (int generation : {2, 4}) {
+    EXPECT_THAT(join(1, generation).status(),
+                StatusIs(kAborted, AllOf(HasSubstr(absl::StrCat("generation ", generation)),
+                                         HasSubstr("has gone on with 3"))));
+  }
+  EXPECT_THAT(join(1, 3), IsOk());
+  process0.join();
+  EXPECT_THAT(link0, IsOk());
+}
+
+TEST(JobLinkTest, ComingTogetherEndsWhenItIsOver) {
+  const std::string address = NewTestAddress();
+  const auto begin = std::chrono::steady_clock::now();
+  std::atomic<bool> is_over = false;
+  const auto statuses = OnAll<absl::Status>(3, [&](int p) {
+    if (p == 2) {  // does not come
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      is_over = true;
+      return absl::UnavailableError("over");
+    }
+    JobLinkOptions options = Options(p, 3, address);
+    options.is_over = [&] { return is_over.load(); };
+    return NewJobLink(options).status();
+  });
+  EXPECT_THAT(statuses, Each(StatusIs(kUnavailable, HasSubstr("over"))));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(JobLinkTest, ProcessesMayShareRanksUnequally) {
+  JobLinkOptions options;
+  options.timeout_s = 0.5;
+  options.num_ranks = 5;
+  const Links links = MakeLinks(3, options);
+  EXPECT_THAT(links[0]->AllGather("").status(),
+              StatusIs(kDeadlineExceeded, AllOf(HasSubstr("process 1 (ranks 1, 2, pid "),
+                                                HasSubstr("process 2 (ranks 3, 4, pid "))));
+}
+
 TEST(JobLinkTest, StrangersDelayNobody) {
   const std::string address = NewTestAddress();
   Links links(2);

@@ -105,6 +105,7 @@ std::string EncodeHello(const JobHello& hello) {
                                     absl::StrCat(hello.process),
                                     absl::StrCat(hello.num_processes),
                                     absl::StrCat(hello.local_ranks),
+                                    absl::StrCat(hello.generation),
                                     id.host,
                                     id.hostname,
                                     absl::StrCat(id.pid),
@@ -124,20 +125,21 @@ absl::StatusOr<JobHello> DecodeHello(absl::string_view bytes) {
     return NoMessage("it is no greeting");
   }
   if (hello.version != JobHello::kVersion) return hello;
-  constexpr size_t kFacts = 11;  // where they begin
+  constexpr size_t kFacts = 12;  // where they begin
   size_t num_facts = 0;
   if (texts.size() < kFacts || !absl::SimpleAtoi(texts[kFacts - 1], &num_facts) ||
       num_facts != (texts.size() - kFacts) / 2 || (texts.size() - kFacts) % 2 != 0 ||
       !absl::SimpleAtoi(texts[3], &hello.process) ||
       !absl::SimpleAtoi(texts[4], &hello.num_processes) ||
       !absl::SimpleAtoi(texts[5], &hello.local_ranks) ||
-      !absl::SimpleAtoi(texts[8], &hello.identity.pid) ||
-      !absl::SimpleAtoi(texts[9], &hello.identity.start_time)) {
+      !absl::SimpleAtoi(texts[6], &hello.generation) ||
+      !absl::SimpleAtoi(texts[9], &hello.identity.pid) ||
+      !absl::SimpleAtoi(texts[10], &hello.identity.start_time)) {
     return NoMessage("it is a greeting of other fields");
   }
   hello.job = std::move(texts[2]);
-  hello.identity.host = std::move(texts[6]);
-  hello.identity.hostname = std::move(texts[7]);
+  hello.identity.host = std::move(texts[7]);
+  hello.identity.hostname = std::move(texts[8]);
   for (size_t i = kFacts; i < texts.size(); i += 2) {
     hello.facts[std::move(texts[i])] = std::move(texts[i + 1]);
   }

@@ -64,12 +64,13 @@ absl::Status DecodeError(absl::string_view bytes);
 
 // Who a process is, and what all processes of a job must agree on.
 struct JobHello {
-  static constexpr int kVersion = 2;
+  static constexpr int kVersion = 3;
   int version = kVersion;  // of the messages
   std::string job;
   int process = 0;
   int num_processes = 1;
   int local_ranks = 1;
+  int generation = 0;
   ProcessIdentity identity;
   std::map<std::string, std::string> facts;  // JobLinkOptions::facts
 };

@@ -13,6 +13,7 @@ JobHello SomeHello() {
   hello.process = 3;
   hello.num_processes = 5;
   hello.local_ranks = 2;
+  hello.generation = 7;
   hello.facts = {{"build", "abc"}, {"vector units", ""}};
   hello.identity = {"boot pid:[4026531836]", "node7", 4711, 123456789012};
   return hello;
@@ -41,6 +42,7 @@ TEST(JobMessagesTest, GreetingsComeBack) {
   EXPECT_EQ(hello.num_processes, 5);
   EXPECT_EQ(hello.facts, SomeHello().facts);
   EXPECT_EQ(hello.local_ranks, 2);
+  EXPECT_EQ(hello.generation, 7);
   EXPECT_EQ(hello.identity.host, "boot pid:[4026531836]");
   EXPECT_EQ(hello.identity.hostname, "node7");
   EXPECT_EQ(hello.identity.pid, 4711);

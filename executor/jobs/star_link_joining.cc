@@ -76,15 +76,15 @@ absl::Status StarLink::Join() {
     }
     Accept();
   } else {
-    WEFT_ASSIGN_OR_RETURN(
-        JobAnswer answer,
-        ConnectTo(
-            &io_, options_.address,
-            [this]() -> absl::StatusOr<JobTokenText> {
-              if (!options_.token.empty()) return JobTokenText{options_.token, 0};
-              return ReadJobTokenFile(options_.token_file);
-            },
-            Make(JobMessageType::kHello, 0, 0, EncodeHello(self_)), join_deadline_));
+    WEFT_ASSIGN_OR_RETURN(JobAnswer answer,
+                          ConnectTo(
+                              &io_, options_.address,
+                              [this]() -> absl::StatusOr<JobTokenText> {
+                                if (!options_.token.empty()) return JobTokenText{options_.token, 0};
+                                return ReadJobTokenFile(options_.token_file);
+                              },
+                              Make(JobMessageType::kHello, 0, 0, EncodeHello(self_)),
+                              join_deadline_, options_.is_over));
     if (answer.message.header.type == JobMessageType::kFailure) {
       return DecodeError(*answer.message.body);
     }
@@ -215,11 +215,21 @@ void StarLink::OnHello(std::list<Stranger>::iterator stranger, JobHello hello) {
     difference = Difference(*peers_[process].hello, hello);
   }
   const std::shared_ptr<JobConnection> connection = stranger->connection;
-  if (!difference.empty()) {
-    const absl::Status error = absl::InvalidArgumentError(difference);
+  const auto refuse = [&](const absl::Status& error) {
     stranger->is_refused = true;
     connection->Send(Make(JobMessageType::kFailure, process, 0, EncodeError(error)));
     connection->EndSending();
+  };
+  if (hello.version == self_.version && hello.job == self_.job &&
+      hello.generation != self_.generation) {
+    // It was left behind, such as a process that was stopped: the others go on without it.
+    return refuse(absl::AbortedError(
+        absl::StrCat("process ", process, " (pid ", hello.identity.pid, ") belongs to generation ",
+                     hello.generation, " of the job, which has gone on with ", self_.generation)));
+  }
+  if (!difference.empty()) {
+    const absl::Status error = absl::InvalidArgumentError(difference);
+    refuse(error);
     return Fail(error);
   }
   strangers_.erase(stranger);

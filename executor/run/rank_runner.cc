@@ -15,6 +15,7 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/plan/startup_buffers.h"
+#include "executor/run/kept_states.h"
 #include "executor/step/catch_exceptions.h"
 #include "executor/step/finite.h"
 #include "executor/streams/host_stream.h"
@@ -164,6 +165,7 @@ absl::Status RankRunner::Resume() {
   if (checkpoint.nranks == job_.world.size && !checkpoint.random[rank_].empty()) {
     WEFT_ASSIGN_OR_RETURN(random_, ParseRandomText(checkpoint.random[rank_]));
   }
+  if (++job_.num_resumed == job_.world.count && job_.inputs.on_resumed) job_.inputs.on_resumed();
   return RunSteps(executor.get());
 }
 
@@ -187,7 +189,8 @@ absl::Status RankRunner::CopyBuffers(bool all) {
 absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
   const int64_t begin = job_.options.begin_step, every = job_.options.checkpoint_every;
   for (step_ = begin; !job_.failures->any(); ++step_) {
-    const bool is_due = every > 0 && step_ > begin && step_ % every == 0;
+    WEFT_RETURN_IF_ERROR(KeepState(executor));
+    const bool is_due = every > 0 && step_ % every == 0 && (step_ > begin || job_.options.goes_on);
     if (is_due) WEFT_RETURN_IF_ERROR(GiveState(executor));
     if (!job_.steps->Begins(step_)) {
       // Before they are asked for their state.
@@ -226,15 +229,28 @@ absl::Status RankRunner::RunStartup() {
   return absl::OkStatus();
 }
 
-absl::Status RankRunner::GiveState(PlanExecutor* executor) {
-  if (!job_.inputs.on_checkpoint) return absl::OkStatus();
+absl::StatusOr<RankState> RankRunner::StateBetweenSteps(PlanExecutor* executor) {
   WEFT_RETURN_IF_ERROR(CopyBuffers(/*all=*/true));
   absl::StatusOr<RankState> state = ReadState(job_.state, executor->tensors());
   if (!state.ok()) return WithStepAndRank(step_, rank_, state.status());
   state->step = step_;
   // Those of later steps follow from the seed.
   if (step_ == 0 && job_.main_may_draw) state->random = RandomText(random_);
-  return job_.states->Pass(rank_ - job_.world.first, *std::move(state));
+  return state;
+}
+
+absl::Status RankRunner::KeepState(PlanExecutor* executor) {
+  KeptStates* const kept = job_.options.kept;
+  if (kept == nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const RankState state, StateBetweenSteps(executor));
+  return WithStepAndRank(step_, rank_,
+                         kept->Keep(rank_, state, [this] { return job_.failures->any(); }));
+}
+
+absl::Status RankRunner::GiveState(PlanExecutor* executor) {
+  if (!job_.inputs.on_checkpoint) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(RankState state, StateBetweenSteps(executor));
+  return job_.states->Pass(rank_ - job_.world.first, std::move(state));
 }
 
 absl::Status RankRunner::CompareStartValues() {

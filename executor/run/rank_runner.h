@@ -57,6 +57,8 @@ class RankRunner {
   absl::Status CopyBuffers(bool all);
   // Of a persistable variable of the main program; nullptr: there is none.
   Tensor* TensorOf(const std::string& name);
+  absl::StatusOr<RankState> StateBetweenSteps(PlanExecutor* executor);
+  absl::Status KeepState(PlanExecutor* executor);
   // Waits for all ranks.
   absl::Status GiveState(PlanExecutor* executor);
   // Warns if the startup program leaves a persistable variable with another value than on rank 0.

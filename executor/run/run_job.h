@@ -3,6 +3,7 @@
 #define WEFT_EXECUTOR_RUN_RUN_JOB_H_
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,7 +43,7 @@ struct RunJob {
     if (num_servers == 0) return world;
     const int size = world.size - num_servers;
     const int count = std::min(world.count, size);
-    return {size, world.first < size ? world.first : 0, count};
+    return {size, world.first < size ? world.first : 0, count, size / count};
   }
   bool HasWorkers() const { return world.first < workers.size; }
 
@@ -115,6 +116,7 @@ struct RunJob {
   std::vector<std::string> fetch_names;
   std::vector<int> accessed;  // between steps, besides persistable variables
   std::vector<StateVariable> state;
+  std::atomic<int> num_resumed{0};                 // ranks of this process
   std::map<std::string, std::vector<int>> groups;  // of variables that some ranks keep equal
   std::unique_ptr<StartValues> start_values;       // null: one rank, or no startup program
   std::unique_ptr<StepGate> steps;

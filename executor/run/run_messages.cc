@@ -14,6 +14,10 @@ namespace {
 
 class Writer {
  public:
+  Writer() = default;
+  // Writes there, or counts only, if it is null.
+  explicit Writer(char* to) : is_fixed_(true), to_(to) {}
+
   template <typename T>
   void Number(T number) {
     static_assert(std::is_arithmetic_v<T>);
@@ -56,13 +60,31 @@ class Writer {
     Text(status.message());
   }
 
+  absl::Status Write(const RankState& state) {
+    Number(state.step);
+    Text(state.random);
+    Number<uint64_t>(state.unset.size());
+    for (const std::string& name : state.unset) Text(name);
+    return Write(state.values);
+  }
+
   std::string Take() { return std::move(bytes_); }
+  size_t num_bytes() const { return num_bytes_; }
 
  private:
   void Bytes(const void* from, size_t size) {
-    if (size > 0) bytes_.append(static_cast<const char*>(from), size);
+    if (size == 0) return;
+    if (!is_fixed_) {
+      bytes_.append(static_cast<const char*>(from), size);
+    } else if (to_ != nullptr) {
+      std::memcpy(to_ + num_bytes_, from, size);
+    }
+    num_bytes_ += size;
   }
 
+  const bool is_fixed_ = false;
+  char* const to_ = nullptr;
+  size_t num_bytes_ = 0;
   std::string bytes_;
 };
 
@@ -112,6 +134,16 @@ class Reader {
     const absl::string_view from = Bytes(tensor.bytes());
     if (!from.empty()) std::memcpy(tensor.raw(), from.data(), from.size());
     return tensor;
+  }
+
+  RankState ReadState() {
+    RankState state;
+    state.step = Number<int64_t>();
+    state.random = Text();
+    const uint64_t count = Count(1);
+    for (uint64_t i = 0; i < count; ++i) state.unset.insert(Text());
+    state.values = ReadTensors();
+    return state;
   }
 
   std::map<std::string, Tensor> ReadTensors() {
@@ -191,26 +223,29 @@ absl::StatusOr<StepResult> ParseResult(absl::string_view message) {
 absl::StatusOr<std::string> StatesMessage(const std::vector<RankState>& states) {
   Writer writer;
   writer.Number<uint64_t>(states.size());
-  for (const RankState& state : states) {
-    writer.Number(state.step);
-    writer.Text(state.random);
-    writer.Number<uint64_t>(state.unset.size());
-    for (const std::string& name : state.unset) writer.Text(name);
-    WEFT_RETURN_IF_ERROR(writer.Write(state.values));
-  }
+  for (const RankState& state : states) WEFT_RETURN_IF_ERROR(writer.Write(state));
   return writer.Take();
+}
+
+absl::StatusOr<size_t> StateBytes(const RankState& state) {
+  Writer counter(nullptr);
+  WEFT_RETURN_IF_ERROR(counter.Write(state));
+  return counter.num_bytes();
+}
+
+absl::Status WriteState(const RankState& state, char* to) { return Writer(to).Write(state); }
+
+absl::StatusOr<RankState> ParseState(absl::string_view bytes) {
+  Reader reader(bytes);
+  RankState state = reader.ReadState();
+  WEFT_RETURN_IF_ERROR(reader.Finish("state"));
+  return state;
 }
 
 absl::StatusOr<std::vector<RankState>> ParseStates(absl::string_view message) {
   Reader reader(message);
   std::vector<RankState> states(reader.Count(1));
-  for (RankState& state : states) {
-    state.step = reader.Number<int64_t>();
-    state.random = reader.Text();
-    const uint64_t count = reader.Count(1);
-    for (uint64_t i = 0; i < count; ++i) state.unset.insert(reader.Text());
-    state.values = reader.ReadTensors();
-  }
+  for (RankState& state : states) state = reader.ReadState();
   WEFT_RETURN_IF_ERROR(reader.Finish("state"));
   return states;
 }

@@ -3,6 +3,7 @@
 #ifndef WEFT_EXECUTOR_RUN_RUN_MESSAGES_H_
 #define WEFT_EXECUTOR_RUN_RUN_MESSAGES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -21,6 +22,9 @@ namespace weft {
 // Tensors, of rows too, are copied to the host. Errors: those of a device.
 absl::StatusOr<std::string> ResultMessage(const StepResult& result);
 absl::StatusOr<std::string> StatesMessage(const std::vector<RankState>& states);
+// One state: how many bytes WriteState writes.
+absl::StatusOr<size_t> StateBytes(const RankState& state);
+absl::Status WriteState(const RankState& state, char* to);
 absl::StatusOr<std::string> TensorsMessage(const std::map<std::string, Tensor>& tensors);
 // For rank `to`.
 absl::StatusOr<std::string> ServerMessageBytes(const ServerMessage& message, int to);
@@ -30,6 +34,7 @@ std::string NumbersMessage(const std::vector<uint64_t>& numbers);
 // The values of messages, in host memory, without StepResult::names. Internal for other bytes.
 absl::StatusOr<StepResult> ParseResult(absl::string_view message);
 absl::StatusOr<std::vector<RankState>> ParseStates(absl::string_view message);
+absl::StatusOr<RankState> ParseState(absl::string_view bytes);
 absl::StatusOr<std::map<std::string, Tensor>> ParseTensors(absl::string_view message);
 absl::StatusOr<ServerMessage> ParseServerMessage(absl::string_view message, int* to);
 absl::StatusOr<std::vector<uint64_t>> ParseNumbers(absl::string_view message);

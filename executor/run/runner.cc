@@ -85,10 +85,15 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
                                                    num_processes == 1 ? "" : " a process",
                                                    ", found ", num_ranks));
   }
-  if (options.link != nullptr && num_ranks % options.link->num_processes() != 0) {
+  if (options.kept != nullptr) {
+    if (num_ranks < num_processes || options.num_servers > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a run that keeps states: expected as many ranks as processes, ", num_processes,
+          ", or more, and no parameter servers, found ", num_ranks, " and ", options.num_servers));
+    }
+  } else if (num_ranks % num_processes != 0) {
     return absl::InvalidArgumentError(absl::StrCat("ranks: expected a multiple of the ",
-                                                   options.link->num_processes(),
-                                                   " processes, found ", num_ranks));
+                                                   num_processes, " processes, found ", num_ranks));
   }
   if (options.threads < 1 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(
@@ -193,8 +198,12 @@ absl::Status PrepareState(RunJob* job) {
   const std::vector<int> carried = FindCarriedValues(plan, job->feeder->variables());
   // In every run, so that checkpoints do not change how the plan is rewritten, and its last bits.
   job->accessed.insert(job->accessed.end(), carried.begin(), carried.end());
-  if (job->inputs.on_checkpoint == nullptr && job->inputs.resume == nullptr) {
-    return absl::OkStatus();
+  const bool gives_state = job->inputs.on_checkpoint != nullptr || job->options.kept != nullptr;
+  if (!gives_state && job->inputs.resume == nullptr) return absl::OkStatus();
+  if (job->options.kept != nullptr && HasMessages(plan)) {
+    return absl::FailedPreconditionError(
+        "the run goes on without processes that are lost: expected one program for all ranks, "
+        "found ranks that send to each other");
   }
   WEFT_ASSIGN_OR_RETURN(job->state, StateOf(plan, carried));
   if (job->inputs.resume == nullptr) return absl::OkStatus();
@@ -310,7 +319,9 @@ std::string HashOf(const std::string& bytes) {
 std::map<std::string, std::string> SettingsOf(const RunJob& job) {
   const RunOptions& options = job.options;
   std::map<std::string, std::string> settings = options.settings;
-  if (job.inputs.resume != nullptr) {
+  if (job.inputs.resume != nullptr && options.kept != nullptr) {
+    settings["the state"] = "that of each rank";  // each process has those of its own
+  } else if (job.inputs.resume != nullptr) {
     std::string& hash = settings["the hash of the checkpoint"];
     hash = HashOf(job.inputs.resume->shared);
     for (const auto& own : job.inputs.resume->own) {

@@ -32,6 +32,8 @@
 
 namespace weft {
 
+class KeptStates;  // executor/run/kept_states.h
+
 // The largest number of ranks of a process. Every rank is a thread, and has one more thread per
 // stream: more ranks are a mistake.
 inline constexpr int kMaxRanks = 1024;
@@ -40,7 +42,8 @@ inline constexpr int kMaxThreads = 256;  // of a rank
 // The kernels are for the memory of the devices that new_device makes. If that is not the host's,
 // host_kernels, for host memory, run a main program on two devices.
 struct RunOptions : PlanOptions {
-  // To the other processes of the run, which have equally many of its `nranks` ranks (WorldOf);
+  // To the other processes of the run, which have equally many of its `nranks` ranks, or share them
+  // out if the run keeps states (WorldOf);
   // null: this process has all. All processes run equal programs with equal options, feeds and
   // checkpoints; RunProgram compares what it can (AgreeOnPlan). Results, and the states of all
   // ranks, come to process 0. Must outlive the run. The caller calls JobLink::Finish.
@@ -81,6 +84,12 @@ struct RunOptions : PlanOptions {
   // RunInputs::on_checkpoint receives the state before every step that is a multiple of this; 0: of
   // none.
   int64_t checkpoint_every = 0;
+  // RunInputs::resume is a step of a run that goes on: of those multiples, too.
+  bool goes_on = false;
+  // Keeps the state of each rank of this process before every step, and at the end. All ranks run
+  // one program: FailedPrecondition if they send to each other. RunInputs::resume then has the
+  // values of the ranks of this process alone. May be null; must outlive the run.
+  KeptStates* kept = nullptr;
   // A fed variable of one element, fp32 or fp64, that results set. All processes have one, or none.
   absl::optional<Feedback> feedback;
   // Asked by every rank before every step, from any thread: true ends the run at the next end of a
@@ -141,6 +150,8 @@ struct RunInputs {
   // used then. RunOptions::begin_step must be its step, and RunOptions::seed should be its seed.
   // The run goes on with the same bits. May be null.
   const Checkpoint* resume = nullptr;
+  // Called when no rank of this process needs the values of `resume` any more. May be empty.
+  std::function<void()> on_resumed = nullptr;
   FeedSource feeds;
   // In process 0, receives fetched values by step, and by rank within a step, as soon as they are
   // next in order; one call at a time, from any thread. An error stops the run. May be empty.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/status_matchers.h"
@@ -130,6 +131,19 @@ class WeftCheckpointTest : public ::testing::Test {
 
 TEST_F(WeftCheckpointTest, SigintStopsAndTheRunGoesOn) {
   StopAndResume(OneRank(), SIGINT, 130, "SIGINT");
+}
+
+// As where weft launch is killed, whose SIGTERM comes later.
+TEST_F(WeftCheckpointTest, OutputThatNobodyReadsStopsTheRun) {
+  std::remove(checkpoint_.c_str());
+  const ProcessResult result =
+      RunProcess({"/bin/sh", "-c",
+                  absl::StrCat(absl::StrJoin(OneRank(), " "), " --steps 100000000 --checkpoint ",
+                               checkpoint_, " | head -n 3")});
+  EXPECT_THAT(result.out, StartsWith("step 0: "));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Checkpoint checkpoint, ReadCheckpoint(checkpoint_));
+  EXPECT_THAT(result.err, HasSubstr(absl::StrCat("note: stopped by SIGPIPE before step ",
+                                                 checkpoint.step, " of 100000000")));
 }
 
 TEST_F(WeftCheckpointTest, SigtermStopsRanksBetweenTwoAverages) {

@@ -3,6 +3,7 @@
 #ifndef WEFT_TOOLS_CMD_WEFT_COMMANDS_H_
 #define WEFT_TOOLS_CMD_WEFT_COMMANDS_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,15 @@
 
 namespace weft {
 
-Subcommand AddRun(CLI::App* weft);   // weft_run.cc: trains a program
+inline constexpr int kExitTrouble = 2;  // of weft diff: any error
+
+struct RunInputs;
+struct RunOptions;
+// Changes a run before it begins, in each generation of an elastic job: tests inject faults.
+using RunDecorator = std::function<void(RunInputs*, RunOptions*)>;
+
+// weft_run.cc: trains a program
+Subcommand AddRun(CLI::App* weft, RunDecorator decorate = nullptr);
 Subcommand AddEval(CLI::App* weft);  // weft_eval.cc: evaluates a test program
 // weft_launch.cc: starts a command several times
 Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command);

@@ -20,7 +20,6 @@ namespace {
 
 constexpr char kCommand[] = "weft diff";
 constexpr int kExitDiffer = 1;
-constexpr int kExitTrouble = 2;
 
 // Stands for the number of a rank in the names of its files, as for transpile --rank all.
 constexpr char kRankInName[] = "{rank}";

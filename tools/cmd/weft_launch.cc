@@ -164,13 +164,29 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
              "After a failure, start all processes again, at most N times; weft run with "
              "--checkpoint then goes on from the last checkpoint of this job")
       ->capture_default_str();
+  auto elastic = std::make_shared<bool>(false);
+  auto* elastic_flag =
+      app->add_flag("--elastic", *elastic,
+                    "For weft run: when processes are killed, or stopped, the others take over "
+                    "their ranks and go "
+                    "on from the last step that all ranks have finished, to the same bits");
+  auto min_processes = std::make_shared<int>(1);
+  AddInteger(*app, "--min_processes", *min_processes, 1, kMaxProcesses,
+             "End the job when fewer processes than N are left")
+      ->needs(elastic_flag)
+      ->capture_default_str();
   app->add_option("--grace_s", options->grace_s,
                   "Kill processes that have not ended S seconds after SIGTERM or SIGINT")
       ->check(NumberThat([](double s) { return s >= 0 && s <= 1e6; }, "seconds, from 0 to 1000000"))
       ->capture_default_str()
       ->type_name("S");
-  app->callback(
-      [options] { Require(!options->command.empty(), "--", "expected a command after --"); });
+  app->callback([options, elastic, min_processes] {
+    Require(!options->command.empty(), "--", "expected a command after --");
+    Require(*min_processes <= options->processes, "--min_processes",
+            absl::StrCat("expected at most the ", options->processes, " processes of -n, found ",
+                         *min_processes));
+    if (*elastic) options->min_processes = *min_processes;
+  });
   app->footer(
       "Every line of output begins with the rank of its process: \"[0] \". When a process fails, "
       "the\nothers get SIGTERM. SIGINT and SIGTERM go to all processes.\n"

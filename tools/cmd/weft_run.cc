@@ -20,23 +20,28 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/build_id.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
+#include "executor/communicators/world.h"
 #include "executor/files/checkpoint.h"
 #include "executor/files/npz.h"
 #include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
+#include "executor/run/kept_states.h"
 #include "executor/run/runner.h"
 #include "executor/streams/cuda_stream.h"
+#include "nlohmann/json.hpp"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/cpu/vector_units.h"
 #include "ops/kernel.h"
 #include "ops/schema/op_schema.h"
 #include "proto/feed_layout.h"
+#include "tools/cmd/elastic_run.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/cmd/weft_run_files.h"
 #include "tools/files/free_space.h"
@@ -47,6 +52,8 @@
 #include "tools/inspect/program_stats.h"
 #include "tools/inspect/run_report.h"
 #include "tools/inspect/trace_summary.h"
+#include "tools/job/generations.h"
+#include "tools/job/job_environment.h"
 #include "tools/job/job_session.h"
 #include "tools/job/stop_signals.h"
 #include "tools/schedules/lr_schedule.h"
@@ -124,20 +131,29 @@ absl::Status CheckDevice(const RunFlags& flags) {
 // all.
 class Recorder {
  public:
+  // What an earlier generation of an elastic run has done, which began before step `begin`.
+  struct Former {
+    int64_t begin = 0;
+    int64_t num_lines = 0;  // that are on standard output
+    std::string host;       // HostState; empty: nothing
+  };
+
   // `link` may be null.
-  Recorder(const RunFlags& flags, const RunFiles& inputs, JobLink* link)
+  Recorder(const RunFlags& flags, const RunFiles& inputs, JobLink* link, Former former)
       : flags_(flags),
         inputs_(inputs),
+        former_(std::move(former)),
         steps_(inputs.steps),
         link_(link),
         lines_(flags.run.nranks, inputs.sums),
         metrics_lines_(flags.run.nranks, inputs.sums),
-        metrics_(flags.metrics, KeepsMetrics(flags)),
+        metrics_(flags.metrics, KeepsMetrics(flags, former_.begin)),
         progress_(stderr) {
     if (inputs.plateau.has_value()) plateau_ = inputs.plateau->schedule;
   }
 
   absl::Status Open() {
+    if (!former_.host.empty()) WEFT_RETURN_IF_ERROR(RestoreHost());
     if (!flags_.trace.empty()) {
       WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, &*inputs_.main, link_));
     }
@@ -170,6 +186,13 @@ class Recorder {
   // What the ranks of the run communicate; recorded for the summary of the trace.
   TrafficLog* traffic() { return &traffic_; }
 
+  // What this knows before the step that follows the last result, as text.
+  std::string HostState() const {
+    return nlohmann::json{{kLines, lines_.State()},
+                          {kPlateau, plateau_.has_value() ? plateau_->State() : ""}}
+        .dump();
+  }
+
   // The rate from this step on, if it follows a metric of the results.
   double RateAt(int64_t step) { return plateau_->RateAt(step); }
 
@@ -201,12 +224,10 @@ class Recorder {
       if (status.ok()) status = profile_file_->Commit();
       WEFT_RETURN_IF_ERROR(Annotate(flags_.profile, status));
     }
-    std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
-    std::fputs(MemoryLine(result.memory).c_str(), stdout);
-    std::fputs(GraphLine(result.graph).c_str(), stdout);
-    std::fputs(RowsLine(result.rows).c_str(), stdout);
-    std::fputs(ServerMemoryLines(result.server_memory).c_str(), stdout);
-    std::fputs(summary_.Lines().c_str(), stdout);
+    Print(absl::StrCat(lines_.Totals(steps_, seconds), MemoryLine(result.memory),
+                       GraphLine(result.graph), RowsLine(result.rows),
+                       ServerMemoryLines(result.server_memory), summary_.Lines()),
+          static_cast<int64_t>(result.fetch.size()));
     const bool keeps = !flags_.save.empty() || !flags_.checkpoint.empty();
     // Who writes something else has not forgotten it.
     const bool writes = !flags_.metrics.empty() || !flags_.fetch_npz.empty() ||
@@ -226,14 +247,37 @@ class Recorder {
   }
 
  private:
+  static constexpr char kLines[] = "lines", kPlateau[] = "plateau";
+
   // A run that goes on keeps the lines of earlier steps. There may be later ones: of a run that
   // went on after its last checkpoint.
-  static LineFile::Keep KeepsMetrics(const RunFlags& flags) {
-    if (flags.resume.empty()) return nullptr;
+  static LineFile::Keep KeepsMetrics(const RunFlags& flags, int64_t begin) {
+    if (flags.resume.empty() && flags.run.begin_step == begin) return nullptr;
     return [begin = flags.run.begin_step](absl::string_view line) -> absl::StatusOr<bool> {
       WEFT_ASSIGN_OR_RETURN(const int64_t step, StepOfMetricsLine(line));
       return step < begin;
     };
+  }
+
+  absl::Status RestoreHost() {
+    const auto json = nlohmann::json::parse(former_.host, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) return absl::InternalError("what the host has kept cannot be read");
+    WEFT_RETURN_IF_ERROR(lines_.Restore(json.value(kLines, "")));
+    return plateau_.has_value() ? plateau_->Restore(json.value(kPlateau, "")) : absl::OkStatus();
+  }
+
+  // Writes to standard output what an earlier generation has not written yet. `lines_of_step`: of
+  // each step before.
+  void Print(const std::string& lines, int64_t lines_of_step) {
+    if (!num_lines_.has_value()) {
+      num_lines_ = (flags_.run.begin_step - former_.begin) * lines_of_step;
+    }
+    for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
+      if ((*num_lines_)++ < former_.num_lines) continue;
+      std::fwrite(line.data(), 1, line.size(), stdout);
+      std::fputc('\n', stdout);
+    }
+    std::fflush(stdout);
   }
 
   // With the arrays that came with the parameters and are those of another program, such as the
@@ -270,8 +314,7 @@ class Recorder {
     samples_ += result.samples;
     if (!lines.empty()) {
       progress_.Clear();
-      std::fputs(lines.c_str(), stdout);
-      std::fflush(stdout);
+      Print(lines, static_cast<int64_t>(result.values.size()));
       ++steps_done_;
     }
     if (progress_.IsDue() && steps_done_ > 0) {
@@ -304,6 +347,8 @@ class Recorder {
 
   const RunFlags& flags_;
   const RunFiles& inputs_;
+  const Former former_;
+  absl::optional<int64_t> num_lines_;  // of this run and those before, so far
   const int64_t steps_;
   JobLink* const link_;
   StepLines lines_;
@@ -388,9 +433,8 @@ absl::StatusOr<int> FindStopSignal(JobLink* link) {
 }
 
 void PrintStopped(const RunFlags& flags, const RunResult& result, int64_t end_step, int signal) {
-  PrintNote(absl::StrCat("stopped by ", signal == SIGINT ? "SIGINT" : "SIGTERM", " before step ",
-                         result.end_step, " of ", end_step, "; --resume ", flags.checkpoint,
-                         " goes on"));
+  PrintNote(absl::StrCat("stopped by SIG", sigabbrev_np(signal), " before step ", result.end_step,
+                         " of ", end_step, "; --resume ", flags.checkpoint, " goes on"));
 }
 
 // Of the ranks of the run, the last ones are servers.
@@ -412,23 +456,79 @@ absl::Status SeparateServers(RunFlags* flags) {
   return absl::OkStatus();
 }
 
-// Sets `exit_status` if a signal has stopped the run.
-absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_status) {
-  WEFT_RETURN_IF_ERROR(CheckDevice(flags));
-  WEFT_RETURN_IF_ERROR(CheckFiles(flags));
-  absl::optional<Checkpoint> resume;
-  if (!flags.resume.empty()) {
-    WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
+// The flags with what the checkpoint says, and the files.
+absl::StatusOr<std::unique_ptr<ElasticRun::Prepared>> Prepare(RunFlags flags,
+                                                              const Checkpoint* resume,
+                                                              JobLink* link) {
+  if (resume != nullptr) {
     WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
   }
   WEFT_RETURN_IF_ERROR(SeparateServers(&flags));
-  WEFT_ASSIGN_OR_RETURN(const RunFiles read, ReadRunFiles(flags, session.link()));
-  if (flags.reports) {
-    const int64_t bytes = PersistableBytes(*read.main);
-    WEFT_RETURN_IF_ERROR(CheckFreeSpace(flags.save, bytes));
-    WEFT_RETURN_IF_ERROR(CheckFreeSpace(flags.checkpoint, bytes));
+  WEFT_ASSIGN_OR_RETURN(RunFiles files, ReadRunFiles(flags, link));
+  auto prepared = std::make_unique<ElasticRun::Prepared>(
+      ElasticRun::Prepared{std::move(flags), std::move(files), {}});
+  if (resume != nullptr) prepared->buffers = resume->buffers;
+  if (prepared->flags.reports) {
+    const int64_t bytes = PersistableBytes(*prepared->files.main);
+    WEFT_RETURN_IF_ERROR(CheckFreeSpace(prepared->flags.save, bytes));
+    WEFT_RETURN_IF_ERROR(CheckFreeSpace(prepared->flags.checkpoint, bytes));
   }
-  Recorder recorder(flags, read, session.link());
+  return prepared;
+}
+
+// What the run is about to do, for those who have seen processes go.
+void PrintGeneration(const ElasticRun& elastic, const World& world, int64_t step) {
+  const Generation& generation = elastic.generation;
+  if (generation.number == 1) return;
+  std::vector<std::string> shares;
+  for (int p = 0; p < world.num_processes(); ++p) {
+    const int first = FirstRankOf(p, world.size, world.num_processes());
+    const int last = FirstRankOf(p + 1, world.size, world.num_processes()) - 1;
+    shares.push_back(first == last ? absl::StrCat(first) : absl::StrCat(first, " to ", last));
+  }
+  PrintNote(absl::StrCat("generation ", generation.number, " of the job goes on before step ", step,
+                         "; ranks of processes: ", absl::StrJoin(shares, ", ")));
+}
+
+// Sets `exit_status` if a signal has stopped the run. `elastic`: null, or of the generations of the
+// job.
+absl::Status TrainInJob(RunFlags flags, const JobSession& session, const RunDecorator& decorate,
+                        ElasticRun* elastic, int* exit_status) {
+  WEFT_RETURN_IF_ERROR(CheckDevice(flags));
+  WEFT_RETURN_IF_ERROR(CheckFiles(flags));
+  ElasticRun::Start begins;
+  if (elastic != nullptr) {
+    WEFT_RETURN_IF_ERROR(ElasticRun::CheckFlags(flags));
+    WEFT_ASSIGN_OR_RETURN(begins, elastic->Agree(session.link()));
+  }
+  absl::optional<Checkpoint> resume;
+  if (!flags.resume.empty() && !begins.step.has_value()) {
+    WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
+  }
+  std::unique_ptr<ElasticRun::Prepared> prepared;
+  if (!begins.all_have_read) {
+    WEFT_ASSIGN_OR_RETURN(prepared,
+                          Prepare(flags, resume.has_value() ? &*resume : nullptr, session.link()));
+    if (elastic != nullptr) elastic->prepared = std::move(prepared);
+  }
+  const ElasticRun::Prepared& before = elastic != nullptr ? *elastic->prepared : *prepared;
+  const bool reports = flags.reports;
+  flags = before.flags;
+  flags.reports = reports;
+  const RunFiles& read = before.files;
+  const World world = WorldOf(flags.run.nranks + flags.run.num_servers, session.link());
+  const int64_t begin_step = flags.run.begin_step, end_step = begin_step + read.steps;
+  Recorder::Former former{begin_step, 0, begins.host};
+  if (elastic != nullptr) {
+    WEFT_RETURN_IF_ERROR(ElasticRun::CheckProgram(flags, *read.main));
+    former.num_lines = elastic->generation.num_lines;
+    flags.run.begin_step = begins.step.value_or(begin_step);
+    if (begins.step.has_value()) {
+      WEFT_ASSIGN_OR_RETURN(resume, elastic->Resume(world, flags, *begins.step, end_step));
+    }
+    if (flags.reports) PrintGeneration(*elastic, world, flags.run.begin_step);
+  }
+  Recorder recorder(flags, read, session.link(), std::move(former));
   WEFT_RETURN_IF_ERROR(recorder.Open());
 
   RunInputs inputs;
@@ -441,6 +541,22 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   if (resume.has_value() && flags.reports) NoteAnotherProgram(*resume, flags, FingerprintOf(read));
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
   RunOptions options = flags.run;
+  if (elastic != nullptr) {
+    WEFT_RETURN_IF_ERROR(
+        elastic->Begin(world, session.link(), options.begin_step, recorder.HostState()));
+    options.kept = elastic->kept();
+    options.goes_on = options.begin_step > begin_step;
+    // Its values would be there a third time.
+    inputs.on_resumed = [&resume] {
+      resume->shared.clear();
+      for (auto& of_rank : resume->own) of_rank.clear();
+    };
+    inputs.on_result = [&recorder, elastic, n = options.nranks](const StepResult& result) {
+      WEFT_RETURN_IF_ERROR(recorder.Add(result));
+      if (result.rank + 1 < n) return absl::OkStatus();
+      return elastic->Deliver(result.step + 1, recorder.HostState());
+    };
+  }
   options.link = session.link();
   options.new_group = session.new_group();
   if (!flags.trace.empty() || !flags.profile.empty()) {
@@ -476,7 +592,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   if (flags.cuda_graph != "off") {
     options.graph = flags.cuda_graph == "on" ? GraphMode::kOn : GraphMode::kAuto;
   }
-  options.steps = read.steps;
+  options.steps = end_step - options.begin_step;
   options.returns_persistables = !flags.save.empty();
   if (read.plateau.has_value()) {
     options.feedback = Feedback{read.plateau->variable, read.plateau->schedule.every(),
@@ -487,6 +603,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
     WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags, read));
   }
   options.warn = [](const std::string& message) { PrintWarning(kRunCommand, message); };
+  if (decorate) decorate(&inputs, &options);
 
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
@@ -494,7 +611,6 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   if (!result.ok()) {
     return recorder.Returned(result.status()) ? result.status() : NameFile(flags, result.status());
   }
-  const int64_t end_step = options.begin_step + options.steps;
   if (result->end_step < end_step) {
     WEFT_RETURN_IF_ERROR(recorder.Stop());
     WEFT_ASSIGN_OR_RETURN(const int signal, FindStopSignal(session.link()));
@@ -506,8 +622,53 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, int* exit_sta
   return recorder.Finish(*result, seconds.count());
 }
 
+// The part of this process in one generation after the other.
+absl::Status TrainElastic(const RunFlags& flags, JobSessionOptions job,
+                          const GenerationClient& client, const RunDecorator& decorate,
+                          int* exit_status) {
+  WEFT_ASSIGN_OR_RETURN(const absl::optional<Job> found, FindJob(std::getenv));
+  if (!found.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kControlVariable, ": expected the variables of weft launch, found none"));
+  }
+  ElasticRun elastic;
+  elastic.generation.process = found->process;
+  elastic.generation.num_processes = found->num_processes;
+  job.num_ranks = flags.run.nranks * found->num_processes;
+  job.is_over = [&client] { return client.IsOver(); };
+  if (!flags.checkpoint.empty()) CatchStopSignals();
+  for (;;) {
+    absl::Status status;
+    {
+      job.generation = elastic.generation;
+      absl::StatusOr<std::unique_ptr<JobSession>> session = JobSession::Join(job, std::getenv);
+      status = session.status();
+      if (status.ok()) {
+        RunFlags of_generation = flags;
+        of_generation.run.nranks = job.num_ranks;
+        of_generation.reports = (*session)->is_first();
+        status = (*session)->Finish(
+            TrainInJob(std::move(of_generation), **session, decorate, &elastic, exit_status));
+      }
+    }
+    if (status.ok()) return status;
+    const bool is_own = !absl::IsAborted(status) && !absl::IsUnavailable(status);
+    switch (client.End(is_own, &elastic.generation)) {
+      case GenerationClient::Next::kGoesOn:
+        continue;
+      case GenerationClient::Next::kIsDone:
+        return absl::OkStatus();
+      case GenerationClient::Next::kFails:
+        return status;
+    }
+  }
+}
+
 // Makes the session, which must outlive the report of an error.
-absl::Status Train(RunFlags flags, std::unique_ptr<JobSession>* session, int* exit_status) {
+absl::Status Train(RunFlags flags, const RunDecorator& decorate,
+                   std::unique_ptr<JobSession>* session, int* exit_status) {
+  WEFT_ASSIGN_OR_RETURN(const absl::optional<GenerationClient> elastic,
+                        GenerationClient::Find(std::getenv));
   JobSessionOptions job;
   job.backend = flags.backend;
   job.on_gpus = flags.device == "gpu";
@@ -519,12 +680,16 @@ absl::Status Train(RunFlags flags, std::unique_ptr<JobSession>* session, int* ex
   job.command = absl::StrCat("weft run", flags.trace.empty() ? "" : " --trace",
                              flags.resume.empty() ? "" : " --resume");
   job.timeout_s = flags.run.timeout_s;
+  if (elastic.has_value()) {
+    return TrainElastic(flags, std::move(job), *elastic, decorate, exit_status);
+  }
   WEFT_ASSIGN_OR_RETURN(*session, JobSession::Join(job, std::getenv));
   // Before, there is nothing to save.
   if (!flags.checkpoint.empty()) CatchStopSignals();
   flags.run.nranks *= (*session)->num_processes();
   flags.reports = (*session)->is_first();
-  return (*session)->Finish(TrainInJob(std::move(flags), **session, exit_status));
+  return (*session)->Finish(
+      TrainInJob(std::move(flags), **session, decorate, nullptr, exit_status));
 }
 
 // Checks combinations of flags.
@@ -708,7 +873,7 @@ void AddOutputFlags(CLI::App& app, RunFlags& flags) {
 
 }  // namespace
 
-Subcommand AddRun(CLI::App* weft) {
+Subcommand AddRun(CLI::App* weft, RunDecorator decorate) {
   CLI::App* app = weft->add_subcommand("run", "Trains a program.");
   auto flags = std::make_shared<RunFlags>();
   AddInputFlags(*app, *flags);
@@ -720,10 +885,10 @@ Subcommand AddRun(CLI::App* weft) {
   app->footer(
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2 --save "
       "out.npz");
-  return {app, [flags] {
+  return {app, [flags, decorate = std::move(decorate)] {
             int exit_status = kExitDone;
             std::unique_ptr<JobSession> session;
-            const absl::Status status = Train(*flags, &session, &exit_status);
+            const absl::Status status = Train(*flags, decorate, &session, &exit_status);
             return FinishCommand(kRunCommand, status, exit_status);
           }};
 }

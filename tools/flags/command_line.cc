@@ -5,6 +5,8 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <memory>
 #include <new>
 #include <set>
@@ -21,6 +23,7 @@
 #include "base/mapped_files.h"
 #include "base/similar_name.h"
 #include "base/status_macros.h"
+#include "base/temporary_files.h"
 #include "base/version.h"
 #include "google/protobuf/stubs/logging.h"
 #include "proto/formats/program_file.h"
@@ -135,10 +138,12 @@ bool IsSpecialFile(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
-// Ends the process as the signal would: SA_RESETHAND has restored the default action.
-void EndBySignal(int signal) {
+// Ends the process as the signal would.
+void EndBySignal(int number) {
+  if (HoldSignal(number)) return;
   RemoveTemporaryFiles();
-  raise(signal);
+  signal(number, SIG_DFL);
+  raise(number);
 }
 
 void RemoveTemporaryFilesOnSignals() {
@@ -148,8 +153,40 @@ void RemoveTemporaryFilesOnSignals() {
     if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
     action = {};
     action.sa_handler = EndBySignal;
-    action.sa_flags = SA_RESETHAND;
     sigaction(signal, &action, nullptr);
+  }
+}
+
+// The tool that RunTool runs.
+struct RunningTool {
+  absl::string_view command;
+  const int* failed = nullptr;
+  std::terminate_handler terminate = nullptr;  // of the library
+};
+RunningTool running;
+
+// Ends the tool at once. Takes no memory.
+[[noreturn]] void EndTool(const char* cause, const char* detail = "") {
+  std::fprintf(stderr, "%.*s: error: %s%s\n", static_cast<int>(running.command.size()),
+               running.command.data(), cause, detail);
+  RemoveTemporaryFiles();
+  std::_Exit(*running.failed);
+}
+
+[[noreturn]] void EndWithoutMemory() { EndTool("out of memory"); }
+
+// Of exceptions that nobody has caught, or that leave a destructor, a function that is noexcept, or
+// a thread.
+void EndOnException() {
+  if (std::current_exception() == nullptr) running.terminate();
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    EndWithoutMemory();
+  } catch (const std::system_error& error) {
+    EndTool("cannot start a thread: ", error.what());
+  } catch (...) {
+    running.terminate();
   }
 }
 
@@ -175,14 +212,12 @@ void ShowInHelp(CLI::App& app, absl::Span<const char* const> shown) {
 }
 
 int RunTool(absl::string_view command, const int& failed, const std::function<int()>& run) {
+  running = {command, &failed, std::set_terminate(EndOnException)};
+  std::set_new_handler(EndWithoutMemory);
   try {
     return run();
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "%.*s: error: out of memory\n", static_cast<int>(command.size()),
-                 command.data());
-  } catch (const std::system_error& error) {
-    std::fprintf(stderr, "%.*s: error: cannot start a thread: %s\n",
-                 static_cast<int>(command.size()), command.data(), error.what());
+  } catch (...) {  // so that the destructors run
+    EndOnException();
   }
   return failed;
 }
@@ -258,8 +293,10 @@ int FinishCommand(absl::string_view command, const absl::Status& status, int don
     PrintError(command, status.message());
     return failed;
   }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    PrintError(command, absl::ErrnoToStatus(errno, "standard output").message());
+  const bool is_flushed = std::fflush(stdout) == 0;
+  if (!is_flushed || std::ferror(stdout) != 0) {
+    PrintError(command, is_flushed ? "standard output: not all of it could be written"
+                                   : absl::ErrnoToStatus(errno, "standard output").message());
     return failed;
   }
   return done;

@@ -94,8 +94,9 @@ struct Subcommand {
   int failed = kExitFailed;  // the exit status of errors
 };
 
-// Runs a tool. Without memory, or where the system starts no thread, prints that and returns
-// `failed` as it is then.
+// Runs a tool. Without memory, or where the system starts no thread, prints that, removes temporary
+// files of outputs, and returns `failed` as it is then, or exits with it where the exception cannot
+// be caught. Call it once.
 int RunTool(absl::string_view command, const int& failed, const std::function<int()>& run);
 
 // ReadProgram, with the path before the message: "in.pb: op 17 (mul): ...".

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/annotate.h"
@@ -109,6 +110,32 @@ std::string StepLines::Add(const StepResult& result) {
 std::string StepLines::Last() const {
   if (courses_.empty()) return "";
   return absl::StrFormat("%s %.7g", courses_[0].name, courses_[0].last);
+}
+
+std::string StepLines::State() const {
+  Json courses = Json::array();
+  for (const Course& course : courses_) {  // as bits: JSON has no infinities
+    courses.push_back({course.name, absl::bit_cast<uint64_t>(course.first),
+                       absl::bit_cast<uint64_t>(course.last)});
+  }
+  return Json{{"first_step", first_step_}, {"courses", courses}}.dump(
+      -1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::Status StepLines::Restore(absl::string_view state) {
+  try {
+    const Json json = Json::parse(state.begin(), state.end());
+    first_step_ = json.at("first_step");
+    courses_.clear();
+    for (const Json& course : json.at("courses")) {
+      courses_.push_back({course.at(0), absl::bit_cast<double>(course.at(1).get<uint64_t>()),
+                          absl::bit_cast<double>(course.at(2).get<uint64_t>())});
+    }
+    return absl::OkStatus();
+  } catch (const Json::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected what lines of steps have left, found ", error.what()));
+  }
 }
 
 std::string StepLines::Totals(int64_t steps, double seconds) const {

@@ -46,6 +46,11 @@ class StepLines {
   // The first variable as of the last complete step: "loss 0.5". Empty before.
   std::string Last() const;
 
+  // What Totals needs of the steps so far, as text; lines of the same variables go on from there.
+  // InvalidArgument for a text that State() does not return.
+  std::string State() const;
+  absl::Status Restore(absl::string_view state);
+
   // The change of each variable from the first step to the last.
   std::string Totals(int64_t steps, double seconds) const;
 

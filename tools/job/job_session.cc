@@ -64,9 +64,18 @@ JobSession::NewGroup NewGroupAlone(const JobSessionOptions& options) {
 absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOptions& options,
                                                              const GetEnv& get) {
   WEFT_RETURN_IF_ERROR(CheckDevice(options));
-  WEFT_ASSIGN_OR_RETURN(const absl::optional<Job> job, FindJob(get));
+  WEFT_RETURN_IF_ERROR(CheckElastic(options));
+  WEFT_ASSIGN_OR_RETURN(absl::optional<Job> job, FindJob(get));
   auto session = std::unique_ptr<JobSession>(new JobSession());
   session->local_ranks_ = options.local_ranks;
+  session->num_ranks_ = options.num_ranks;
+  if (options.generation.has_value()) {
+    if (!job.has_value()) return absl::InternalError("a job of no launcher is elastic");
+    session->is_elastic_ = true;
+    job->process = options.generation->process;
+    job->num_processes = options.generation->num_processes;
+    if (job->address.ok()) absl::StrAppend(&*job->address, "-", options.generation->number);
+  }
   if (!job.has_value() || job->num_processes == 1) {
     WEFT_RETURN_IF_ERROR(CheckAlone(options.backend, job.has_value()));
     session->backend_ = options.on_gpus && options.backend.empty() ? "nccl"
@@ -100,6 +109,11 @@ absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& jo
   link.num_processes = job.num_processes;
   link.local_ranks = options.local_ranks;
   link.job = job.job;
+  if (options.generation.has_value()) {
+    link.generation = options.generation->number;
+    link.num_ranks = options.num_ranks;
+    link.is_over = options.is_over;
+  }
   link.token = job.token;
   if (!options.token_file.empty()) {
     WEFT_ASSIGN_OR_RETURN(const JobTokenText text, ReadJobTokenFile(options.token_file));
@@ -179,6 +193,7 @@ absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Jo
     return absl::OkStatus();
   }
   const bool is_one_host = link_->is_one_host();
+  if (backend_.empty() && is_elastic_) backend_ = "shm";
   if (backend_.empty()) backend_ = is_one_host ? "shm" : CanUseMpi(options, job) ? "mpi" : "gloo";
   if (backend_ == "shm" || (backend_ == "mpi" && is_one_host)) {
     new_group_ = NewShmGroup;
@@ -192,6 +207,15 @@ absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Jo
   return StartMpi(job);
 }
 
+absl::Status JobSession::CheckElastic(const JobSessionOptions& options) {
+  const bool fits = !options.on_gpus && (options.backend.empty() || options.backend == "shm" ||
+                                         options.backend == "gloo");
+  if (!options.generation.has_value() || fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("weft launch --elastic: expected --backend shm or gloo on the CPU, found ",
+                   options.on_gpus ? "--device gpu" : absl::StrCat("--backend ", options.backend)));
+}
+
 int JobSession::GpuOf(int rank) const {
   if (backend_ == "local") return 0;  // all ranks share a device
   const int local = rank % local_ranks_;
@@ -202,8 +226,10 @@ int JobSession::GpuOf(int rank) const {
 absl::Status JobSession::Finish(const absl::Status& status) {
   if (link_ == nullptr) return status;
   if (!status.ok()) {
-    failed_elsewhere_ = absl::IsAborted(status) || absl::IsUnavailable(status);
-    link_->Abort(link_->process() * local_ranks_, status);
+    failed_elsewhere_ = !is_elastic_ && (absl::IsAborted(status) || absl::IsUnavailable(status));
+    const int n = link_->num_processes();
+    link_->Abort(FirstRankOf(link_->process(), is_elastic_ ? num_ranks_ : n * local_ranks_, n),
+                 status);
     return status;
   }
   WEFT_RETURN_IF_ERROR(link_->Finish());

@@ -13,6 +13,7 @@
 #include "executor/communicators/communicator.h"
 #include "executor/communicators/mpi_session.h"
 #include "executor/jobs/job_link.h"
+#include "tools/job/generations.h"
 #include "tools/job/job_environment.h"
 
 namespace weft {
@@ -33,6 +34,11 @@ struct JobSessionOptions {
   double timeout_s = 600;
   std::map<std::string, std::string> facts = {};
   std::function<void(const std::string&)> on_note = nullptr;
+  // Of an elastic run: the generation of the job that this process belongs to; the ranks of the
+  // run, which its processes share out; and JobLinkOptions::is_over. The backend is shm or gloo.
+  absl::optional<Generation> generation = absl::nullopt;
+  int num_ranks = 0;
+  std::function<bool()> is_over = nullptr;
   // Whether an OpenMPI that has started the processes can also connect them.
   bool has_mpi = MpiSession::IsInBuild();
 };
@@ -48,8 +54,8 @@ class JobSession {
   // errors of FindJob, MpiSession and NewJobLink.
   static absl::StatusOr<std::unique_ptr<JobSession>> Join(const JobSessionOptions& options,
                                                           const GetEnv& get);
-  // If Finish was called because another process has failed, waits for half a second: launchers
-  // take the process that ends first for the one that has failed.
+  // If Finish was called because another process has failed, waits for half a second, but not in an
+  // elastic run: launchers take the process that ends first for the one that has failed.
   ~JobSession();
 
   // To the other processes; null: there are none.
@@ -75,6 +81,8 @@ class JobSession {
   absl::Status Connect(const JobSessionOptions& options, const Job& job);
   absl::Status CompareCommands(const JobSessionOptions& options);
   absl::Status ChooseGroups(const JobSessionOptions& options, const Job& job);
+  // Whether an elastic run can have the backend.
+  static absl::Status CheckElastic(const JobSessionOptions& options);
 
   // Whether the processes belong to an MPI for which Weft can be built.
   static absl::Status CheckMpi(const Job& job);
@@ -84,7 +92,9 @@ class JobSession {
   absl::Status StartMpi(const Job& job);
 
   int local_ranks_ = 1;
+  int num_ranks_ = 0;  // of the run
   int local_process_ = 0;
+  bool is_elastic_ = false;
   std::unique_ptr<MpiSession> mpi_;  // null: not used
   std::unique_ptr<JobLink> link_;
   bool failed_elsewhere_ = false;

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,10 @@ constexpr auto kGiveUpAfter = std::chrono::seconds(5);
 // How often, and after which time, the launcher looks for whom it waits.
 constexpr auto kLookEvery = std::chrono::milliseconds(500);
 constexpr auto kSayWhomAfter = std::chrono::seconds(10);
+// A process of an elastic job that is found stopped so often in a row is lost. Looks, rather than
+// time: a job that is stopped as a whole may go on.
+constexpr auto kLookForStoppedEvery = std::chrono::milliseconds(200);
+constexpr int kMaxStoppedLooks = 6;
 
 std::string SignalName(int signal) {
   const char* name = sigabbrev_np(signal);
@@ -73,6 +78,12 @@ class Pipe {
     return pipe2(fds_.data(), O_CLOEXEC) == 0 ? absl::OkStatus()
                                               : absl::ErrnoToStatus(errno, "pipe");
   }
+  // Sockets that keep the borders of messages, instead of a pipe.
+  absl::Status OpenSockets() {
+    return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds_.data()) == 0
+               ? absl::OkStatus()
+               : absl::ErrnoToStatus(errno, "socketpair");
+  }
   int read_end() const { return fds_[0]; }
   int write_end() const { return fds_[1]; }
   int ReleaseReadEnd() { return std::exchange(fds_[0], -1); }
@@ -88,7 +99,7 @@ class Pipe {
 
 // In the new process: everything up to the program. Returns if something fails.
 void BecomeProgram(pid_t parent, const sigset_t& mask, bool ignores_sigpipe, int out, int err,
-                   char* const* argv, char* const* environment) {
+                   int control, char* const* argv, char* const* environment) {
   setpgid(0, 0);
   // Of the parent's thread; the parent may have died before.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -102,6 +113,7 @@ void BecomeProgram(pid_t parent, const sigset_t& mask, bool ignores_sigpipe, int
     return;
   }
   if (null != STDIN_FILENO) close(null);
+  if (control >= 0) fcntl(control, F_SETFD, 0);  // stays open
   execvpe(argv[0], argv, environment);
 }
 
@@ -158,7 +170,20 @@ void Launcher::Note(absl::string_view text) {
 absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int attempt) {
   grace_ =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.grace_s));
+  for (Process& process : processes_) Close(&process);
   processes_.clear();
+  generations_ = absl::nullopt;
+  if (options.min_processes > 0) {
+    generations_.emplace(
+        options.processes, options.min_processes, [this](int p, const std::string& message) {
+          // One that cannot be told has ended.
+          send(processes_[p].control, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        });
+    look_stopped_at_ = Clock::now();
+  }
+  num_lines_ = 0;
+  too_few_.clear();
+  waiting_since_ = absl::nullopt;
   failed_ = nullptr;
   report_at_ = look_at_ = stopped_at_ = kill_at_ = give_up_at_ = absl::nullopt;
   has_said_whom_ = false;
@@ -168,6 +193,7 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
     ReadSignals();
     CollectEnded();
     OnDeadlines();
+    if (generations_.has_value()) Decide(Clock::now());
   }
 
   LaunchResult result;
@@ -206,11 +232,15 @@ absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
 }
 
 absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
-                                    const std::vector<std::string>& variables, Process* process) {
-  Pipe out, err, failure;
+                                    std::vector<std::string> variables, Process* process) {
+  Pipe out, err, failure, control;
   WEFT_RETURN_IF_ERROR(out.Open());
   WEFT_RETURN_IF_ERROR(err.Open());
   WEFT_RETURN_IF_ERROR(failure.Open());
+  if (generations_.has_value()) {
+    WEFT_RETURN_IF_ERROR(control.OpenSockets());
+    variables.push_back(absl::StrCat(kControlVariable, "=", control.write_end()));
+  }
   const std::vector<std::string> environment = EnvironmentWith(variables);
   const std::vector<char*> argv = Pointers(command), environment_pointers = Pointers(environment);
   const pid_t parent = getpid();
@@ -218,7 +248,7 @@ absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
   if (pid < 0) return absl::ErrnoToStatus(errno, "fork");
   if (pid == 0) {
     BecomeProgram(parent, former_mask_, ignores_sigpipe_, out.write_end(), err.write_end(),
-                  argv.data(), environment_pointers.data());
+                  control.write_end(), argv.data(), environment_pointers.data());
     const int error = errno;
     if (write(failure.write_end(), &error, sizeof(error)) < 0) _exit(126);
     _exit(127);
@@ -231,11 +261,13 @@ absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
     n = read(failure.read_end(), &error, sizeof(error));
   } while (n < 0 && errno == EINTR);
   if (n != 0) {
+    kill(-pid, SIGKILL);  // it may have started, if the answer could not be read
     waitpid(pid, nullptr, 0);
     return absl::ErrnoToStatus(n == sizeof(error) ? error : EIO,
                                absl::StrCat("cannot start ", command[0]));
   }
   process->pid = pid;
+  process->control = control.ReleaseReadEnd();
   for (auto [pipe, stream] : {std::make_pair(&out, &process->out), {&err, &process->err}}) {
     fcntl(pipe->read_end(), F_SETFL, O_NONBLOCK);
     stream->fd = pipe->ReleaseReadEnd();
@@ -250,7 +282,8 @@ bool Launcher::IsDone() const {
 
 Launcher::Time Launcher::NextDeadline() const {
   Time next = Time::max();
-  for (const absl::optional<Time>& at : {report_at_, look_at_, kill_at_, give_up_at_}) {
+  for (const absl::optional<Time>& at :
+       {report_at_, look_at_, look_stopped_at_, kill_at_, give_up_at_}) {
     if (at.has_value()) next = std::min(next, *at);
   }
   for (const Process& process : processes_) {
@@ -268,7 +301,13 @@ bool Launcher::MayDrain(const Process& process) const {
 // Waits for something to do; reads and writes.
 void Launcher::Poll() {
   std::vector<pollfd> polled = {{signal_fd_, POLLIN, 0}};
-  std::vector<std::pair<Stream*, bool>> streams;  // of polled, from 1 on
+  std::vector<Process*> controls;  // of polled, from 1 on
+  for (Process& process : processes_) {
+    if (process.control < 0) continue;
+    polled.push_back({process.control, POLLIN, 0});
+    controls.push_back(&process);
+  }
+  std::vector<std::pair<Stream*, bool>> streams;  // of polled, after these
   if (!output_.IsFull()) {
     for (Process& process : processes_) {
       for (const bool is_out : {true, false}) {
@@ -287,33 +326,56 @@ void Launcher::Poll() {
     timeout = static_cast<int>(std::max<int64_t>(0, std::min<int64_t>(left, 1000000)));
   }
   if (poll(polled.data(), polled.size(), timeout) <= 0) return;
-  for (size_t i = 0; i < streams.size(); ++i) {
-    if (polled[i + 1].revents != 0) Read(streams[i].first, streams[i].second);
+  size_t next_polled = 1;
+  for (Process* process : controls) {
+    if (polled[next_polled++].revents != 0) ReadControl(process);
   }
-  polled.erase(polled.begin(), polled.begin() + 1 + static_cast<ptrdiff_t>(streams.size()));
+  for (const auto& [stream, is_out] : streams) {
+    if (polled[next_polled++].revents != 0) Read(stream, is_out);
+  }
+  polled.erase(polled.begin(), polled.begin() + static_cast<ptrdiff_t>(next_polled));
   const absl::Status written = output_.Write(polled);
   if (!written.ok() && !launcher_failure_.has_value()) {
-    // As a command whose reader has gone: the processes end, too.
-    Error(written.message());
-    launcher_failure_ = 1;
-    SignalAll(SIGTERM);
+    Fail(written.message());  // as a command whose reader has gone
   }
 }
 
+// What the launcher itself cannot do ends the processes, too.
+void Launcher::Fail(absl::string_view text) {
+  Error(text);
+  if (!launcher_failure_.has_value()) launcher_failure_ = 1;
+  SignalAll(SIGTERM);
+}
+
 // Reads what is there, once.
-void Launcher::Read(Stream* stream, bool is_out) {
+bool Launcher::Read(Stream* stream, bool is_out) {
   char piece[65536];
   const ssize_t n = stream->fd < 0 ? 0 : read(stream->fd, piece, sizeof(piece));
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   std::string lines;
   if (n > 0) {
     stream->lines.Add({piece, static_cast<size_t>(n)}, &lines);
+    if (is_out) num_lines_ += std::count(piece, piece + n, '\n');
+  } else if (is_out && generations_.has_value()) {
+    // What is left of a line of a process that is lost comes again, whole, from another one.
+    if (stream->fd >= 0) close(stream->fd);
+    stream->fd = -1;
   } else {
+    if (n < 0) Fail(absl::StrCat("cannot read output: ", std::strerror(errno)));
     stream->lines.Finish(&lines);
     if (stream->fd >= 0) close(stream->fd);
     stream->fd = -1;
   }
   is_out ? output_.AddOut(lines) : output_.AddErr(lines);
+  return n > 0;
+}
+
+void Launcher::ReadControl(Process* process) {
+  char message[256];
+  const ssize_t n = recv(process->control, message, sizeof(message), MSG_DONTWAIT);
+  if (n > 0) return generations_->OnMessage(process->rank, {message, static_cast<size_t>(n)});
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  close(std::exchange(process->control, -1));
 }
 
 void Launcher::ReadSignals() {
@@ -368,6 +430,11 @@ void Launcher::CollectEnded() {
 }
 
 void Launcher::OnEnd(Process* process) {
+  if (generations_.has_value()) {
+    if (process->killed_by != 0 && IsElastic()) return OnLoss(process);
+    generations_->OnExit(process->rank, process->exit_status);
+    if (generations_->IsDone()) return;
+  }
   if (process->exit_status == 0) return;
   const bool was_stopped = absl::c_any_of(
       stop_signals_, [&](int signal) { return process->exit_status == 128 + signal; });
@@ -385,6 +452,71 @@ void Launcher::OnFailure(Process* process) {
     failed_ = process;
     report_at_ = Clock::now();
   }
+}
+
+// Whether the job goes on without a process.
+bool Launcher::IsElastic() const {
+  return generations_.has_value() && failed_ == nullptr && !launcher_failure_.has_value() &&
+         stop_signals_.empty() && (!generations_->HasEnded() || generations_->IsDone());
+}
+
+void Launcher::OnLoss(Process* process) {
+  process->is_lost = true;
+  generations_->OnKilled(process->rank);
+  if (generations_->IsDone()) return;
+  const int left = generations_->num_left();
+  if (left == 0) return OnFailure(process);
+  Note(absl::StrCat("process ", process->rank, " (pid ", process->pid, ") was killed by ",
+                    SignalName(process->killed_by), "; ", left,
+                    left == 1 ? " process is left" : " processes are left"));
+}
+
+void Launcher::LookForStopped(Time now) {
+  if (!look_stopped_at_.has_value() || *look_stopped_at_ > now) return;
+  look_stopped_at_ = now + kLookForStoppedEvery;
+  if (!IsElastic()) look_stopped_at_ = absl::nullopt;
+  for (Process& process : processes_) {
+    if (!process.IsRunning() || generations_->num_left() < 2 || !IsElastic()) continue;
+    process.stopped_looks = IsStopped(process.pid) ? process.stopped_looks + 1 : 0;
+    if (process.stopped_looks != kMaxStoppedLooks) continue;
+    Note(absl::StrCat("process ", process.rank, " (pid ", process.pid,
+                      ") is stopped, and is killed: the others go on without it"));
+    kill(-process.pid, SIGKILL);
+  }
+}
+
+void Launcher::Decide(Time now) {
+  LookForStopped(now);
+  if (!IsElastic()) {
+    // They report their errors, and end.
+    if (generations_->IsDue()) generations_->Decide(num_lines_, /*may_go_on=*/false);
+    return;
+  }
+  if (!generations_->IsAnyWaiting()) waiting_since_ = absl::nullopt;
+  if (generations_->IsAnyWaiting() && !waiting_since_.has_value()) waiting_since_ = now;
+  if (waiting_since_.has_value() && now >= *waiting_since_ + grace_) {
+    for (Process& process : processes_) {
+      if (!process.IsRunning() || generations_->IsWaiting(process.rank)) continue;
+      Note(absl::StrCat("process ", process.rank, " (pid ", process.pid,
+                        ") has not left the generation that has ended, and is killed (--grace_s)"));
+      kill(-process.pid, SIGKILL);
+    }
+    waiting_since_ = now;
+  }
+  if (!generations_->IsDue()) return;
+  // All that they have written counts.
+  for (Process& process : processes_) {
+    while (process.out.fd >= 0 && Read(&process.out, true)) {
+    }
+  }
+  if (generations_->Decide(num_lines_, /*may_go_on=*/true) != Generations::Decision::kHasTooFew)
+    return;
+  for (Process& process : processes_) {
+    if (process.is_lost) OnFailure(&process);
+  }
+  const int left = generations_->num_left();
+  too_few_ = absl::StrCat(": ", left, left == 1 ? " process is left" : " processes are left",
+                          ", fewer than --min_processes");
 }
 
 void Launcher::OnDeadlines() {
@@ -408,6 +540,8 @@ void Launcher::OnDeadlines() {
     if (!MayDrain(process) || process.drain_until > now) continue;
     for (const bool is_out : {true, false}) {
       Stream* const stream = is_out ? &process.out : &process.err;
+      while (stream->fd >= 0 && generations_.has_value() && Read(stream, is_out)) {
+      }
       if (stream->fd >= 0) Read(stream, is_out);
       if (stream->fd >= 0) close(std::exchange(stream->fd, -1));
       Read(stream, is_out);
@@ -422,10 +556,12 @@ void Launcher::OnLastProcesses(Time now) {
   const bool is_ending =
       failed_ != nullptr || launcher_failure_.has_value() || !stop_signals_.empty();
   std::vector<Process*> running;
+  bool has_any_ended = false;
   for (Process& process : processes_) {
     if (process.IsRunning()) running.push_back(&process);
+    has_any_ended = has_any_ended || (!process.IsRunning() && !process.is_lost);
   }
-  if (is_ending || running.empty() || running.size() == processes_.size()) {
+  if (is_ending || running.empty() || !has_any_ended) {
     look_at_ = absl::nullopt;
     return;
   }
@@ -471,15 +607,25 @@ void Launcher::ReportFailure() {
   Error(absl::StrCat("process ", failed_->rank, " (pid ", failed_->pid, ") ",
                      failed_->killed_by == 0
                          ? absl::StrCat("exited with status ", failed_->exit_status)
-                         : absl::StrCat("was killed by ", SignalName(failed_->killed_by))));
+                         : absl::StrCat("was killed by ", SignalName(failed_->killed_by)),
+                     too_few_));
   SignalAll(SIGTERM);
+}
+
+void Launcher::Close(Process* process) {
+  for (int* fd : {&process->out.fd, &process->err.fd, &process->control}) {
+    if (*fd >= 0) close(std::exchange(*fd, -1));
+  }
 }
 
 // Kills what is left of a process that has ended.
 void Launcher::Finish(Process* process) {
-  for (Stream* stream : {&process->out, &process->err}) {
-    if (stream->fd >= 0) close(std::exchange(stream->fd, -1));
+  if (generations_.has_value() && !process->is_lost) {
+    std::string line;
+    process->out.lines.Finish(&line);
+    output_.AddOut(line);
   }
+  Close(process);
   kill(-process->pid, SIGKILL);
   waitpid(process->pid, nullptr, 0);
   process->is_reaped = true;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "tools/job/generations.h"
 #include "tools/job/line_prefixer.h"
 #include "tools/job/output_queue.h"
 
@@ -23,8 +24,12 @@ struct LaunchOptions {
   std::vector<std::string> command;  // command[0] is searched for in PATH
   int processes = 1;
   int max_restarts = 0;  // for WEFT_JOB_RESTARTS
-  // How long processes have to end after a signal, before they are killed.
+  // How long processes have to end after a signal, before they are killed; and to end their part of
+  // a generation of an elastic job.
   double grace_s = 30;
+  // Processes that are killed, or stopped, are lost: the others go on as the next generation of the
+  // job (tools/job/generations.h), unless there are fewer than so many. 0: the job is not elastic.
+  int min_processes = 0;
 };
 
 // How an attempt has ended.
@@ -37,6 +42,9 @@ struct LaunchResult {
 };
 
 // Errors and notes go to standard error as lines that begin with "weft launch: ".
+//
+// An elastic job goes on without processes that are killed, and kills those that are stopped. A
+// line of standard output that such a process has not finished is left out.
 //
 // Every process has a process group of its own, an empty standard input, and an environment with
 // WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_ADDRESS, WEFT_JOB_ID, WEFT_JOB_TOKEN and
@@ -84,6 +92,9 @@ class Launcher {
     int rank;
     pid_t pid = 0;
     Stream out, err;
+    int control = -1;  // of an elastic job: the socket to the process
+    int stopped_looks = 0;
+    bool is_lost = false;
     // Ended, but not reaped yet: so the system does not give its number to another process group.
     bool has_ended = false;
     bool is_reaped = false;
@@ -98,17 +109,25 @@ class Launcher {
 
   absl::Status Start(const LaunchOptions& options, int attempt);
   absl::Status StartProcess(const std::vector<std::string>& command,
-                            const std::vector<std::string>& variables, Process* process);
+                            std::vector<std::string> variables, Process* process);
   bool IsDone() const;
   bool MayDrain(const Process& process) const;
   Time NextDeadline() const;
   void Poll();
-  void Read(Stream* stream, bool is_out);
+  // Whether there was something.
+  bool Read(Stream* stream, bool is_out);
+  void Close(Process* process);
+  void ReadControl(Process* process);
   void ReadSignals();
   void OnStopSignal(int signal);
   void CollectEnded();
   void OnEnd(Process* process);
   void OnFailure(Process* process);
+  // Of an elastic job.
+  bool IsElastic() const;
+  void OnLoss(Process* process);
+  void LookForStopped(Time now);
+  void Decide(Time now);
   void OnDeadlines();
   // Of processes that go on, or are stopped, after all others have ended well.
   void OnLastProcesses(Time now);
@@ -116,6 +135,7 @@ class Launcher {
   void GiveUp();
   void SignalAll(int signal);
   void Finish(Process* process);
+  void Fail(absl::string_view text);
   void Error(absl::string_view text);
   void Note(absl::string_view text);
 
@@ -128,14 +148,19 @@ class Launcher {
   // Of the attempt that is running.
   Clock::duration grace_ = {};
   std::deque<Process> processes_;
-  Process* failed_ = nullptr;        // the first
-  absl::optional<Time> report_at_;   // failed_ is not reported yet
-  absl::optional<Time> look_at_;     // the last processes
-  Time last_since_;                  // since when others have ended
-  absl::optional<Time> stopped_at_;  // since when all of these are
-  bool has_said_whom_ = false;       // it waits for
-  absl::optional<Time> kill_at_;     // the time of grace ends
-  absl::optional<Time> give_up_at_;  // killed processes should have ended
+  absl::optional<Generations> generations_;  // of an elastic job
+  int64_t num_lines_ = 0;                    // of standard output
+  absl::optional<Time> look_stopped_at_;
+  absl::optional<Time> waiting_since_;  // when the first process has ended its part
+  std::string too_few_;                 // why the loss of failed_ ends the job
+  Process* failed_ = nullptr;           // the first
+  absl::optional<Time> report_at_;      // failed_ is not reported yet
+  absl::optional<Time> look_at_;        // the last processes
+  Time last_since_;                     // since when others have ended
+  absl::optional<Time> stopped_at_;     // since when all of these are
+  bool has_said_whom_ = false;          // it waits for
+  absl::optional<Time> kill_at_;        // the time of grace ends
+  absl::optional<Time> give_up_at_;     // killed processes should have ended
   bool gave_up_ = false;
   const char* sent_ = "";                 // the signal with which the time of grace began
   std::vector<int> stop_signals_;         // that this process has received

@@ -1,0 +1,128 @@
+// weft launch --elastic: jobs that lose processes go on to the bits of a run that loses none.
+#include <signal.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/processes/elastic_job.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const ElasticProgram::Mode& ModeOf(const std::string& name) {
+  for (const ElasticProgram::Mode& mode : ElasticProgram::Modes()) {
+    if (mode.name == name) return mode;
+  }
+  return ElasticProgram::Modes()[0];
+}
+
+void ExpectSurvives(ElasticProgram* program, const std::string& fault, int generations,
+                    const ElasticOptions& options = {}) {
+  const ElasticOutcome outcome = program->Run(fault, options);
+  EXPECT_TRUE(outcome.has_happened) << fault;
+  EXPECT_EQ(outcome.status, 0) << fault << "\n" << outcome.err;
+  EXPECT_EQ(outcome.difference, "") << fault << "\n" << outcome.err;
+  EXPECT_EQ(outcome.generations, generations) << fault << "\n" << outcome.err;
+}
+
+// Of the sweep of elastic_sweep_test: one fault for each mode.
+class ElasticModeTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ElasticModeTest, ALossChangesNoBit) {
+  const int i = GetParam();
+  const ElasticProgram::Mode& mode = ElasticProgram::Modes()[i];
+  ElasticProgram program(mode);
+  ExpectSurvives(&program, absl::StrCat("kernel:1:", i % 4, ":", i % 4, ":", i, ":kill"), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ElasticModeTest,
+                         ::testing::Range(0, static_cast<int>(ElasticProgram::Modes().size())),
+                         [](const auto& info) { return ElasticProgram::Modes()[info.param].name; });
+
+TEST(ElasticTest, AnyProcessMayBeLostInACollectiveAndWhereItWrites) {
+  ElasticProgram program(ModeOf("allreduce"));
+  ExpectSurvives(&program, "inside:1:0:3:2:kill", 2);
+  ExpectSurvives(&program, "inside:1:0:1:3:kill", 2, {4, 1, {}, {"--backend", "gloo"}});
+  // Process 0 reports, and writes.
+  ExpectSurvives(&program, "result:1:2:1:0:kill", 2);
+  ExpectSurvives(&program, "result:1:2:3:1:kill", 2);
+  ExpectSurvives(&program, "checkpoint:1:2:0:0:kill", 2);
+  ExpectSurvives(&program, "checkpoint:1:4:0:3:kill", 2);
+  ExpectSurvives(&program, "checkpoint:1:5:0:1:kill", 2);
+}
+
+TEST(ElasticTest, ProcessesAreLostOneAfterTheOther) {
+  ElasticProgram program(ModeOf("local_sgd"));
+  ExpectSurvives(&program, "kernel:1:1:0:3:kill+inside:2:0:1:0:kill+kernel:3:4:3:0:kill", 4);
+  ExpectSurvives(&program, "kernel:1:1:0:3:kill+kernel:1:1:3:3:kill", 2);
+  // With 2 ranks each: all are in one process at the end.
+  ExpectSurvives(&program, "kernel:1:2:2:0:kill", 2, {2, 2, {}, {}});
+}
+
+TEST(ElasticTest, AStoppedProcessIsLostAndASlowOneIsNot) {
+  ElasticProgram program(ModeOf("topk"));
+  ExpectSurvives(&program, "kernel:1:1:2:1:stop", 2);
+  ExpectSurvives(&program, "kernel:1:1:2:1:slow", 1);
+}
+
+TEST(ElasticTest, FewerProcessesThanTheLeastAreAnError) {
+  ElasticProgram program(ModeOf("allreduce"));
+  const ElasticOutcome outcome =
+      program.Run("kernel:1:1:2:1:kill", {4, 1, {"--min_processes", "4"}, {}});
+  EXPECT_EQ(outcome.status, 128 + SIGKILL);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("weft launch: error: process 2 (pid "),
+                                 HasSubstr(") was killed by SIGKILL: 3 processes are left, fewer "
+                                           "than --min_processes"),
+                                 Not(HasSubstr("generation 2"))));
+}
+
+TEST(ElasticTest, AllProcessesAreLost) {
+  ElasticProgram program(ModeOf("allreduce"));
+  const ElasticOutcome outcome =
+      program.Run("kernel:1:1:0:1:kill+kernel:2:1:1:1:kill", {2, 2, {}, {}});
+  EXPECT_EQ(outcome.status, 128 + SIGKILL);
+  EXPECT_THAT(outcome.err, HasSubstr("was killed by SIGKILL"));
+}
+
+TEST(ElasticTest, AnErrorOfAProcessEndsTheJob) {
+  ElasticProgram program(ModeOf("allreduce"));
+  const ElasticOutcome outcome = program.Run("none", {4, 1, {}, {"--set", "learning_rate_0=1e30"}});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("loss mean_0.tmp_0 is "), Not(HasSubstr("generation"))));
+}
+
+TEST(ElasticTest, TheHostGoesBackToo) {
+  ElasticProgram program(ModeOf("allreduce"));
+  const Args plateau = {"--lr_schedule",
+                        "reduce_on_plateau{learning_rate=0.01,every=2,patience=0,factor=0.5,"
+                        "threshold=0.9}"};
+  ExpectSurvives(&program, "kernel:1:3:0:2:kill", 2, {4, 1, {}, plateau});
+  ExpectSurvives(&program, "kernel:1:4:1:2:kill", 2, {4, 1, {}, plateau});
+  ExpectSurvives(&program, "kernel:1:3:1:2:kill", 2,
+                 {4, 1, {}, {"--lr_schedule", "exponential{learning_rate=0.01,gamma=0.5}"}});
+  ExpectSurvives(&program, "kernel:1:8:0:2:kill", 2, {4, 1, {}, {"--resume_step", "5"}});
+}
+
+TEST(ElasticTest, FlagsThatNeedALostProcessAreRefused) {
+  ElasticProgram program(ModeOf("allreduce"));
+  for (const Args& flags : {Args{"--trace", TestPath("x")},
+                            {"--profile", TestPath("x")},
+                            {"--fetch_npz", TestPath("x")},
+                            {"--backend", "mpi"},
+                            {"--backend", "local"}}) {
+    const ElasticOutcome outcome = program.Run("none", {2, 2, {}, flags});
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_THAT(outcome.err, HasSubstr("weft launch --elastic: expected ")) << flags[0];
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,154 @@
+#include "tools/job/generations.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace weft {
+namespace {
+
+// Messages. Of a process: "ended GENERATION own" or "ended GENERATION lost". Of the launcher:
+// "over GENERATION", "generation NUMBER PROCESS PROCESSES LINES", "done" and "fail".
+constexpr absl::string_view kEnded = "ended", kOwn = "own", kLost = "lost", kOver = "over",
+                            kGeneration = "generation", kDone = "done", kFail = "fail";
+
+}  // namespace
+
+absl::StatusOr<absl::optional<GenerationClient>> GenerationClient::Find(const GetEnv& get) {
+  const char* const text = get(kControlVariable);
+  if (text == nullptr || *text == '\0') return absl::nullopt;
+  int fd = -1;
+  struct stat info;
+  if (!absl::SimpleAtoi(text, &fd) || fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode) ||
+      fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kControlVariable, "=", text,
+                     ": expected the socket that weft launch --elastic has opened"));
+  }
+  return absl::optional<GenerationClient>(GenerationClient(fd));
+}
+
+GenerationClient::GenerationClient(GenerationClient&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)) {}
+
+GenerationClient::~GenerationClient() {
+  if (fd_ >= 0) close(fd_);
+}
+
+bool GenerationClient::IsOver() const {
+  pollfd polled = {fd_, POLLIN, 0};
+  return poll(&polled, 1, 0) > 0;
+}
+
+GenerationClient::Next GenerationClient::End(bool is_own, Generation* generation) const {
+  const std::string ended =
+      absl::StrCat(kEnded, " ", generation->number, " ", is_own ? kOwn : kLost);
+  if (send(fd_, ended.data(), ended.size(), MSG_NOSIGNAL) < 0) return Next::kFails;
+  for (;;) {
+    std::array<char, 256> buffer;
+    const ssize_t size = recv(fd_, buffer.data(), buffer.size(), 0);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return Next::kFails;  // the launcher has ended
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(absl::string_view(buffer.data(), size), ' ');
+    if (words[0] == kOver) continue;
+    if (words[0] == kDone) return Next::kIsDone;
+    Generation next;
+    if (words[0] == kGeneration && words.size() == 5 && absl::SimpleAtoi(words[1], &next.number) &&
+        absl::SimpleAtoi(words[2], &next.process) &&
+        absl::SimpleAtoi(words[3], &next.num_processes) &&
+        absl::SimpleAtoi(words[4], &next.num_lines)) {
+      *generation = next;
+      return Next::kGoesOn;
+    }
+    return Next::kFails;
+  }
+}
+
+void Generations::OnMessage(int process, absl::string_view message) {
+  Member& member = members_[process];
+  for (const bool is_own : {true, false}) {
+    if (message != absl::StrCat(kEnded, " ", number_, " ", is_own ? kOwn : kLost)) continue;
+    if (member.state != State::kRuns || has_ended_) return;
+    member.state = State::kWaits;
+    member.has_failed = is_own;
+  }
+}
+
+void Generations::OnKilled(int process) {
+  members_[process].state = State::kIsLost;
+  members_[process].was_lost_now = true;
+  for (size_t p = 0; p < members_.size(); ++p) {
+    if (members_[p].state != State::kRuns) continue;
+    say_(static_cast<int>(p), absl::StrCat(kOver, " ", number_));
+  }
+}
+
+void Generations::OnExit(int process, int exit_status) {
+  members_[process].state = State::kHasExited;
+  members_[process].exit_status = exit_status;
+}
+
+int Generations::num_left() const {
+  return static_cast<int>(absl::c_count_if(members_, [](const Member& member) {
+    return member.state == State::kRuns || member.state == State::kWaits;
+  }));
+}
+
+bool Generations::IsDone() const {
+  return absl::c_any_of(
+      members_, [](const Member& m) { return m.state == State::kHasExited && m.exit_status == 0; });
+}
+
+bool Generations::IsAnyWaiting() const {
+  return absl::c_any_of(members_, [](const Member& m) { return m.state == State::kWaits; });
+}
+
+bool Generations::IsDue() const {
+  return !has_ended_ && IsAnyWaiting() &&
+         absl::c_none_of(members_, [](const Member& m) { return m.state == State::kRuns; });
+}
+
+Generations::Decision Generations::Decide(int64_t num_lines, bool may_go_on) {
+  const auto has = [&](const auto& is) { return absl::c_any_of(members_, is); };
+  const bool is_done = IsDone();
+  const bool has_exited =
+      has([](const Member& m) { return m.state == State::kHasExited && m.exit_status != 0; });
+  const bool has_lost = has([](const Member& m) { return m.was_lost_now; });
+  const bool has_failed =
+      has([](const Member& m) { return m.state == State::kWaits && m.has_failed; });
+  const bool has_enough = num_left() >= min_processes_;
+  // An error beside a loss follows from it, or comes again.
+  const bool goes_on =
+      may_go_on && !is_done && !has_exited && has_enough && (has_lost || !has_failed);
+  int next = 0;
+  const int size = num_left();
+  if (goes_on) ++number_;
+  has_ended_ = !goes_on;
+  for (size_t p = 0; p < members_.size(); ++p) {
+    Member& member = members_[p];
+    member.was_lost_now = false;
+    if (member.state != State::kWaits) continue;
+    member.state = State::kRuns;
+    member.has_failed = false;
+    say_(static_cast<int>(p),
+         goes_on ? absl::StrCat(kGeneration, " ", number_, " ", next++, " ", size, " ", num_lines)
+                 : std::string(is_done ? kDone : kFail));
+  }
+  if (goes_on) return Decision::kGoesOn;
+  return may_go_on && has_lost && !is_done && !has_exited && !has_enough ? Decision::kHasTooFew
+                                                                         : Decision::kEnds;
+}
+
+}  // namespace weft

@@ -1,0 +1,108 @@
+// Who is left of an elastic job (docs/reliability.md): what the launcher knows and decides, and
+// what its processes ask it.
+#ifndef WEFT_TOOLS_JOB_GENERATIONS_H_
+#define WEFT_TOOLS_JOB_GENERATIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "tools/job/job_environment.h"
+
+namespace weft {
+
+// A job begins with generation 1. When processes are lost, those that are left form the next one.
+struct Generation {
+  int number = 1;
+  int process = 0;  // of this generation
+  int num_processes = 1;
+  int64_t num_lines = 0;  // that the job has written to standard output
+};
+
+// The variable that names the socket to the launcher: the number of an open file.
+inline constexpr char kControlVariable[] = "WEFT_JOB_CONTROL";
+
+// The end of a process.
+class GenerationClient {
+ public:
+  // None: the job is not elastic. InvalidArgument, naming the variable, if it names no socket.
+  static absl::StatusOr<absl::optional<GenerationClient>> Find(const GetEnv& get);
+
+  GenerationClient(GenerationClient&& other) noexcept;
+  GenerationClient& operator=(GenerationClient&&) = delete;
+  ~GenerationClient();
+
+  // Whether the launcher has said that a process of the generation is lost. Thread-safe.
+  bool IsOver() const;
+
+  enum class Next { kGoesOn, kIsDone, kFails };
+  // The part of this process in the generation has ended by an error, and nothing of it runs any
+  // more. `is_own`: this process has failed itself, not because of others. Waits for the launcher:
+  //   kGoesOn  sets `generation` to the next one
+  //   kIsDone  others have done all that the job has to do
+  //   kFails   the job ends with the error
+  Next End(bool is_own, Generation* generation) const;
+
+ private:
+  explicit GenerationClient(int fd) : fd_(fd) {}
+
+  int fd_;
+};
+
+// The end of the launcher: decides when all processes have ended their part of a generation. A
+// process that has stopped only seems to be lost: all go on if nobody has failed itself.
+class Generations {
+ public:
+  // Sends a message to a process of the job, by its number in the first generation.
+  using Say = std::function<void(int process, const std::string& message)>;
+
+  Generations(int num_processes, int min_processes, Say say)
+      : min_processes_(min_processes), say_(std::move(say)), members_(num_processes) {}
+
+  // What a process has said; what is no message of this generation is left alone.
+  void OnMessage(int process, absl::string_view message);
+  // A process was killed. The others learn that it is lost.
+  void OnKilled(int process);
+  // A process has ended by itself.
+  void OnExit(int process, int exit_status);
+
+  // Whether all processes wait for the decision. `Decide` then makes it, once. The job ends unless
+  // it may go on.
+  bool IsDue() const;
+  enum class Decision { kGoesOn, kEnds, kHasTooFew };
+  Decision Decide(int64_t num_lines, bool may_go_on);
+
+  int number() const { return number_; }
+  // Processes that are not lost, and have not ended.
+  int num_left() const;
+  // Whether a process waits for others.
+  bool IsAnyWaiting() const;
+  bool IsWaiting(int process) const { return members_[process].state == State::kWaits; }
+  // No decision follows.
+  bool HasEnded() const { return has_ended_; }
+  // Whether a process has done its part. It has seen that all have, and outputs come before that.
+  bool IsDone() const;
+
+ private:
+  enum class State { kRuns, kWaits, kIsLost, kHasExited };
+  struct Member {
+    State state = State::kRuns;
+    bool has_failed = false;    // itself
+    bool was_lost_now = false;  // in this generation
+    int exit_status = 0;
+  };
+
+  const int min_processes_;
+  const Say say_;
+  std::vector<Member> members_;
+  int number_ = 1;
+  bool has_ended_ = false;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_JOB_GENERATIONS_H_

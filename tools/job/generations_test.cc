@@ -1,0 +1,172 @@
+#include "tools/job/generations.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Decision = Generations::Decision;
+
+class GenerationsTest : public ::testing::Test {
+ protected:
+  Generations New(int num_processes, int min_processes) {
+    return {num_processes, min_processes, [this](int process, const std::string& message) {
+              said_.push_back(absl::StrCat(process, ": ", message));
+            }};
+  }
+  std::vector<std::string> Said() { return std::exchange(said_, {}); }
+
+  std::vector<std::string> said_;
+};
+
+TEST_F(GenerationsTest, TheOthersGoOnWithoutALostProcess) {
+  Generations job = New(4, 2);
+  job.OnMessage(2, "ended 1 lost");
+  EXPECT_FALSE(job.IsDue());
+  job.OnKilled(0);
+  EXPECT_THAT(Said(), ElementsAre("1: over 1", "3: over 1"));
+  job.OnMessage(1, "ended 1 own");  // it takes the loss for a failure of its own
+  EXPECT_FALSE(job.IsDue()) << "process 3 runs";
+  job.OnMessage(3, "ended 1 lost");
+  ASSERT_TRUE(job.IsDue());
+  EXPECT_EQ(job.Decide(17, true), Decision::kGoesOn);
+  EXPECT_THAT(Said(), ElementsAre("1: generation 2 0 3 17", "2: generation 2 1 3 17",
+                                  "3: generation 2 2 3 17"));
+  EXPECT_FALSE(job.IsDue());
+  // What belongs to the former generation counts no more.
+  for (int p : {1, 2, 3}) job.OnMessage(p, "ended 1 own");
+  EXPECT_FALSE(job.IsDue());
+  job.OnKilled(3);
+  for (int p : {1, 2}) job.OnMessage(p, "ended 2 lost");
+  EXPECT_EQ(job.Decide(18, true), Decision::kGoesOn);
+  Said();
+  job.OnKilled(1);
+  job.OnMessage(2, "ended 3 lost");
+  EXPECT_EQ(job.Decide(18, true), Decision::kHasTooFew);
+  EXPECT_THAT(Said(), ElementsAre("2: over 3", "2: fail"));
+}
+
+TEST_F(GenerationsTest, ALossWhileProcessesComeTogetherIsKnownToAll) {
+  Generations job = New(3, 1);
+  job.OnKilled(1);
+  Said();
+  for (int p : {0, 2}) job.OnMessage(p, "ended 1 lost");
+  job.Decide(0, true);
+  Said();
+  job.OnKilled(2);
+  EXPECT_THAT(Said(), ElementsAre("0: over 2"));
+}
+
+TEST_F(GenerationsTest, AFailureEndsTheJob) {
+  Generations job = New(2, 1);
+  job.OnMessage(0, "ended 1 own");
+  job.OnMessage(1, "ended 1 lost");
+  EXPECT_EQ(job.Decide(0, true), Decision::kEnds);
+  EXPECT_THAT(Said(), ElementsAre("0: fail", "1: fail"));
+  EXPECT_TRUE(job.HasEnded());
+}
+
+TEST_F(GenerationsTest, AProcessThatExitsWithAnErrorEndsTheJob) {
+  Generations job = New(2, 1);
+  job.OnExit(0, 2);
+  job.OnMessage(1, "ended 1 lost");
+  EXPECT_EQ(job.Decide(0, true), Decision::kEnds);
+  EXPECT_THAT(Said(), ElementsAre("1: fail"));
+}
+
+TEST_F(GenerationsTest, NobodyIsLostWhoWasStoppedAndWentOn) {
+  Generations job = New(2, 2);
+  for (int p : {0, 1}) job.OnMessage(p, "ended 1 lost");
+  EXPECT_EQ(job.Decide(5, true), Decision::kGoesOn);
+  EXPECT_THAT(Said(), ElementsAre("0: generation 2 0 2 5", "1: generation 2 1 2 5"));
+}
+
+TEST_F(GenerationsTest, ALossAtTheEndIsNone) {
+  Generations job = New(3, 3);
+  job.OnExit(0, 0);
+  job.OnKilled(1);
+  job.OnMessage(2, "ended 1 lost");
+  EXPECT_TRUE(job.IsDone());
+  EXPECT_EQ(job.Decide(5, true), Decision::kEnds);
+  EXPECT_THAT(Said(), ElementsAre("2: over 1", "2: done"));
+}
+
+TEST_F(GenerationsTest, AJobThatMustStopDoesNotGoOn) {
+  Generations job = New(2, 1);
+  job.OnKilled(0);
+  job.OnMessage(1, "ended 1 lost");
+  EXPECT_EQ(job.Decide(0, false), Decision::kEnds);
+  EXPECT_THAT(Said(), ElementsAre("1: over 1", "1: fail"));
+}
+
+class GenerationClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends_.data()), 0); }
+  void TearDown() override {
+    if (ends_[0] >= 0) close(ends_[0]);
+  }
+
+  absl::StatusOr<absl::optional<GenerationClient>> Find() {
+    const std::string text = absl::StrCat(ends_[1]);
+    return GenerationClient::Find([&](const char*) { return text.c_str(); });
+  }
+  void Say(const std::string& message) {
+    ASSERT_EQ(send(ends_[0], message.data(), message.size(), 0), message.size());
+  }
+  std::string Hear() {
+    std::array<char, 100> buffer;
+    return std::string(buffer.data(), recv(ends_[0], buffer.data(), buffer.size(), 0));
+  }
+
+  std::array<int, 2> ends_;
+};
+
+TEST_F(GenerationClientTest, AsksTheLauncher) {
+  const auto client = Find();
+  ASSERT_TRUE(client.ok() && client->has_value());
+  EXPECT_FALSE((*client)->IsOver());
+  Say("over 1");
+  EXPECT_TRUE((*client)->IsOver());
+  Say("generation 2 1 3 44");
+  Generation generation;
+  EXPECT_EQ((*client)->End(true, &generation), GenerationClient::Next::kGoesOn);
+  EXPECT_EQ(Hear(), "ended 1 own");
+  EXPECT_EQ(generation.number, 2);
+  EXPECT_EQ(generation.process, 1);
+  EXPECT_EQ(generation.num_processes, 3);
+  EXPECT_EQ(generation.num_lines, 44);
+  EXPECT_FALSE((*client)->IsOver());
+  Say("done");
+  EXPECT_EQ((*client)->End(false, &generation), GenerationClient::Next::kIsDone);
+  EXPECT_EQ(Hear(), "ended 2 lost");
+  Say("fail");
+  EXPECT_EQ((*client)->End(false, &generation), GenerationClient::Next::kFails);
+  close(std::exchange(ends_[0], -1));
+  EXPECT_EQ((*client)->End(false, &generation), GenerationClient::Next::kFails);
+}
+
+TEST(GenerationClientEnvironmentTest, NamesAVariableThatIsNoSocket) {
+  const auto find = [](const char* text) {
+    return GenerationClient::Find([text](const char*) { return text; });
+  };
+  EXPECT_FALSE(find(nullptr).value().has_value());
+  EXPECT_FALSE(find("").value().has_value());
+  for (const char* text : {"x", "0", "12345"}) {
+    EXPECT_EQ(find(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing
