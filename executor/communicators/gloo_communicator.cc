@@ -54,6 +54,14 @@ absl::Status Try(const Call& call) {
   }
 }
 
+// Closes the connections of a rank in a ring. One that is broken already is as good as closed.
+void CloseAll(GlooContext* context) {
+  for (int i = 0; i < context->size; ++i) {
+    if (i == context->rank) continue;
+    Try([&] { context->getPair(i)->close(); }).IgnoreError();
+  }
+}
+
 class GlooTransport;
 
 // Wakes transports that have waited long enough: a thread that looks at every tick.
@@ -145,11 +153,7 @@ class GlooTransport : public Transport {
   }
 
   void Stop() override {
-    for (int i = 0; i < context_->size; ++i) {
-      if (i == context_->rank) continue;
-      // A connection that is broken already is as good as closed.
-      Try([&] { context_->getPair(i)->close(); }).IgnoreError();
-    }
+    CloseAll(context_.get());
     messages_.clear();
   }
 
@@ -237,15 +241,18 @@ class Rings {
     WEFT_RETURN_IF_ERROR(NewDevice());
     WEFT_RETURN_IF_ERROR(Listen());
     WEFT_RETURN_IF_ERROR(TellAddresses());
-    // Each rank waits for the others, so they connect at the same time.
-    std::vector<absl::Status> results(world_.count);
-    std::vector<std::thread> threads;
-    for (int i = 0; i < world_.count; ++i) {
-      threads.emplace_back([&, i] { results[i] = ConnectRank(world_.first + i); });
+    // Gloo would wait long for a process that is gone.
+    if (options_.link != nullptr) {
+      options_.link->OnFailure([this](const absl::Status& status) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        failure_ = status;
+        changed_.notify_all();
+      });
     }
-    for (std::thread& thread : threads) thread.join();
-    for (const absl::Status& status : results) WEFT_RETURN_IF_ERROR(status);
-    return absl::OkStatus();
+    const absl::Status status = ConnectRanks();
+    if (options_.link != nullptr) options_.link->OnFailure(nullptr);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return failure_.ok() ? status : failure_;
   }
 
   std::shared_ptr<GlooContext> context(int ring, int position) const {
@@ -319,13 +326,46 @@ class Rings {
     return absl::OkStatus();
   }
 
-  absl::Status ConnectRank(int rank) const {
+  absl::Status ConnectRanks() {
+    // Each rank waits for the others, so they connect at the same time.
+    std::vector<absl::Status> results(world_.count);
+    std::vector<std::thread> threads;
+    int num_left = world_.count;
+    for (int i = 0; i < world_.count; ++i) {
+      threads.emplace_back([&, i] {
+        results[i] = ConnectRank(world_.first + i);
+        const std::lock_guard<std::mutex> lock(mutex_);
+        --num_left;
+        changed_.notify_all();
+      });
+    }
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(lock, [&] { return num_left == 0 || !failure_.ok(); });
+      while (num_left > 0) {
+        // Again and again: a rank may begin to wait in between.
+        for (const auto& [place, context] : contexts_) CloseAll(context.get());
+        changed_.wait_for(lock, kTick);
+      }
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const absl::Status& status : results) WEFT_RETURN_IF_ERROR(status);
+    return absl::OkStatus();
+  }
+
+  bool HasFailed() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return !failure_.ok();
+  }
+
+  absl::Status ConnectRank(int rank) {
     for (int ring = 0; ring < static_cast<int>(options_.rings.size()); ++ring) {
       const RingKey& key = options_.rings[ring];
       if (!key.Has(rank)) continue;
       const int position = PositionOf(key, rank);
       for (int other = 0; other < SizeOf(key, options_.nranks); ++other) {
         if (other == position) continue;
+        if (HasFailed()) return absl::AbortedError("another process has failed");
         const Clock::time_point begun = Clock::now();
         const auto& context = contexts_.at({ring, position});
         const absl::Status status = Try([&] {
@@ -346,6 +386,9 @@ class Rings {
   std::shared_ptr<gloo::transport::Device> device_;
   std::map<std::pair<int, int>, std::shared_ptr<GlooContext>> contexts_;  // by ring and position
   std::map<End, std::vector<char>> addresses_;                            // where an end listens
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  absl::Status failure_;  // of another process, while connections are made
 };
 
 }  // namespace

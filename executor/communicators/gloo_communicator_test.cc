@@ -2,10 +2,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/testing/test.h"
 #include "executor/communicators/collective_cases.h"
@@ -131,6 +137,66 @@ TEST_F(GlooCommunicatorTest, RankThatDoesNotArriveIsReportedThenAnError) {
   EXPECT_THAT(results[0], Not(IsOk()));
   EXPECT_THAT(results[2], Not(IsOk()));
   EXPECT_THAT(warnings, Contains(HasSubstr("not arrived after 0.1 s; waiting: rank ")));
+}
+
+// The link of a process that fails when the others begin to connect to it: it listens, and never
+// answers.
+class FailingLink : public JobLink {
+ public:
+  FailingLink(JobLink* link, const std::atomic<int>* num_left) : link_(*link), left_(*num_left) {}
+
+  int process() const override { return link_.process(); }
+  int num_processes() const override { return link_.num_processes(); }
+  bool is_one_host() const override { return link_.is_one_host(); }
+  absl::StatusOr<std::vector<std::string>> AllGather(std::string text) override {
+    const bool has_addresses = absl::StartsWith(text, "0 2 ");  // of ring 0, position 2
+    auto texts = link_.AllGather(std::move(text));
+    if (!has_addresses) return texts;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    link_.Abort(2, absl::InternalError("no luck"));
+    while (left_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return absl::InternalError("no luck");
+  }
+  absl::StatusOr<std::vector<std::string>> Gather(std::string text) override {
+    return link_.Gather(std::move(text));
+  }
+  void Send(int process, Topic topic, std::string message) override {
+    link_.Send(process, topic, std::move(message));
+  }
+  void Listen(Topic topic, Handler handler) override { link_.Listen(topic, std::move(handler)); }
+  void Abort(int rank, const absl::Status& status) override { link_.Abort(rank, status); }
+  void OnFailure(std::function<void(const absl::Status&)> handler) override {
+    link_.OnFailure(std::move(handler));
+  }
+  absl::Status Finish() override { return link_.Finish(); }
+
+ private:
+  JobLink& link_;
+  const std::atomic<int>& left_;
+};
+
+TEST_F(GlooCommunicatorTest, AFailureWhileProcessesConnectEndsIt) {
+  // Which of two ranks connects to the other follows from ports: one that waits for the failed one
+  // would wait for long.
+  for (int time = 0; time < 6; ++time) {
+    const std::vector<std::unique_ptr<JobLink>> links = testing::MakeLinks(3);
+    std::atomic<int> num_left{2};
+    const auto begin = std::chrono::steady_clock::now();
+    const auto results = OnRankThreads(3, [&](int process) -> absl::Status {
+      GroupOptions options = Options(3);
+      FailingLink failing(links[process].get(), &num_left);
+      options.link = process == 2 ? &failing : links[process].get();
+      const absl::Status status = NewGlooGroup(options).status();
+      if (process != 2) --num_left;
+      return status;
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    for (int p : {0, 1}) {
+      if (results[p].ok()) continue;  // both connect to the failed one
+      EXPECT_THAT(results[p],
+                  StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 2 failed: no luck")));
+    }
+  }
 }
 
 TEST_F(GlooCommunicatorTest, AbortReleasesARankThatWaits) {

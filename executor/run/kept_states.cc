@@ -69,7 +69,7 @@ KeptStates::Series* KeptStates::SeriesOf(int rank) const {
   return static_cast<Series*>(segments_[process]->data()) + (rank - first);
 }
 
-// Behind those of the ranks of process 0.
+// After the series of the ranks of process 0.
 KeptStates::Series* KeptStates::HostSeries() const {
   return static_cast<Series*>(segments_[0]->data()) +
          FirstRankOf(1, world_.size, world_.num_processes());
@@ -118,7 +118,7 @@ absl::StatusOr<absl::string_view> KeptStates::Get(int process, const Series& ser
 }
 
 bool KeptStates::IsComplete(int64_t step) const {
-  // The host's are those of the results: it has none before the first step.
+  // What the host keeps says which results have been delivered.
   if (HostSeries()->last.load(std::memory_order_acquire) < step) return false;
   for (int rank = 0; rank < world_.size; ++rank) {
     if (SeriesOf(rank)->last.load(std::memory_order_acquire) < step) return false;
@@ -133,7 +133,7 @@ absl::Status KeptStates::Keep(int rank, const RankState& state,
   if (last != kNone) {
     if (state.step != last + 1) {
       return absl::InternalError(absl::StrCat("a rank keeps its state before step ", state.step,
-                                              " after that before step ", last));
+                                              " after the one before step ", last));
     }
     std::chrono::microseconds pause(20);
     while (!IsComplete(last)) {

@@ -65,6 +65,8 @@ class Writer {
     Text(state.random);
     Number<uint64_t>(state.unset.size());
     for (const std::string& name : state.unset) Text(name);
+    Number<uint64_t>(state.as_rank0.size());
+    for (const std::string& name : state.as_rank0) Text(name);
     return Write(state.values);
   }
 
@@ -140,8 +142,10 @@ class Reader {
     RankState state;
     state.step = Number<int64_t>();
     state.random = Text();
-    const uint64_t count = Count(1);
-    for (uint64_t i = 0; i < count; ++i) state.unset.insert(Text());
+    for (std::set<std::string>* names : {&state.unset, &state.as_rank0}) {
+      const uint64_t count = Count(1);
+      for (uint64_t i = 0; i < count && fits_; ++i) names->insert(Text());
+    }
     state.values = ReadTensors();
     return state;
   }

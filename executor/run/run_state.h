@@ -36,7 +36,9 @@ struct RankState {
   int64_t step = 0;  // Checkpoint::step
   std::map<std::string, Tensor> values;
   std::set<std::string> unset;  // variables without a value
-  std::string random;           // Checkpoint::random
+  // On the way to process 0: variables that have the values of rank 0, instead of in `values`.
+  std::set<std::string> as_rank0;
+  std::string random;  // Checkpoint::random
 };
 
 // `tensors`: by variable of the plan. FailedPrecondition for SelectedRows, which a checkpoint

@@ -320,7 +320,7 @@ std::map<std::string, std::string> SettingsOf(const RunJob& job) {
   const RunOptions& options = job.options;
   std::map<std::string, std::string> settings = options.settings;
   if (job.inputs.resume != nullptr && options.kept != nullptr) {
-    settings["the state"] = "that of each rank";  // each process has those of its own
+    settings["the state"] = "of each rank";  // each process has those of its own
   } else if (job.inputs.resume != nullptr) {
     std::string& hash = settings["the hash of the checkpoint"];
     hash = HashOf(job.inputs.resume->shared);

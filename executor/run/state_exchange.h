@@ -3,12 +3,13 @@
 #define WEFT_EXECUTOR_RUN_STATE_EXCHANGE_H_
 
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
+#include "absl/status/statusor.h"
 #include "executor/communicators/world.h"
 #include "executor/jobs/job_link.h"
 #include "executor/run/run_state.h"
@@ -23,9 +24,10 @@ class StateExchange {
   StateExchange(const World& world, JobLink* link, StateGate::Use use);
   ~StateExchange();
 
-  // Adds the states of this process, by rank, and waits until process 0 has used those of all. All
-  // processes call it equally often, each from one thread at a time. Returns the error of `use` in
-  // every process; Aborted after Stop; the error of a device.
+  // Adds the states of this process, by rank, and waits until process 0 has used those of all.
+  // Process 0 says which values rank 0 has, by hashes of 128 bits; the others send what differs.
+  // All processes call it equally often, each from one thread at a time. Returns the error of `use`
+  // in every process; Aborted after Stop; the error of a device.
   absl::Status Exchange(std::vector<RankState> states);
 
   // Releases the thread that waits, now and later. Thread-safe.
@@ -33,6 +35,8 @@ class StateExchange {
 
  private:
   absl::Status UseAll(std::vector<RankState> states);
+  // Waits for the next message of a process. Aborted after Stop.
+  absl::StatusOr<std::string> Take(int process);
   void Receive(int process, std::string message);
 
   const World world_;
@@ -40,7 +44,8 @@ class StateExchange {
   const StateGate::Use use_;
   std::mutex mutex_;
   std::condition_variable has_changed_;
-  std::vector<absl::optional<std::string>> received_;  // by process: states; from 0: the status
+  // By process: states; from 0: hashes, then the status.
+  std::vector<std::deque<std::string>> received_;
   bool is_stopped_ = false;
 };
 

@@ -111,6 +111,15 @@ TEST(ElasticTest, TheHostGoesBackToo) {
   ExpectSurvives(&program, "kernel:1:8:0:2:kill", 2, {4, 1, {}, {"--resume_step", "5"}});
 }
 
+// Nobody takes over what it should have done.
+TEST(ElasticTest, OtherCommandsAreNotElastic) {
+  const ProcessResult result =
+      RunProcess({"tools/weft", "launch", "--elastic", "-n", "2", "--", "/bin/sh", "-c",
+                  "if [ $WEFT_JOB_RANK = 0 ]; then kill -9 $$; fi; sleep 0.5"});
+  EXPECT_EQ(result.status, 128 + SIGKILL);
+  EXPECT_THAT(result.err, HasSubstr("weft launch: error: process 0 "));
+}
+
 TEST(ElasticTest, FlagsThatNeedALostProcessAreRefused) {
   ElasticProgram program(ModeOf("allreduce"));
   for (const Args& flags : {Args{"--trace", TestPath("x")},

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "ops/schema/print_ops.h"
 #include "proto/all_ops.h"
 
 namespace weft {
@@ -42,7 +43,7 @@ absl::Status ElasticRun::CheckFlags(const RunFlags& flags) {
 
 absl::Status ElasticRun::CheckProgram(const RunFlags& flags, const Program& main) {
   for (const Op op : AllOps(main)) {
-    if (op.type() != "print") continue;
+    if (!PrintsValues(op.type())) continue;
     return absl::UnimplementedError(
         absl::StrCat(flags.main, ": ", op.DebugName(),
                      ": weft launch --elastic: expected a program that prints nothing, as steps "

@@ -96,6 +96,17 @@ void WaitForSteps(Process* process, const std::string& metrics, size_t lines) {
   FAIL() << process->Wait().err;
 }
 
+// Averages gradients: all ranks have the same values.
+Args Replicated(int ranks) {
+  const std::string main = TestPath("mean_main.pb"), startup = TestPath("mean_startup.pb");
+  EXPECT_EQ(RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--startup_in", kStartup,
+                        "--startup_out", startup, kMain, main})
+                .status,
+            0);
+  return {"tools/weft", "run",  main,      "--startup",        startup,
+          "--feeds",    kFeeds, "--ranks", absl::StrCat(ranks)};
+}
+
 class WeftCheckpointTest : public ::testing::Test {
  protected:
   // A signal stops the run; it goes on, and ends as one that went through.
@@ -152,9 +163,14 @@ TEST_F(WeftCheckpointTest, SigtermStopsRanksBetweenTwoAverages) {
 
 TEST_F(WeftCheckpointTest, KilledRunGoesOnFromItsLastCheckpoint) {
   std::remove(metrics_.c_str());
+  std::remove(checkpoint_.c_str());
   Process process(TwoRanks() + Args{"--steps", "100000000", "--checkpoint", checkpoint_,
                                     "--save_every", "4", "--metrics", metrics_});
   WaitForSteps(&process, metrics_, 2 * 6);
+  // It is written while steps go on.
+  while (process.IsRunning() && !ReadCheckpoint(checkpoint_).ok()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   process.Signal(SIGKILL);
   EXPECT_EQ(process.Wait().status, 128 + SIGKILL);
   WEFT_ASSERT_OK_AND_ASSIGN(const Checkpoint checkpoint, ReadCheckpoint(checkpoint_));
@@ -377,6 +393,37 @@ TEST_F(WeftCheckpointTest, ParametersAreSavedAndReadAsSafetensors) {
   EXPECT_EQ(Contents(from_saved), Contents(from_npz));
   EXPECT_THAT(ErrorOf(OneRank() + Args{"--params", saved, "--params_names", npz}, 2),
               HasSubstr("--params_names"));
+}
+
+// A run with another number of ranks is one that begins with the values of the checkpoint.
+TEST_F(WeftCheckpointTest, AnotherNumberOfRanksGoesOnFromEqualValues) {
+  const std::string half = TestPath("half.npz"), fresh = TestPath("fresh.npz"),
+                    resumed = TestPath("resumed.npz");
+  Finish(Replicated(4) + Args{"--steps", "3", "--checkpoint", checkpoint_, "--save", half});
+  for (const int ranks : {1, 2, 5}) {
+    Finish(Replicated(ranks) +
+           Args{"--params", half, "--resume_step", "3", "--steps", "3", "--save", fresh});
+    const ProcessResult result = RunProcess(
+        Replicated(ranks) + Args{"--resume", checkpoint_, "--steps", "3", "--save", resumed});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_THAT(result.err,
+                HasSubstr(absl::StrCat("note: --ranks ", ranks, ": the checkpoint has 4, whose ",
+                                       "values are equal: the run goes on as one that begins")));
+    EXPECT_EQ(Contents(resumed), Contents(fresh)) << ranks;
+  }
+}
+
+// The next step of the error goes on from the values of rank 0.
+TEST_F(WeftCheckpointTest, ValuesOfRank0GoOnWithAnotherNumberOfRanks) {
+  const std::string half = TestPath("half.npz"), values = TestPath("values.npz");
+  Finish(TwoRanks() + Args{"--steps", "2", "--checkpoint", checkpoint_, "--save", half});
+  Args command = TwoRanks();
+  command.back() = "1";
+  EXPECT_THAT(ErrorOf(command + Args{"--resume", checkpoint_}, 1),
+              AllOf(HasSubstr("differs between the ranks"), HasSubstr("--steps 0 and --save")));
+  Finish(TwoRanks() + Args{"--resume", checkpoint_, "--steps", "0", "--save", values});
+  EXPECT_EQ(Contents(values), Contents(half));
+  Finish(command + Args{"--params", values, "--resume_step", "2", "--steps", "1"});
 }
 
 }  // namespace

@@ -29,6 +29,7 @@
 #include "executor/communicators/communicator_decorators.h"
 #include "executor/communicators/world.h"
 #include "executor/files/checkpoint.h"
+#include "executor/files/checkpoint_series.h"
 #include "executor/files/npz.h"
 #include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
@@ -72,7 +73,12 @@ absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags) {
   if (!flags->has_ranks) run.nranks = checkpoint.nranks;
   if (!flags->has_seed) run.seed = checkpoint.seed;
   if (run.nranks != checkpoint.nranks) {
-    note(absl::StrCat("--ranks ", run.nranks, ": the checkpoint has ", checkpoint.nranks));
+    // Otherwise the run ends with the error, which says what to do.
+    const bool are_equal = CheckRanks(checkpoint, run.nranks).ok();
+    note(absl::StrCat("--ranks ", run.nranks, ": the checkpoint has ", checkpoint.nranks,
+                      are_equal ? ", whose values are equal: the run goes on as one that begins "
+                                  "with them (--params, --resume_step)"
+                                : ""));
   }
   if (run.seed != checkpoint.seed) {
     note(absl::StrCat("--seed ", run.seed, ": the checkpoint has ", checkpoint.seed));
@@ -148,6 +154,8 @@ class Recorder {
         lines_(flags.run.nranks, inputs.sums),
         metrics_lines_(flags.run.nranks, inputs.sums),
         metrics_(flags.metrics, KeepsMetrics(flags, former_.begin)),
+        checkpoints_(flags.checkpoint, flags.keep, flags.run.begin_step,
+                     !flags.resume.empty() || flags.run.begin_step > former_.begin),
         progress_(stderr) {
     if (inputs.plateau.has_value()) plateau_ = inputs.plateau->schedule;
   }
@@ -199,14 +207,21 @@ class Recorder {
   absl::Status AddCheckpoint(Checkpoint checkpoint) {
     const PlateauSchedule* const plateau = plateau_.has_value() ? &*plateau_ : nullptr;
     checkpoint.settings.merge(SettingsOf(flags_.schedule, plateau));
-    checkpoint_failure_ = WriteCheckpoint(flags_.checkpoint, checkpoint);
+    checkpoint_failure_ = checkpoints_.Write(checkpoint);
     return checkpoint_failure_;
+  }
+
+  // Waits until the last checkpoint is in its file.
+  absl::Status WaitForCheckpoint() {
+    failure_ = checkpoints_.Wait();
+    return failure_;
   }
 
   // The run has stopped before its end. What is written at its end is not; of the steps that have
   // run, the metrics are.
   absl::Status Stop() {
     progress_.Clear();
+    WEFT_RETURN_IF_ERROR(checkpoints_.Wait());
     const bool has_metrics = flags_.reports && !flags_.metrics.empty();
     return has_metrics ? FinishMetrics() : absl::OkStatus();
   }
@@ -214,6 +229,7 @@ class Recorder {
   absl::Status Finish(const RunResult& result, double seconds) {
     progress_.Clear();
     // What was trained comes before what is said of it.
+    if (flags_.reports) WEFT_RETURN_IF_ERROR(checkpoints_.Wait());
     if (flags_.reports && !flags_.save.empty()) WEFT_RETURN_IF_ERROR(Save(result.persistables));
     if (trace_ != nullptr) WEFT_RETURN_IF_ERROR(trace_->Finish());
     if (!flags_.reports) return absl::OkStatus();
@@ -354,6 +370,7 @@ class Recorder {
   StepLines lines_;
   MetricsLines metrics_lines_;
   LineFile metrics_;
+  CheckpointSeries checkpoints_;
   absl::optional<NpzWriter> fetched_;
   std::unique_ptr<ChromeTrace> trace_;
   TrafficLog traffic_;
@@ -554,6 +571,8 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, const RunDeco
     inputs.on_result = [&recorder, elastic, n = options.nranks](const StepResult& result) {
       WEFT_RETURN_IF_ERROR(recorder.Add(result));
       if (result.rank + 1 < n) return absl::OkStatus();
+      // Otherwise the run could go on from a later step, and nobody would write it.
+      WEFT_RETURN_IF_ERROR(recorder.WaitForCheckpoint());
       return elastic->Deliver(result.step + 1, recorder.HostState());
     };
   }
@@ -857,6 +876,10 @@ void AddOutputFlags(CLI::App& app, RunFlags& flags) {
   AddInteger(app, "--save_every", flags.run.checkpoint_every, 1,
              std::numeric_limits<int64_t>::max(), "Write --checkpoint after every N steps, too")
       ->needs(checkpoint);
+  AddInteger(app, "--keep", flags.keep, 1, 1000000,
+             "Keep the last N checkpoints, as FILE.STEP; FILE is the last one")
+      ->needs(checkpoint)
+      ->capture_default_str();
   AddOption(app, "--metrics", "FILE.jsonl", flags.metrics,
             "Write one JSON object per line for each step and rank, during the run; with --resume, "
             "after the lines of earlier steps");

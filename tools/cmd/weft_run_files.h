@@ -35,6 +35,7 @@ struct RunFlags {
   std::string cuda_graph = "off";
   std::string save, metrics, fetch_npz, trace, profile;
   std::string checkpoint, resume;
+  int keep = 1;  // checkpoints
   bool drop_last = false;
   bool force = false;                        // run what is proved wrong
   bool has_ranks = false, has_seed = false;  // on the command line

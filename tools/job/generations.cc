@@ -18,10 +18,11 @@
 namespace weft {
 namespace {
 
-// Messages. Of a process: "ended GENERATION own" or "ended GENERATION lost". Of the launcher:
-// "over GENERATION", "generation NUMBER PROCESS PROCESSES LINES", "done" and "fail".
-constexpr absl::string_view kEnded = "ended", kOwn = "own", kLost = "lost", kOver = "over",
-                            kGeneration = "generation", kDone = "done", kFail = "fail";
+// Messages. Of a process: "begins", then "ended GENERATION own" or "ended GENERATION lost". Of the
+// launcher: "over GENERATION", "generation NUMBER PROCESS PROCESSES LINES", "done" and "fail".
+constexpr absl::string_view kBegins = "begins", kEnded = "ended", kOwn = "own", kLost = "lost",
+                            kOver = "over", kGeneration = "generation", kDone = "done",
+                            kFail = "fail";
 
 }  // namespace
 
@@ -31,7 +32,8 @@ absl::StatusOr<absl::optional<GenerationClient>> GenerationClient::Find(const Ge
   int fd = -1;
   struct stat info;
   if (!absl::SimpleAtoi(text, &fd) || fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode) ||
-      fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+      fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 ||
+      send(fd, kBegins.data(), kBegins.size(), MSG_NOSIGNAL) < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(kControlVariable, "=", text,
                      ": expected the socket that weft launch --elastic has opened"));
@@ -78,6 +80,7 @@ GenerationClient::Next GenerationClient::End(bool is_own, Generation* generation
 
 void Generations::OnMessage(int process, absl::string_view message) {
   Member& member = members_[process];
+  if (message == kBegins) member.takes_part = true;
   for (const bool is_own : {true, false}) {
     if (message != absl::StrCat(kEnded, " ", number_, " ", is_own ? kOwn : kLost)) continue;
     if (member.state != State::kRuns || has_ended_) return;
@@ -130,8 +133,9 @@ Generations::Decision Generations::Decide(int64_t num_lines, bool may_go_on) {
       has([](const Member& m) { return m.state == State::kWaits && m.has_failed; });
   const bool has_enough = num_left() >= min_processes_;
   // An error beside a loss follows from it, or comes again.
-  const bool goes_on =
-      may_go_on && !is_done && !has_exited && has_enough && (has_lost || !has_failed);
+  num_without_loss_ = has_lost ? 0 : num_without_loss_ + 1;
+  const bool goes_on = may_go_on && !is_done && !has_exited && has_enough &&
+                       (has_lost || (!has_failed && num_without_loss_ <= kMaxWithoutLoss));
   int next = 0;
   const int size = num_left();
   if (goes_on) ++number_;

@@ -30,6 +30,7 @@ inline constexpr char kControlVariable[] = "WEFT_JOB_CONTROL";
 class GenerationClient {
  public:
   // None: the job is not elastic. InvalidArgument, naming the variable, if it names no socket.
+  // Tells the launcher that this process takes part.
   static absl::StatusOr<absl::optional<GenerationClient>> Find(const GetEnv& get);
 
   GenerationClient(GenerationClient&& other) noexcept;
@@ -54,9 +55,12 @@ class GenerationClient {
 };
 
 // The end of the launcher: decides when all processes have ended their part of a generation. A
-// process that has stopped only seems to be lost: all go on if nobody has failed itself.
+// process that was stopped and has gone on only seemed to be lost: all go on if nobody has failed
+// itself, but not more than kMaxWithoutLoss times in a row.
 class Generations {
  public:
+  static constexpr int kMaxWithoutLoss = 3;
+
   // Sends a message to a process of the job, by its number in the first generation.
   using Say = std::function<void(int process, const std::string& message)>;
 
@@ -82,6 +86,8 @@ class Generations {
   // Whether a process waits for others.
   bool IsAnyWaiting() const;
   bool IsWaiting(int process) const { return members_[process].state == State::kWaits; }
+  // Whether the process is one that takes over what others lose, such as weft run.
+  bool TakesPart(int process) const { return members_[process].takes_part; }
   // No decision follows.
   bool HasEnded() const { return has_ended_; }
   // Whether a process has done its part. It has seen that all have, and outputs come before that.
@@ -91,6 +97,7 @@ class Generations {
   enum class State { kRuns, kWaits, kIsLost, kHasExited };
   struct Member {
     State state = State::kRuns;
+    bool takes_part = false;
     bool has_failed = false;    // itself
     bool was_lost_now = false;  // in this generation
     int exit_status = 0;
@@ -100,6 +107,7 @@ class Generations {
   const Say say_;
   std::vector<Member> members_;
   int number_ = 1;
+  int num_without_loss_ = 0;  // generations in a row
   bool has_ended_ = false;
 };
 

@@ -33,6 +33,9 @@ class GenerationsTest : public ::testing::Test {
 
 TEST_F(GenerationsTest, TheOthersGoOnWithoutALostProcess) {
   Generations job = New(4, 2);
+  EXPECT_FALSE(job.TakesPart(2));
+  job.OnMessage(2, "begins");
+  EXPECT_TRUE(job.TakesPart(2));
   job.OnMessage(2, "ended 1 lost");
   EXPECT_FALSE(job.IsDue());
   job.OnKilled(0);
@@ -91,6 +94,11 @@ TEST_F(GenerationsTest, NobodyIsLostWhoWasStoppedAndWentOn) {
   for (int p : {0, 1}) job.OnMessage(p, "ended 1 lost");
   EXPECT_EQ(job.Decide(5, true), Decision::kGoesOn);
   EXPECT_THAT(Said(), ElementsAre("0: generation 2 0 2 5", "1: generation 2 1 2 5"));
+  // But what prevents each generation is an error.
+  for (int number = 2; number <= 4; ++number) {
+    for (int p : {0, 1}) job.OnMessage(p, absl::StrCat("ended ", number, " lost"));
+    EXPECT_EQ(job.Decide(5, true), number < 4 ? Decision::kGoesOn : Decision::kEnds);
+  }
 }
 
 TEST_F(GenerationsTest, ALossAtTheEndIsNone) {
@@ -136,6 +144,7 @@ class GenerationClientTest : public ::testing::Test {
 TEST_F(GenerationClientTest, AsksTheLauncher) {
   const auto client = Find();
   ASSERT_TRUE(client.ok() && client->has_value());
+  EXPECT_EQ(Hear(), "begins");
   EXPECT_FALSE((*client)->IsOver());
   Say("over 1");
   EXPECT_TRUE((*client)->IsOver());

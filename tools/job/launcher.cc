@@ -370,12 +370,15 @@ bool Launcher::Read(Stream* stream, bool is_out) {
   return n > 0;
 }
 
-void Launcher::ReadControl(Process* process) {
+bool Launcher::ReadControl(Process* process) {
   char message[256];
   const ssize_t n = recv(process->control, message, sizeof(message), MSG_DONTWAIT);
-  if (n > 0) return generations_->OnMessage(process->rank, {message, static_cast<size_t>(n)});
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  close(std::exchange(process->control, -1));
+  if (n > 0) {
+    generations_->OnMessage(process->rank, {message, static_cast<size_t>(n)});
+    return true;
+  }
+  if (n == 0 || (errno != EAGAIN && errno != EINTR)) close(std::exchange(process->control, -1));
+  return false;
 }
 
 void Launcher::ReadSignals() {
@@ -416,6 +419,9 @@ void Launcher::CollectEnded() {
         waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG | WNOWAIT);
     if (result != 0 || info.si_pid == 0) continue;
     process.has_ended = true;
+    while (process.control >= 0) {
+      if (!ReadControl(&process)) break;
+    }
     process.killed_by = info.si_code == CLD_EXITED ? 0 : info.si_status;
     process.exit_status = process.killed_by == 0 ? info.si_status : 128 + process.killed_by;
     process.drain_until = Clock::now() + grace_;
@@ -433,6 +439,12 @@ void Launcher::OnEnd(Process* process) {
   if (generations_.has_value()) {
     if (process->killed_by != 0 && IsElastic()) return OnLoss(process);
     generations_->OnExit(process->rank, process->exit_status);
+    if (process->exit_status == 0 && !generations_->TakesPart(process->rank)) {
+      // It has taken over nothing.
+      for (Process& other : processes_) {
+        if (other.is_lost) OnFailure(&other);
+      }
+    }
     if (generations_->IsDone()) return;
   }
   if (process->exit_status == 0) return;

@@ -46,6 +46,8 @@ struct LaunchResult {
 // An elastic job goes on without processes that are killed, and kills those that are stopped. A
 // line of standard output that such a process has not finished is left out.
 //
+// That holds for commands that take over what is lost, as weft run does; a loss ends others.
+//
 // Every process has a process group of its own, an empty standard input, and an environment with
 // WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_ADDRESS, WEFT_JOB_ID, WEFT_JOB_TOKEN and
 // WEFT_JOB_ATTEMPT (tools/job/job_environment.h). Every line of its output begins with "[RANK] ".
@@ -117,7 +119,7 @@ class Launcher {
   // Whether there was something.
   bool Read(Stream* stream, bool is_out);
   void Close(Process* process);
-  void ReadControl(Process* process);
+  bool ReadControl(Process* process);  // the same
   void ReadSignals();
   void OnStopSignal(int signal);
   void CollectEnded();
