@@ -5,11 +5,12 @@
 //   FAULT_ERROR   the error number; SHORT: half the bytes are written or read
 //   FAULT_SIGNAL  instead: the call succeeds, but this signal comes before it
 //   FAULT_RANK    only in the process of this rank (WEFT_JOB_RANK); `launcher` has none
-//   FAULT_COUNTS  a file that gets a line "<function> <calls> <1 if the fault was reached>" for each function
+//   FAULT_COUNTS  a file that gets a line "<function> <calls> <1 if the fault was reached>" for
+//   each function
 //
-// Calls count from the start of main. A call that one library makes within itself is not seen: what the C library
-// writes to standard output, for example. oneDNN's mappings do not count: it uses memory for generated code that
-// it has not got.
+// Calls count from the start of main. A call that one library makes within itself is not seen: what
+// the C library writes to standard output, for example. oneDNN's mappings do not count: it uses
+// memory for generated code that it has not got.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -59,9 +60,10 @@ enum Call {
   kWrite,
   kCalls
 };
-const char* const kNames[kCalls] = {"accept",      "close", "connect", "fsync", "ftruncate", "malloc",
-                                    "memfd_create", "mmap",  "open",    "poll",  "pwrite",    "read",
-                                    "rename",      "socket", "stat",   "thread", "unlink",   "write"};
+const char* const kNames[kCalls] = {"accept", "close",        "connect", "fsync",  "ftruncate",
+                                    "malloc", "memfd_create", "mmap",    "open",   "poll",
+                                    "pwrite", "read",         "rename",  "socket", "stat",
+                                    "thread", "unlink",       "write"};
 
 std::atomic<bool> counts{false};
 std::atomic<long> calls[kCalls];
@@ -138,9 +140,9 @@ int CountingMain(int argc, char** argv, char** environment) {
 }
 
 // What `open` and `openat` are called with besides, if they make a file.
-#define MODE_ARGUMENT(flags)             \
-  va_list arguments;                     \
-  va_start(arguments, flags);            \
+#define MODE_ARGUMENT(flags)               \
+  va_list arguments;                       \
+  va_start(arguments, flags);              \
   const int mode = va_arg(arguments, int); \
   va_end(arguments)
 
@@ -151,8 +153,8 @@ int CountingMain(int argc, char** argv, char** environment) {
 
 extern "C" {
 
-int __libc_start_main(int (*main)(int, char**, char**), int argc, char** argv, void (*init)(), void (*fini)(),
-                      void (*rtld_fini)(), void* stack_end) {
+int __libc_start_main(int (*main)(int, char**, char**), int argc, char** argv, void (*init)(),
+                      void (*fini)(), void (*rtld_fini)(), void* stack_end) {
   program_main = main;
   return Next<int(decltype(main), int, char**, void (*)(), void (*)(), void (*)(), void*)>(
       "__libc_start_main")(CountingMain, argc, argv, init, fini, rtld_fini, stack_end);
@@ -204,7 +206,9 @@ int memfd_create(const char* name, unsigned flags) noexcept {
 
 void* mmap(void* address, size_t size, int protection, int flags, int file, off_t offset) noexcept {
   NEXT(mmap);
-  return !IsOfOneDnn(__builtin_return_address(0)) && Fails(kMmap) ? MAP_FAILED : next(address, size, protection, flags, file, offset);
+  return !IsOfOneDnn(__builtin_return_address(0)) && Fails(kMmap)
+             ? MAP_FAILED
+             : next(address, size, protection, flags, file, offset);
 }
 
 int open(const char* path, int flags, ...) {
