@@ -107,8 +107,8 @@ absl::StatusOr<Kernel> AdamW(const KernelSpec& spec, GradKind kind) {
 // is 1 if one of the norms is 0, or if the update does not adapt. Before Paddle 2, b1 and b2 are 0.
 absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
   const double weight_decay = spec.attrs.Float("weight_decay");
-  const bool adapts = weight_decay > 0 || spec.attrs.Bool("always_adapt") ||
-                      !spec.attrs.Does("adapts by decay");
+  const bool adapts =
+      weight_decay > 0 || spec.attrs.Bool("always_adapt") || !spec.attrs.Does("adapts by decay");
   const double beta1 = spec.attrs.Float("beta1"), beta2 = spec.attrs.Float("beta2");
   const double epsilon_attr = spec.attrs.Float("epsilon");
   const bool corrects = spec.attrs.Does("corrects moments");

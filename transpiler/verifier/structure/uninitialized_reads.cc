@@ -353,8 +353,8 @@ class UninitializedReads {
     for (Symbol name : op.output_args()) Write(op, name);
   }
 
-  // A recurrent op writes the variables of its block that are steps of sequences, and states as they
-  // were before the step.
+  // A recurrent op writes the variables of its block that are steps of sequences, and states as
+  // they were before the step.
   void WriteSteps(const Op& op, int block) {
     const auto write = [&](Symbol name) {
       const VarId var = name.valid() ? program_.block(block).FindVar(name) : VarId();
