@@ -143,10 +143,12 @@ class StructureChecker {
     const size_t num_inputs = op.input_args().size();
     for (size_t i = 0; i < args.size(); ++i) {
       if (IsDeclared(op.block(), args[i])) continue;
-      // Of an output of a block that no loss depends on: Paddle takes it for zero.
-      const bool may_miss = i < num_inputs && absl::EndsWith(op.type(), "_grad") &&
-                            absl::EndsWith(program_.name(args[i]), kGradSuffix);
-      if (may_miss) continue;
+      // The gradient of an output of a block on which no loss depends: Paddle takes it for zero.
+      const OpSchema* const schema = SignatureOf(op).schema;
+      if (i < num_inputs && schema != nullptr && schema->Has(Trait::kBlockGrad) &&
+          absl::EndsWith(program_.name(args[i]), kGradSuffix)) {
+        continue;
+      }
       report_.Add("W101", op.id(), program_.name(args[i]),
                   absl::StrCat(op.DebugName(), " ", SlotOfArgument(op, i), ": variable ",
                                absl::CEscape(program_.name(args[i])), " is not declared"));

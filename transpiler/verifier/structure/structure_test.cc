@@ -61,6 +61,15 @@ TEST(VerifyStructure, UndeclaredInputNamesOpSlotAndVariable) {
               StatusIs(kInvalid, "op 0 (relu) input X: variable x is not declared (W101)"));
 }
 
+// Of a block, Paddle 1 names gradients that no loss has.
+TEST(CheckStructure, AGradientThatABlockIsGivenMayBeUndeclared) {
+  EXPECT_THAT(CheckText("var s : step_scopes\n"
+                        "recurrent_grad(outputs@GRAD=[y@GRAD], step_scopes=[s])\n"),
+              ElementsAre(HasSubstr("W104")));  // no block
+  EXPECT_THAT(CheckText("var x : fp32[2]\nX@GRAD=[x] = relu_grad(Out=[x], Out@GRAD=[y@GRAD])\n"),
+              ElementsAre("W101 op 0 (relu_grad) input Out@GRAD: variable y@GRAD is not declared"));
+}
+
 TEST(VerifyStructure, UndeclaredOutputNamesOpSlotAndVariable) {
   EXPECT_THAT(VerifyStructure(WithoutVar(Relu().desc(), "y")),
               StatusIs(kInvalid, "op 0 (relu) output Out: variable y is not declared (W101)"));
