@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<KeptStates>> KeptStates::Create(const World& worl
   const absl::Status created = kept->CreateSegment();
   if (link == nullptr) {
     WEFT_RETURN_IF_ERROR(created);
+    kept->segments_[0]->CloseFile();
     return kept;
   }
   // All processes make both exchanges, whatever fails: others wait for them.
@@ -95,7 +96,7 @@ absl::Status KeptStates::Put(Series* series, int64_t step, size_t bytes,
   WEFT_RETURN_IF_ERROR(write(to));
   slot.place = to - static_cast<char*>(segments_[world_.process()]->data());
   slot.bytes = bytes;
-  slot.hash = XXH3_64bits(to, bytes);
+  slot.hash = XXH3_64bits_withSeed(to, bytes, static_cast<uint64_t>(step));
   slot.step.store(step, std::memory_order_release);
   series->last.store(step, std::memory_order_release);
   return absl::OkStatus();
@@ -112,7 +113,9 @@ absl::StatusOr<absl::string_view> KeptStates::Get(int process, const Series& ser
   const bool fits = Has(series, step) && slot.bytes <= segment.bytes() &&
                     slot.place <= segment.bytes() - slot.bytes;
   const char* const data = static_cast<const char*>(segment.data()) + slot.place;
-  if (fits && XXH3_64bits(data, slot.bytes) == slot.hash) return {{data, slot.bytes}};
+  if (fits && XXH3_64bits_withSeed(data, slot.bytes, static_cast<uint64_t>(step)) == slot.hash) {
+    return {{data, slot.bytes}};
+  }
   return absl::DataLossError(absl::StrCat("what process ", process, " has kept before step ", step,
                                           " is damaged: expected the bytes that it wrote"));
 }

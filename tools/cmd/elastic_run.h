@@ -2,6 +2,7 @@
 #ifndef WEFT_TOOLS_CMD_ELASTIC_RUN_H_
 #define WEFT_TOOLS_CMD_ELASTIC_RUN_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -60,6 +61,8 @@ class ElasticRun {
   absl::Status Deliver(int64_t step, const std::string& host);
 
   Generation generation;
+  // Of the first generation.
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 
  private:
   std::shared_ptr<KeptStates> kept_;

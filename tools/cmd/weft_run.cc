@@ -624,7 +624,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, const RunDeco
   options.warn = [](const std::string& message) { PrintWarning(kRunCommand, message); };
   if (decorate) decorate(&inputs, &options);
 
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = elastic != nullptr ? elastic->start : std::chrono::steady_clock::now();
   const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
   recorder.ClearProgress();
   if (!result.ok()) {
@@ -658,6 +658,7 @@ absl::Status TrainElastic(const RunFlags& flags, JobSessionOptions job,
   if (!flags.checkpoint.empty()) CatchStopSignals();
   for (;;) {
     absl::Status status;
+    *exit_status = kExitDone;
     {
       job.generation = elastic.generation;
       absl::StatusOr<std::unique_ptr<JobSession>> session = JobSession::Join(job, std::getenv);
@@ -670,7 +671,10 @@ absl::Status TrainElastic(const RunFlags& flags, JobSessionOptions job,
             TrainInJob(std::move(of_generation), **session, decorate, &elastic, exit_status));
       }
     }
-    if (status.ok()) return status;
+    if (status.ok()) {
+      client.Finish();
+      return status;
+    }
     const bool is_own = !absl::IsAborted(status) && !absl::IsUnavailable(status);
     switch (client.End(is_own, &elastic.generation)) {
       case GenerationClient::Next::kGoesOn:

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <random>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -18,11 +19,17 @@
 namespace weft {
 namespace {
 
-// Messages. Of a process: "begins", then "ended GENERATION own" or "ended GENERATION lost". Of the
-// launcher: "over GENERATION", "generation NUMBER PROCESS PROCESSES LINES", "done" and "fail".
+// Messages. Of a process: "begins", then "ended GENERATION own" or "ended GENERATION lost", and at
+// last "finished". Of the launcher: "over GENERATION", "generation NUMBER PROCESS PROCESSES LINES
+// NAME", "done" and "fail".
 constexpr absl::string_view kBegins = "begins", kEnded = "ended", kOwn = "own", kLost = "lost",
-                            kOver = "over", kGeneration = "generation", kDone = "done",
-                            kFail = "fail";
+                            kFinished = "finished", kOver = "over", kGeneration = "generation",
+                            kDone = "done", kFail = "fail";
+
+std::string RandomName() {
+  std::random_device random;
+  return absl::StrCat(absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8));
+}
 
 }  // namespace
 
@@ -53,6 +60,11 @@ bool GenerationClient::IsOver() const {
   return poll(&polled, 1, 0) > 0;
 }
 
+void GenerationClient::Finish() const {
+  // A launcher that has ended needs no word.
+  (void)send(fd_, kFinished.data(), kFinished.size(), MSG_NOSIGNAL);
+}
+
 GenerationClient::Next GenerationClient::End(bool is_own, Generation* generation) const {
   const std::string ended =
       absl::StrCat(kEnded, " ", generation->number, " ", is_own ? kOwn : kLost);
@@ -67,10 +79,11 @@ GenerationClient::Next GenerationClient::End(bool is_own, Generation* generation
     if (words[0] == kOver) continue;
     if (words[0] == kDone) return Next::kIsDone;
     Generation next;
-    if (words[0] == kGeneration && words.size() == 5 && absl::SimpleAtoi(words[1], &next.number) &&
+    if (words[0] == kGeneration && words.size() == 6 && absl::SimpleAtoi(words[1], &next.number) &&
         absl::SimpleAtoi(words[2], &next.process) &&
         absl::SimpleAtoi(words[3], &next.num_processes) &&
         absl::SimpleAtoi(words[4], &next.num_lines)) {
+      next.name = std::string(words[5]);
       *generation = next;
       return Next::kGoesOn;
     }
@@ -78,24 +91,46 @@ GenerationClient::Next GenerationClient::End(bool is_own, Generation* generation
   }
 }
 
-void Generations::OnMessage(int process, absl::string_view message) {
+bool Generations::IsBegin(absl::string_view message) { return message == kBegins; }
+
+bool Generations::OnMessage(int process, absl::string_view message) {
   Member& member = members_[process];
-  if (message == kBegins) member.takes_part = true;
+  const auto refuse = [&] {
+    say_(process, std::string(kFail));
+    return false;
+  };
+  if (message == kBegins) {
+    member.takes_part = true;
+    member.has_finished = false;
+    return number_ == 1 || refuse();
+  }
+  if (message == kFinished) {
+    member.has_finished = true;
+    return true;
+  }
   for (const bool is_own : {true, false}) {
     if (message != absl::StrCat(kEnded, " ", number_, " ", is_own ? kOwn : kLost)) continue;
-    if (member.state != State::kRuns || has_ended_) return;
+    if (member.state != State::kRuns || has_ended_) return refuse();
     member.state = State::kWaits;
     member.has_failed = is_own;
+    SayIsOver();
+    return true;
+  }
+  return refuse();
+}
+
+// To those that wait for others before they have met.
+void Generations::SayIsOver() const {
+  for (size_t p = 0; p < members_.size(); ++p) {
+    if (members_[p].state != State::kRuns) continue;
+    say_(static_cast<int>(p), absl::StrCat(kOver, " ", number_));
   }
 }
 
 void Generations::OnKilled(int process) {
   members_[process].state = State::kIsLost;
   members_[process].was_lost_now = true;
-  for (size_t p = 0; p < members_.size(); ++p) {
-    if (members_[p].state != State::kRuns) continue;
-    say_(static_cast<int>(p), absl::StrCat(kOver, " ", number_));
-  }
+  SayIsOver();
 }
 
 void Generations::OnExit(int process, int exit_status) {
@@ -110,8 +145,7 @@ int Generations::num_left() const {
 }
 
 bool Generations::IsDone() const {
-  return absl::c_any_of(
-      members_, [](const Member& m) { return m.state == State::kHasExited && m.exit_status == 0; });
+  return absl::c_any_of(members_, [](const Member& m) { return m.has_finished; });
 }
 
 bool Generations::IsAnyWaiting() const {
@@ -126,8 +160,7 @@ bool Generations::IsDue() const {
 Generations::Decision Generations::Decide(int64_t num_lines, bool may_go_on) {
   const auto has = [&](const auto& is) { return absl::c_any_of(members_, is); };
   const bool is_done = IsDone();
-  const bool has_exited =
-      has([](const Member& m) { return m.state == State::kHasExited && m.exit_status != 0; });
+  const bool has_exited = has([](const Member& m) { return m.state == State::kHasExited; });
   const bool has_lost = has([](const Member& m) { return m.was_lost_now; });
   const bool has_failed =
       has([](const Member& m) { return m.state == State::kWaits && m.has_failed; });
@@ -139,6 +172,7 @@ Generations::Decision Generations::Decide(int64_t num_lines, bool may_go_on) {
   int next = 0;
   const int size = num_left();
   if (goes_on) ++number_;
+  const std::string name = RandomName();
   has_ended_ = !goes_on;
   for (size_t p = 0; p < members_.size(); ++p) {
     Member& member = members_[p];
@@ -146,9 +180,9 @@ Generations::Decision Generations::Decide(int64_t num_lines, bool may_go_on) {
     if (member.state != State::kWaits) continue;
     member.state = State::kRuns;
     member.has_failed = false;
-    say_(static_cast<int>(p),
-         goes_on ? absl::StrCat(kGeneration, " ", number_, " ", next++, " ", size, " ", num_lines)
-                 : std::string(is_done ? kDone : kFail));
+    say_(static_cast<int>(p), goes_on ? absl::StrCat(kGeneration, " ", number_, " ", next++, " ",
+                                                     size, " ", num_lines, " ", name)
+                                      : std::string(is_done ? kDone : kFail));
   }
   if (goes_on) return Decision::kGoesOn;
   return may_go_on && has_lost && !is_done && !has_exited && !has_enough ? Decision::kHasTooFew

@@ -20,7 +20,8 @@ struct Generation {
   int number = 1;
   int process = 0;  // of this generation
   int num_processes = 1;
-  int64_t num_lines = 0;  // that the job has written to standard output
+  int64_t num_lines = 0;   // that the job has written to standard output
+  std::string name = "1";  // of the address where it forms; nobody guesses those of later ones
 };
 
 // The variable that names the socket to the launcher: the number of an open file.
@@ -39,6 +40,10 @@ class GenerationClient {
 
   // Whether the launcher has said that a process of the generation is lost. Thread-safe.
   bool IsOver() const;
+
+  // The part of this process is done, and its outputs are stored: whoever is lost from now on is
+  // not missed.
+  void Finish() const;
 
   enum class Next { kGoesOn, kIsDone, kFails };
   // The part of this process in the generation has ended by an error, and nothing of it runs any
@@ -67,8 +72,12 @@ class Generations {
   Generations(int num_processes, int min_processes, Say say)
       : min_processes_(min_processes), say_(std::move(say)), members_(num_processes) {}
 
-  // What a process has said; what is no message of this generation is left alone.
-  void OnMessage(int process, absl::string_view message);
+  // Whether a message says that a process begins to take part.
+  static bool IsBegin(absl::string_view message);
+  // What a process has said. One that begins after a loss, or ends its part of another generation,
+  // is told that it fails: the job that it would join is not there any more. Returns false for
+  // these.
+  bool OnMessage(int process, absl::string_view message);
   // A process was killed. The others learn that it is lost.
   void OnKilled(int process);
   // A process has ended by itself.
@@ -83,6 +92,7 @@ class Generations {
   int number() const { return number_; }
   // Processes that are not lost, and have not ended.
   int num_left() const;
+  int min_processes() const { return min_processes_; }
   // Whether a process waits for others.
   bool IsAnyWaiting() const;
   bool IsWaiting(int process) const { return members_[process].state == State::kWaits; }
@@ -90,14 +100,18 @@ class Generations {
   bool TakesPart(int process) const { return members_[process].takes_part; }
   // No decision follows.
   bool HasEnded() const { return has_ended_; }
-  // Whether a process has done its part. It has seen that all have, and outputs come before that.
+  // Whether a process has said that its part is done. It has seen that all have, and outputs come
+  // before that.
   bool IsDone() const;
 
  private:
+  void SayIsOver() const;
+
   enum class State { kRuns, kWaits, kIsLost, kHasExited };
   struct Member {
     State state = State::kRuns;
     bool takes_part = false;
+    bool has_finished = false;
     bool has_failed = false;    // itself
     bool was_lost_now = false;  // in this generation
     int exit_status = 0;

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -23,7 +25,10 @@ class GenerationsTest : public ::testing::Test {
  protected:
   Generations New(int num_processes, int min_processes) {
     return {num_processes, min_processes, [this](int process, const std::string& message) {
-              said_.push_back(absl::StrCat(process, ": ", message));
+              // Without the name of the generation, which is drawn.
+              std::vector<std::string> words = absl::StrSplit(message, ' ');
+              if (words.size() == 6) words.pop_back();
+              said_.push_back(absl::StrCat(process, ": ", absl::StrJoin(words, " ")));
             }};
   }
   std::vector<std::string> Said() { return std::exchange(said_, {}); }
@@ -36,21 +41,25 @@ TEST_F(GenerationsTest, TheOthersGoOnWithoutALostProcess) {
   EXPECT_FALSE(job.TakesPart(2));
   job.OnMessage(2, "begins");
   EXPECT_TRUE(job.TakesPart(2));
-  job.OnMessage(2, "ended 1 lost");
+  EXPECT_TRUE(job.OnMessage(2, "ended 1 lost"));
   EXPECT_FALSE(job.IsDue());
+  EXPECT_THAT(Said(), ElementsAre("0: over 1", "1: over 1", "3: over 1"));
   job.OnKilled(0);
   EXPECT_THAT(Said(), ElementsAre("1: over 1", "3: over 1"));
   job.OnMessage(1, "ended 1 own");  // it takes the loss for a failure of its own
   EXPECT_FALSE(job.IsDue()) << "process 3 runs";
   job.OnMessage(3, "ended 1 lost");
   ASSERT_TRUE(job.IsDue());
+  Said();
   EXPECT_EQ(job.Decide(17, true), Decision::kGoesOn);
   EXPECT_THAT(Said(), ElementsAre("1: generation 2 0 3 17", "2: generation 2 1 3 17",
                                   "3: generation 2 2 3 17"));
   EXPECT_FALSE(job.IsDue());
-  // What belongs to the former generation counts no more.
-  for (int p : {1, 2, 3}) job.OnMessage(p, "ended 1 own");
+  // What belongs to the former generation fails, as does a run that would begin with it.
+  for (int p : {1, 2, 3}) EXPECT_FALSE(job.OnMessage(p, "ended 1 own"));
+  EXPECT_FALSE(job.OnMessage(1, "begins"));
   EXPECT_FALSE(job.IsDue());
+  EXPECT_THAT(Said(), ElementsAre("1: fail", "2: fail", "3: fail", "1: fail"));
   job.OnKilled(3);
   for (int p : {1, 2}) job.OnMessage(p, "ended 2 lost");
   EXPECT_EQ(job.Decide(18, true), Decision::kGoesOn);
@@ -77,7 +86,7 @@ TEST_F(GenerationsTest, AFailureEndsTheJob) {
   job.OnMessage(0, "ended 1 own");
   job.OnMessage(1, "ended 1 lost");
   EXPECT_EQ(job.Decide(0, true), Decision::kEnds);
-  EXPECT_THAT(Said(), ElementsAre("0: fail", "1: fail"));
+  EXPECT_THAT(Said(), ElementsAre("1: over 1", "0: fail", "1: fail"));
   EXPECT_TRUE(job.HasEnded());
 }
 
@@ -93,7 +102,7 @@ TEST_F(GenerationsTest, NobodyIsLostWhoWasStoppedAndWentOn) {
   Generations job = New(2, 2);
   for (int p : {0, 1}) job.OnMessage(p, "ended 1 lost");
   EXPECT_EQ(job.Decide(5, true), Decision::kGoesOn);
-  EXPECT_THAT(Said(), ElementsAre("0: generation 2 0 2 5", "1: generation 2 1 2 5"));
+  EXPECT_THAT(Said(), ElementsAre("1: over 1", "0: generation 2 0 2 5", "1: generation 2 1 2 5"));
   // But what prevents each generation is an error.
   for (int number = 2; number <= 4; ++number) {
     for (int p : {0, 1}) job.OnMessage(p, absl::StrCat("ended ", number, " lost"));
@@ -103,12 +112,24 @@ TEST_F(GenerationsTest, NobodyIsLostWhoWasStoppedAndWentOn) {
 
 TEST_F(GenerationsTest, ALossAtTheEndIsNone) {
   Generations job = New(3, 3);
+  EXPECT_FALSE(job.IsDone());
+  job.OnMessage(0, "finished");
   job.OnExit(0, 0);
   job.OnKilled(1);
   job.OnMessage(2, "ended 1 lost");
   EXPECT_TRUE(job.IsDone());
   EXPECT_EQ(job.Decide(5, true), Decision::kEnds);
   EXPECT_THAT(Said(), ElementsAre("2: over 1", "2: done"));
+}
+
+// It may have done something else.
+TEST_F(GenerationsTest, AProcessThatExitsBeforeItHasFinishedEndsTheJob) {
+  Generations job = New(2, 1);
+  job.OnExit(0, 0);
+  EXPECT_FALSE(job.IsDone());
+  job.OnMessage(1, "ended 1 lost");
+  EXPECT_EQ(job.Decide(0, true), Decision::kEnds);
+  EXPECT_THAT(Said(), ElementsAre("1: fail"));
 }
 
 TEST_F(GenerationsTest, AJobThatMustStopDoesNotGoOn) {
@@ -148,7 +169,7 @@ TEST_F(GenerationClientTest, AsksTheLauncher) {
   EXPECT_FALSE((*client)->IsOver());
   Say("over 1");
   EXPECT_TRUE((*client)->IsOver());
-  Say("generation 2 1 3 44");
+  Say("generation 2 1 3 44 ab12");
   Generation generation;
   EXPECT_EQ((*client)->End(true, &generation), GenerationClient::Next::kGoesOn);
   EXPECT_EQ(Hear(), "ended 1 own");
@@ -156,10 +177,13 @@ TEST_F(GenerationClientTest, AsksTheLauncher) {
   EXPECT_EQ(generation.process, 1);
   EXPECT_EQ(generation.num_processes, 3);
   EXPECT_EQ(generation.num_lines, 44);
+  EXPECT_EQ(generation.name, "ab12");
   EXPECT_FALSE((*client)->IsOver());
   Say("done");
   EXPECT_EQ((*client)->End(false, &generation), GenerationClient::Next::kIsDone);
   EXPECT_EQ(Hear(), "ended 2 lost");
+  (*client)->Finish();
+  EXPECT_EQ(Hear(), "finished");
   Say("fail");
   EXPECT_EQ((*client)->End(false, &generation), GenerationClient::Next::kFails);
   close(std::exchange(ends_[0], -1));

@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOpt
     session->is_elastic_ = true;
     job->process = options.generation->process;
     job->num_processes = options.generation->num_processes;
-    if (job->address.ok()) absl::StrAppend(&*job->address, "-", options.generation->number);
+    if (job->address.ok()) absl::StrAppend(&*job->address, "-", options.generation->name);
   }
   if (!job.has_value() || job->num_processes == 1) {
     WEFT_RETURN_IF_ERROR(CheckAlone(options.backend, job.has_value()));

@@ -37,6 +37,8 @@ constexpr auto kSayWhomAfter = std::chrono::seconds(10);
 // time: a job that is stopped as a whole may go on.
 constexpr auto kLookForStoppedEvery = std::chrono::milliseconds(200);
 constexpr int kMaxStoppedLooks = 6;
+// The least time that a process has to leave a generation: it may be in the middle of a long op.
+constexpr std::chrono::steady_clock::duration kLeaveWithin = std::chrono::seconds(10);
 
 std::string SignalName(int signal) {
   const char* name = sigabbrev_np(signal);
@@ -181,7 +183,6 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
         });
     look_stopped_at_ = Clock::now();
   }
-  num_lines_ = 0;
   too_few_.clear();
   waiting_since_ = absl::nullopt;
   failed_ = nullptr;
@@ -307,14 +308,14 @@ void Launcher::Poll() {
     polled.push_back({process.control, POLLIN, 0});
     controls.push_back(&process);
   }
-  std::vector<std::pair<Stream*, bool>> streams;  // of polled, after these
+  std::vector<std::pair<Process*, bool>> streams;  // of polled, after these
   if (!output_.IsFull()) {
     for (Process& process : processes_) {
       for (const bool is_out : {true, false}) {
         Stream* const stream = is_out ? &process.out : &process.err;
         if (stream->fd < 0) continue;
         polled.push_back({stream->fd, POLLIN, 0});
-        streams.emplace_back(stream, is_out);
+        streams.emplace_back(&process, is_out);
       }
     }
   }
@@ -330,8 +331,8 @@ void Launcher::Poll() {
   for (Process* process : controls) {
     if (polled[next_polled++].revents != 0) ReadControl(process);
   }
-  for (const auto& [stream, is_out] : streams) {
-    if (polled[next_polled++].revents != 0) Read(stream, is_out);
+  for (const auto& [process, is_out] : streams) {
+    if (polled[next_polled++].revents != 0) Read(process, is_out);
   }
   polled.erase(polled.begin(), polled.begin() + static_cast<ptrdiff_t>(next_polled));
   const absl::Status written = output_.Write(polled);
@@ -348,14 +349,15 @@ void Launcher::Fail(absl::string_view text) {
 }
 
 // Reads what is there, once.
-bool Launcher::Read(Stream* stream, bool is_out) {
+bool Launcher::Read(Process* process, bool is_out) {
+  Stream* const stream = is_out ? &process->out : &process->err;
   char piece[65536];
   const ssize_t n = stream->fd < 0 ? 0 : read(stream->fd, piece, sizeof(piece));
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   std::string lines;
   if (n > 0) {
     stream->lines.Add({piece, static_cast<size_t>(n)}, &lines);
-    if (is_out) num_lines_ += std::count(piece, piece + n, '\n');
+    if (is_out) process->num_lines += std::count(piece, piece + n, '\n');
   } else if (is_out && generations_.has_value()) {
     // What is left of a line of a process that is lost comes again, whole, from another one.
     if (stream->fd >= 0) close(stream->fd);
@@ -374,7 +376,17 @@ bool Launcher::ReadControl(Process* process) {
   char message[256];
   const ssize_t n = recv(process->control, message, sizeof(message), MSG_DONTWAIT);
   if (n > 0) {
-    generations_->OnMessage(process->rank, {message, static_cast<size_t>(n)});
+    const absl::string_view text(message, static_cast<size_t>(n));
+    if (Generations::IsBegin(text)) {
+      // What a script has printed before is no line of the run.
+      while (process->out.fd >= 0 && Read(process, true)) {
+      }
+      process->num_lines = 0;
+    }
+    if (!generations_->OnMessage(process->rank, text)) {
+      Note(absl::StrCat("process ", process->rank, " (pid ", process->pid,
+                        ") begins another run after a loss, which needs a weft launch of its own"));
+    }
     return true;
   }
   if (n == 0 || (errno != EAGAIN && errno != EINTR)) close(std::exchange(process->control, -1));
@@ -425,7 +437,9 @@ void Launcher::CollectEnded() {
     process.killed_by = info.si_code == CLD_EXITED ? 0 : info.si_status;
     process.exit_status = process.killed_by == 0 ? info.si_status : 128 + process.killed_by;
     process.drain_until = Clock::now() + grace_;
-    kill(-process.pid, SIGTERM);  // what it has left running
+    // What it has left running. Nothing of a process that is lost may write into the next
+    // generation.
+    kill(-process.pid, process.killed_by != 0 && generations_.has_value() ? SIGKILL : SIGTERM);
     OnEnd(&process);
   }
   for (Process& process : processes_) {
@@ -445,7 +459,6 @@ void Launcher::OnEnd(Process* process) {
         if (other.is_lost) OnFailure(&other);
       }
     }
-    if (generations_->IsDone()) return;
   }
   if (process->exit_status == 0) return;
   const bool was_stopped = absl::c_any_of(
@@ -475,7 +488,9 @@ bool Launcher::IsElastic() const {
 void Launcher::OnLoss(Process* process) {
   process->is_lost = true;
   generations_->OnKilled(process->rank);
-  if (generations_->IsDone()) return;
+  // All that the job has to do is done, but not what other commands do.
+  if (generations_->IsDone())
+    return generations_->TakesPart(process->rank) ? void() : OnFailure(process);
   const int left = generations_->num_left();
   if (left == 0) return OnFailure(process);
   Note(absl::StrCat("process ", process->rank, " (pid ", process->pid, ") was killed by ",
@@ -483,45 +498,68 @@ void Launcher::OnLoss(Process* process) {
                     left == 1 ? " process is left" : " processes are left"));
 }
 
+// One that is stopped is lost, if others run and are enough.
 void Launcher::LookForStopped(Time now) {
   if (!look_stopped_at_.has_value() || *look_stopped_at_ > now) return;
   look_stopped_at_ = now + kLookForStoppedEvery;
-  if (!IsElastic()) look_stopped_at_ = absl::nullopt;
-  for (Process& process : processes_) {
-    if (!process.IsRunning() || generations_->num_left() < 2 || !IsElastic()) continue;
-    process.stopped_looks = IsStopped(process.pid) ? process.stopped_looks + 1 : 0;
-    if (process.stopped_looks != kMaxStoppedLooks) continue;
-    Note(absl::StrCat("process ", process.rank, " (pid ", process.pid,
-                      ") is stopped, and is killed: the others go on without it"));
-    kill(-process.pid, SIGKILL);
+  if (!IsElastic()) {
+    look_stopped_at_ = absl::nullopt;
+    return;
   }
+  std::vector<Process*> stopped;
+  int num_running = 0;
+  for (Process& process : processes_) {
+    if (!process.IsRunning() || process.is_killed) continue;
+    const bool is_stopped = IsStopped(process.pid);
+    process.stopped_looks = is_stopped ? process.stopped_looks + 1 : 0;
+    if (!is_stopped) ++num_running;
+    if (process.stopped_looks >= kMaxStoppedLooks) stopped.push_back(&process);
+  }
+  const bool are_enough = num_running >= std::max(1, generations_->min_processes());
+  if (!are_enough && !generations_->IsDone()) return;
+  for (Process* process : stopped) {
+    Note(absl::StrCat("process ", process->rank, " (pid ", process->pid,
+                      ") is stopped, and is killed: the others go on without it"));
+    Kill(process);
+  }
+}
+
+void Launcher::Kill(Process* process) {
+  process->is_killed = true;
+  kill(-process->pid, SIGKILL);
+}
+
+int64_t Launcher::NumLines() const {
+  int64_t lines = 0;
+  for (const Process& process : processes_) lines += process.num_lines;
+  return lines;
 }
 
 void Launcher::Decide(Time now) {
   LookForStopped(now);
   if (!IsElastic()) {
     // They report their errors, and end.
-    if (generations_->IsDue()) generations_->Decide(num_lines_, /*may_go_on=*/false);
+    if (generations_->IsDue()) generations_->Decide(NumLines(), /*may_go_on=*/false);
     return;
   }
   if (!generations_->IsAnyWaiting()) waiting_since_ = absl::nullopt;
   if (generations_->IsAnyWaiting() && !waiting_since_.has_value()) waiting_since_ = now;
-  if (waiting_since_.has_value() && now >= *waiting_since_ + grace_) {
+  if (waiting_since_.has_value() && now >= *waiting_since_ + std::max(grace_, kLeaveWithin)) {
     for (Process& process : processes_) {
-      if (!process.IsRunning() || generations_->IsWaiting(process.rank)) continue;
+      if (!process.IsRunning() || process.is_killed || generations_->IsWaiting(process.rank))
+        continue;
       Note(absl::StrCat("process ", process.rank, " (pid ", process.pid,
                         ") has not left the generation that has ended, and is killed (--grace_s)"));
-      kill(-process.pid, SIGKILL);
+      Kill(&process);
     }
-    waiting_since_ = now;
   }
   if (!generations_->IsDue()) return;
   // All that they have written counts.
   for (Process& process : processes_) {
-    while (process.out.fd >= 0 && Read(&process.out, true)) {
+    while (process.out.fd >= 0 && Read(&process, true)) {
     }
   }
-  if (generations_->Decide(num_lines_, /*may_go_on=*/true) != Generations::Decision::kHasTooFew)
+  if (generations_->Decide(NumLines(), /*may_go_on=*/true) != Generations::Decision::kHasTooFew)
     return;
   for (Process& process : processes_) {
     if (process.is_lost) OnFailure(&process);
@@ -552,11 +590,11 @@ void Launcher::OnDeadlines() {
     if (!MayDrain(process) || process.drain_until > now) continue;
     for (const bool is_out : {true, false}) {
       Stream* const stream = is_out ? &process.out : &process.err;
-      while (stream->fd >= 0 && generations_.has_value() && Read(stream, is_out)) {
+      while (stream->fd >= 0 && generations_.has_value() && Read(&process, is_out)) {
       }
-      if (stream->fd >= 0) Read(stream, is_out);
+      if (stream->fd >= 0) Read(&process, is_out);
       if (stream->fd >= 0) close(std::exchange(stream->fd, -1));
-      Read(stream, is_out);
+      Read(&process, is_out);
     }
     Finish(&process);
   }
@@ -614,8 +652,8 @@ void Launcher::GiveUp() {
 void Launcher::ReportFailure() {
   report_at_ = absl::nullopt;
   // Its last words come first.
-  Read(&failed_->out, true);
-  Read(&failed_->err, false);
+  Read(failed_, true);
+  Read(failed_, false);
   Error(absl::StrCat("process ", failed_->rank, " (pid ", failed_->pid, ") ",
                      failed_->killed_by == 0
                          ? absl::StrCat("exited with status ", failed_->exit_status)

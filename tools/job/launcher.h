@@ -97,6 +97,8 @@ class Launcher {
     int control = -1;  // of an elastic job: the socket to the process
     int stopped_looks = 0;
     bool is_lost = false;
+    bool is_killed = false;  // by the launcher, as it would hold up the others
+    int64_t num_lines = 0;   // of standard output
     // Ended, but not reaped yet: so the system does not give its number to another process group.
     bool has_ended = false;
     bool is_reaped = false;
@@ -117,7 +119,7 @@ class Launcher {
   Time NextDeadline() const;
   void Poll();
   // Whether there was something.
-  bool Read(Stream* stream, bool is_out);
+  bool Read(Process* process, bool is_out);
   void Close(Process* process);
   bool ReadControl(Process* process);  // the same
   void ReadSignals();
@@ -129,6 +131,8 @@ class Launcher {
   bool IsElastic() const;
   void OnLoss(Process* process);
   void LookForStopped(Time now);
+  void Kill(Process* process);
+  int64_t NumLines() const;  // of the run
   void Decide(Time now);
   void OnDeadlines();
   // Of processes that go on, or are stopped, after all others have ended well.
@@ -151,7 +155,6 @@ class Launcher {
   Clock::duration grace_ = {};
   std::deque<Process> processes_;
   absl::optional<Generations> generations_;  // of an elastic job
-  int64_t num_lines_ = 0;                    // of standard output
   absl::optional<Time> look_stopped_at_;
   absl::optional<Time> waiting_since_;  // when the first process has ended its part
   std::string too_few_;                 // why the loss of failed_ ends the job
