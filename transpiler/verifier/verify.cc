@@ -529,7 +529,12 @@ Findings VerifyWithOwners(absl::Span<const ConstProgramPair> ranks, const OwnerU
   VerifyOptions of_each = options;
   of_each.original = {};
   of_each.layers.erase(Layer::kBatch);
-  Verifier(of_each, &findings, Verifier::kCalls).Run(ranks);
+  Findings by_rank;
+  Verifier(of_each, &by_rank, Verifier::kCalls).Run(ranks);
+  for (const Finding& finding : by_rank.all()) {
+    const bool is_of_unkept = finding.rule == "W510" && owners.unkept.count(finding.variable) > 0;
+    if (!is_of_unkept || owners.findings.HasErrors()) findings.Add(finding);
+  }
   if (options.layers.count(Layer::kAcrossRanks) > 0) findings.Append(owners.findings);
   if (findings.HasErrors() || owners.findings.HasErrors()) return findings;
   VerifyOptions together = options;

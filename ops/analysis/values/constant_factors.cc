@@ -207,6 +207,11 @@ class ConstantFactors::Walk {
       return absl::nullopt;
     }
     const double bias = op.FloatAttr("bias").value_or(0);
+    // The kernel of an integer type takes both without their fractions.
+    const VarId of = program_.block(op.block()).Resolve(op.Input("X")[0]);
+    const absl::optional<TensorType> type = DeclaredType(program_.var(of));
+    const bool are_whole = *scale == std::trunc(*scale) && bias == std::trunc(bias);
+    if (!type.has_value() || (!IsFloating(type->dtype) && !are_whole)) return absl::nullopt;
     return op.BoolAttr("bias_after_scale").value_or(true) ? *x * *scale + bias
                                                           : (*x + bias) * *scale;
   }

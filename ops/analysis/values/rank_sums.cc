@@ -122,9 +122,10 @@ void RankFunctions::SetRowsOfSum(const Op& op, absl::Span<const RankValue> ins,
 RankValue RankFunctions::Multiple(const Op& op, const ConstantFactors::Factor& by) {
   const double factor = by.value;
   RankValue out = Sum(op, {ins_[by.operand]}, {factor});
-  // A 1 that was summed over the ranks is their number.
+  // A 1 that was summed over the ranks is their number, but what was made of it need not be.
   const int sums = by.constant < 0 ? 0 : ins_[by.constant].unscaled_sums;
-  if (sums != 0) {
+  const double number = by.divides ? 1 / factor : factor;
+  if (sums != 0 && SameFactor(number * std::pow(options_.RankFactor(), sums), 1)) {
     out.ChangeUnscaledSums(by.divides ? -sums : sums);
     events_.scales.push_back({op.id(), by.divides});
     return out;

@@ -157,6 +157,16 @@ TEST(Equivalence, ADivisorMayBeMadeInSeveralWays) {
        "1.0", "2.0"},
       {kFill, "", "}\n    Out=[n] = scale(X=[n]) {scale=2.0, bias=-2.0}\n", "2.0", "4.0"},
       {kFill, "", "}\n", "0.5", "2.0", kScale},
+      // The kernel of an integer takes 1.5 for 1, and 0.5 for 0.
+      {"    Out=[k] = fill_constant() {shape=longs[], dtype=3, value=2}\n    Out=[k] = "
+       "scale(X=[k]) "
+       "{bias=",
+       "", ", scale=1.0}\n    Out=[n] = cast(X=[k]) {in_dtype=3, out_dtype=5}\n", "0.0", "0.5"},
+      // What is made of the number of ranks need not be it.
+      {"    Out=[n] = fill_constant() {shape=longs[], dtype=5, value=1.0}\n    Out=[n] = "
+       "c_allreduce_sum(X=[n]) {ring_id=0, use_calc_stream=true}\n    Out=[n] = scale(X=[n]) "
+       "{scale=1.0, bias=",
+       "", "}\n", "0.0", "-1.0"},
   };
   for (const Case& one : cases) {
     const auto with = [&](absl::string_view value) {

@@ -117,8 +117,13 @@ void ReduceToAll(const Op& op, pb::OpDesc* desc) {
 class Reads {
  public:
   Reads(absl::Span<const ConstProgramPair> ranks, const std::vector<OwnedOp>& ops,
-        const Program& merged, Findings* findings)
-      : ranks_(ranks), ops_(ops), merged_(merged), storage_(merged), findings_(*findings) {
+        OwnerUpdates* updates)
+      : ranks_(ranks),
+        ops_(ops),
+        merged_(updates->main),
+        storage_(updates->main),
+        findings_(updates->findings),
+        unkept_(updates->unkept) {
     lacks_.resize(ranks.size());
   }
 
@@ -232,6 +237,7 @@ class Reads {
       std::set<std::string> names;
       for (const auto& [key, lack] : lacks_[rank]) names.insert(lack.name);
       if (names.empty()) continue;
+      unkept_.insert(names.begin(), names.end());
       Reporter({static_cast<int>(rank), false}, &findings_)
           .Add("W521", OpId(), *names.begin(),
                absl::StrCat("rank ", rank, " keeps no value of ", absl::StrJoin(names, ", "),
@@ -244,6 +250,7 @@ class Reads {
   const Program& merged_;
   const Storage storage_;
   Findings& findings_;
+  std::set<std::string>& unkept_;
   std::vector<Lacks> lacks_;  // by rank
 };
 
@@ -271,6 +278,22 @@ bool UsesWholeRings(const Program& program) {
     return FindMessageOp(op.type()).has_value() || FindServerOp(op.type()).has_value() ||
            op.HasAttr(kGroupRanksAttr);
   });
+}
+
+// Whether two startup programs do the same to the variables that both have.
+bool StartAlike(const Program& a, const Program& b) {
+  const auto common = [](const Program& of, const Program& other) {
+    std::vector<absl::string_view> ops;
+    for (OpId id : of.block(0).ops()) {
+      const Op op = of.op(id);
+      const auto is_common = [&](Symbol name) {
+        return other.block(0).FindVar(other.FindSymbol(of.name(name))).valid();
+      };
+      if (absl::c_any_of(op.output_args(), is_common)) ops.push_back(op.bytes());
+    }
+    return ops;
+  };
+  return common(a, b) == common(b, a);
 }
 
 absl::optional<Program> JoinStartup(absl::Span<const ConstProgramPair> ranks) {
@@ -321,6 +344,11 @@ absl::optional<OwnerUpdates> FindOwnerUpdates(absl::Span<const ConstProgramPair>
       return absl::nullopt;
     }
   }
+  for (const ConstProgramPair& programs : ranks) {
+    const Program* const startup = programs.startup;
+    if (startup == nullptr || ranks[0].startup == nullptr) continue;
+    if (!StartAlike(*ranks[0].startup, *startup)) return absl::nullopt;
+  }
   const absl::optional<std::vector<OwnedOp>> ops = Merge(ranks);
   if (!ops.has_value() || !HasOwnerUpdates(*ops, ranks.size())) return absl::nullopt;
   pb::ProgramDesc joined = first.ToProto();
@@ -336,8 +364,8 @@ absl::optional<OwnerUpdates> FindOwnerUpdates(absl::Span<const ConstProgramPair>
   }
   absl::StatusOr<Program> main = Program::FromProto(joined);
   if (!main.ok()) return absl::nullopt;
-  OwnerUpdates updates{*std::move(main), JoinStartup(ranks), Findings()};
-  Reads(ranks, *ops, updates.main, &updates.findings).Check();
+  OwnerUpdates updates{*std::move(main), JoinStartup(ranks), {}, Findings()};
+  Reads(ranks, *ops, &updates).Check();
   return updates;
 }
 

@@ -3,6 +3,7 @@
 #ifndef WEFT_TRANSPILER_VERIFIER_OWNERS_OWNER_UPDATES_H_
 #define WEFT_TRANSPILER_VERIFIER_OWNERS_OWNER_UPDATES_H_
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,15 @@ struct OwnerUpdates {
   // None: not all ranks have one. What the startup program of rank 0 does, and what those of the
   // others do to variables that it does not declare.
   absl::optional<Program> startup;
+  // States that some ranks do not keep. Nobody reads what they have there.
+  std::set<std::string> unkept;
   // W510: ranks that read what only others have written. W521: states that some ranks do not keep.
   Findings findings;
 };
 
-// None: the programs differ otherwise, exchange messages, or have no update that some ranks alone
-// run. O(arguments of all programs).
+// None: the programs differ otherwise, exchange messages, have no update that some ranks alone run,
+// or have startup programs of which two make one variable in other ways. O(arguments of all
+// programs).
 absl::optional<OwnerUpdates> FindOwnerUpdates(absl::Span<const ConstProgramPair> ranks);
 
 }  // namespace weft

@@ -161,6 +161,36 @@ TEST(OwnerUpdates, StatesOfTheOwnerAreNoted) {
                           HasSubstr("W521: rank 1 keeps no value of u_m")));
 }
 
+// As where each rank declares the states of all.
+TEST(OwnerUpdates, StatesThatOnlyTheOwnerKeepsMayDiffer) {
+  const std::string average = Average("u") + Average("v");
+  const std::string both = Broadcast("u", 0) + Broadcast("v", 1);
+  const auto declared = [](absl::string_view name) {
+    return absl::StrCat("    var ", name, "_m : fp32[4, 1] persistable\n");
+  };
+  const std::vector<std::string> steps = {Step(average, declared("v") + Momentum("u"), both),
+                                          Step(average, declared("u") + Momentum("v"), both)};
+  EXPECT_THAT(FoundIn(steps, Step("", Momentum("u") + Momentum("v"), "")), IsEmpty());
+}
+
+TEST(OwnerUpdates, RanksThatBeginWithOtherValuesAreNone) {
+  const std::string average = Average("u") + Average("v");
+  const std::string both = Broadcast("u", 0) + Broadcast("v", 1);
+  const Program first = ProgramOf(Step(average, Update("u"), both)),
+                second = ProgramOf(Step(average, Update("v"), both));
+  const auto startup = [](absl::string_view rate) {
+    return ProgramOf(absl::StrCat(
+        "    var lr : fp32[1] persistable\n"
+        "    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=",
+        rate,
+        "}\n"
+        "    Out=[lr] = c_broadcast(X=[lr]) {ring_id=0, root=1, use_calc_stream=true}\n"));
+  };
+  const Program one = startup("0.1"), other = startup("0.2");
+  EXPECT_TRUE(FindOwnerUpdates({{&first, &one}, {&second, &one}}).has_value());
+  EXPECT_FALSE(FindOwnerUpdates({{&first, &one}, {&second, &other}}).has_value());
+}
+
 TEST(OwnerUpdates, OtherProgramsAreNone) {
   const Program a = ProgramOf(OneDevice()), b = ProgramOf(Step("", Update("v") + Update("u"), ""));
   EXPECT_FALSE(FindOwnerUpdates({{&a, nullptr}, {&a, nullptr}}).has_value());
