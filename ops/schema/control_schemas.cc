@@ -86,7 +86,7 @@ void AddControlSchemas(OpSchemaTable* schemas) {
           .With(Trait::kSideEffect, Trait::kLoop, Trait::kBlockGrad)
           .Infer(GradsLikeInputs()));
   AddWithGrad(schemas,
-              OpSchema("rnn_memory_helper", "X -> Out")
+              OpSchema("rnn_memory_helper", "X -> Out&X")
                   .Attr("dtype", kFp32)
                   .Infer(OutputsLike("X"))
                   .Algebra(Algebra::kCopy)

@@ -35,9 +35,6 @@ void AddViewSchemas(OpSchemaTable* schemas) {
                    .Batch(batch::Unrelated(batch::kNotNeeded))
                    .Pir("(input)"));
   // States of recurrent blocks.
-  schemas->Add(OpSchema("rnn_memory_helper", "X? -> Out&X")
-                   .Attr("dtype", kFp32)
-                   .Batch(batch::Unrelated(batch::kNotNeeded)));
   schemas->Add(OpSchema("shrink_rnn_memory", "I, RankTable, X -> Out&X")
                    .Batch(batch::Unrelated(batch::kNotNeeded)));
 }

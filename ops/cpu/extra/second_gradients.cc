@@ -243,7 +243,9 @@ absl::StatusOr<Kernel> Function(const KernelSpec& spec, const SecondGradient& s)
   const Out dx = s.dx.empty() ? Out() : op.out(s.dx), ddout = op.out(s.ddout);
   // The gradient op gets x as input and as output of the op: it reads one of them.
   std::vector<std::string> slots;
-  for (const SlotSchema& slot : FindOpSchema(s.op + "_grad")->inputs()) slots.push_back(slot.name);
+  for (const SlotSchema& slot : FindOpSchema(s.op + "_grad")->inputs()) {
+    if (slot.IsRequired(spec.attrs.version())) slots.push_back(slot.name);
+  }
   WEFT_ASSIGN_OR_RETURN(Part gradient, Part::Make(spec, s.op + "_grad", slots, "X@GRAD"));
   FormulaRow row;
   if (dx) row = Formulas().at(s.op);
