@@ -141,9 +141,13 @@ absl::Status InferGroupNormGrad(InferContext& context) {
   const TensorType* y = context.Input("Y");
   if (y == nullptr) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(const int64_t channels, Channels(context, *y));
+  const int64_t groups = context.attrs().Int("groups");
+  if (channels != -1 && channels % groups != 0) {
+    return context.InputError("Y", absl::StrCat("channels a multiple of ", groups, " groups"));
+  }
   WEFT_RETURN_IF_ERROR(CheckDims(context, "Y@GRAD", y->dims));
   WEFT_RETURN_IF_ERROR(CheckVectors(context, {"Scale", "Bias"}, channels));
-  WEFT_RETURN_IF_ERROR(CheckDims(context, "Variance", {y->dims[0], context.attrs().Int("groups")}));
+  WEFT_RETURN_IF_ERROR(CheckDims(context, "Variance", {y->dims[0], groups}));
   context.SetOutput("X@GRAD", *y);
   context.SetOutput("Scale@GRAD", {y->dtype, {channels}});
   context.SetOutput("Bias@GRAD", {y->dtype, {channels}});
@@ -211,7 +215,7 @@ void AddNormSchemas(OpSchemaTable* schemas) {
                   .Batch({batch::Rows({"X"})})
                   .Pir("(x, scale, bias) -> y, mean, variance {data_format=data_layout}"),
               {{"Bias", "Mean+", "Scale", "Variance", "X+", "Y"}, {"Y"}, {"Bias", "Scale", "X"}},
-              InferGroupNormGrad);
+              InOrder({check_groups, InferGroupNormGrad}));
   AddWithGrad(schemas,
               OpSchema("instance_norm", "Bias?, Scale?, X -> SavedMean~, SavedVariance~, Y")
                   .Attr("epsilon", 1e-5f)
