@@ -16,7 +16,9 @@
 #include "absl/types/optional.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/devices/device_placement.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/device_ops.h"
+#include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/feed_layout.h"
@@ -43,7 +45,8 @@ void ShowReports(const std::vector<PassReport>& reports) {
 }
 
 bool ComputesFloats(const Program& program, const Op& op) {
-  if (op.type() == "range") return false;
+  const OpSchema* const schema = FindOpSchema(op.type());
+  if (schema != nullptr && schema->algebra() == Algebra::kConstant) return false;  // as range
   return std::any_of(op.output_args().begin(), op.output_args().end(), [&](Symbol name) {
     const VarId var = program.block(0).FindVar(name);
     const absl::optional<TensorType> type =
