@@ -3,17 +3,24 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/feed_ops.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
 
 namespace {
+
+bool HasUnknownDim(const Var& var) {
+  const absl::optional<TensorType> type = DeclaredType(var);
+  return type.has_value() && absl::c_linear_search(type->dims, -1);
+}
 
 // Finds the tensors of the root block that an op reads before any op writes them.
 class UnwrittenReads {
@@ -43,9 +50,10 @@ class UnwrittenReads {
   }
 
   // Leaves what another op may have been meant to compute: what ops write later, gradients, and
-  // what has a gradient.
-  void KeepData() {
+  // what has a gradient. With `of_batch`, also what has no size of a batch, as a mask that is fed.
+  void KeepData(bool of_batch) {
     absl::erase_if(found_, [&](VarId var) {
+      if (of_batch && !HasUnknownDim(program_.var(var))) return true;
       const std::string gradient = absl::StrCat(program_.var(var).name(), kGradSuffix);
       return written_.contains(var) || !read_by_forward_.contains(var) ||
              program_.FindSymbol(gradient).valid();
@@ -111,7 +119,8 @@ absl::flat_hash_set<VarId> FindData(const Program& program) {
   absl::flat_hash_set<VarId> read;
   UnwrittenReads reads(program, &read);
   reads.Visit(0);
-  if (is_marked) reads.KeepData();
+  const auto has_batch = [&](VarId var) { return HasUnknownDim(program.var(var)); };
+  if (is_marked) reads.KeepData(/*of_batch=*/absl::c_any_of(data, has_batch));
   data.insert(read.begin(), read.end());
   return data;
 }
