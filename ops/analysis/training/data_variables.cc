@@ -39,7 +39,8 @@ class UnwrittenReads {
         if (!var.valid() || written_.contains(var)) continue;
         const Var of = program_.var(var);
         if (of.block() != 0 || of.persistable()) continue;
-        if (of.type() == pb::VarType::LOD_TENSOR) found_.insert(var);
+        if (of.type() != pb::VarType::LOD_TENSOR) continue;
+        if (readers_ == Readers::kAll || HasOpenSize(of)) found_.insert(var);
       }
       for (int inner : op.SubBlocks()) Visit(inner);
       for (Symbol name : op.output_args()) written_.insert(program_.block(block).Resolve(name));
@@ -47,6 +48,13 @@ class UnwrittenReads {
   }
 
  private:
+  // Whether the size of the batch is declared as unknown, as of all data that Paddle declares
+  // without a mark.
+  static bool HasOpenSize(const Var& var) {
+    const auto tensor = var.Tensor();
+    return tensor.has_value() && tensor->dims_size() > 0 && tensor->dims(0) == -1;
+  }
+
   const Program& program_;
   OpTraits traits_;
   const Readers readers_;

@@ -11,7 +11,7 @@ namespace weft {
 // The data variables of a program: those of the root block that are marked (Var::need_check_feed),
 // and those of any block that ops of feeds and readers write (HandsOutData). Also the tensors of
 // the root block that an op of any block reads before any op writes them: if a variable is marked
-// or an op feeds, an op of the forward pass. O(arguments).
+// or an op feeds, an op of the forward pass, and their first size is declared as -1. O(arguments).
 absl::flat_hash_set<VarId> FindData(const Program& program);
 
 // Of these, those of the root block that ops read as they are fed: no other op writes them, in any

@@ -56,7 +56,7 @@ class SecondGradientsTest : public ::testing::TestWithParam<SecondGradient> {
     const OpSchema& grad = *FindOpSchema(s.op + "_grad");
     SlotTensors inputs;
     for (const SlotSchema& slot : grad.inputs()) {
-      if (slot.optional) continue;
+      if (!slot.IsRequired(/*version=*/0)) continue;
       const bool is_gradient = slot.name.find("@GRAD") != std::string::npos;
       const bool is_y = slot.name == "Y" || slot.name == "Filter";
       const bool is_out = slot.name == "Out";
