@@ -126,7 +126,7 @@ struct AttrSchema {
   std::string name;
   AttrValue default_value;  // its alternative is the attribute's type
   bool required = false;    // has no default: `default_value` only gives the type
-  int64_t since = 0;  // programs of earlier versions do not have it
+  int64_t since = 0;        // programs of earlier versions do not have it
   // OpAttrs lists the other types that it accepts and converts (INTS for LONGS and the like).
 };
 

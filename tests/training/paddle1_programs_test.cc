@@ -21,6 +21,7 @@
 #include "executor/files/npz.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
+#include "ops/analysis/values/layout_guess.h"
 #include "proto/formats/program_file.h"
 #include "tests/support/rewrite.h"
 #include "tests/support/rounding.h"
@@ -47,7 +48,6 @@ const std::map<std::string, std::string> kNotComparedWithPaddle = {
 const std::map<std::string, std::string> kNotComparedOnTwoRanks = {
     {"dropout_ema", "draws"},
     {"word2vec_nce", "draws"},
-    {"cond18", "what decides is fed whole"},
     {"resnetish", "each rank normalizes by statistics of its own batch"},
     {"reductions", "its loss has extremes over the batch"},
     {"sampled_images", "an attribute fixes the batch size"},
@@ -97,6 +97,7 @@ absl::StatusOr<Paddle1Program> Read(const Files& files, const std::string& model
   WEFT_ASSIGN_OR_RETURN(const std::string paddle, Extract(files, model, "paddle.npz"));
   WEFT_ASSIGN_OR_RETURN(program.inputs.params, ReadNpz(init));
   WEFT_ASSIGN_OR_RETURN(program.inputs.feeds, FeedsFromFile(feeds));
+  WEFT_ASSIGN_OR_RETURN(program.inputs.feeds.layouts, FeedLayoutsOf(program.main));
   WEFT_ASSIGN_OR_RETURN(const auto arrays, ReadNpz(feeds));  // <step>/<variable>
   for (const auto& [array, unused] : arrays) {
     program.steps = std::max<int64_t>(program.steps, std::stoll(array) + 1);
