@@ -91,7 +91,8 @@ void AddControlSchemas(OpSchemaTable* schemas) {
                   .Infer(OutputsLike("X"))
                   .Algebra(Algebra::kCopy)
                   .Batch({batch::Elementwise}),
-              {{"X", "Out"}, {"Out"}, {"X"}}, OutputsLike("Out@GRAD"));
+              // In a block, the name of Out@GRAD may also be that of a sequence outside.
+              {{"X", "Out"}, {"Out"}, {"X"}}, OutputsLike("X"));
 
   schemas->Add(OpSchema("select_input", "X*, Mask -> Out")
                    .Infer(IfKnown("X", InferSelectInput))
@@ -121,7 +122,6 @@ void AddControlSchemas(OpSchemaTable* schemas) {
                    .Batch(batch::Unrelated(batch::kUnknownSize)));
   schemas->Add(OpSchema("merge_lod_tensor", "InFalse, InTrue, Mask, X -> Out")
                    .Attr("level", 0)
-                   .Infer(Like("X", {"Out"}))
                    .Algebra(Algebra::kMove)
                    .Batch(batch::Unrelated(batch::kUnknownSize)));
   for (const char* type : {"lod_tensor_to_array", "array_to_lod_tensor"}) {

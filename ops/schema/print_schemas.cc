@@ -10,7 +10,7 @@ void AddPrintSchemas(OpSchemaTable* schemas) {
                    .Attr("summarize", int64_t{-1})
                    .With(Trait::kSideEffect)
                    .Pir());
-  schemas->Add(OpSchema("print", "In -> Out&In")
+  schemas->Add(OpSchema("print", "In -> Out~&In")
                    .Attr("first_n", -1)
                    .Attr("is_forward", true)
                    .Attr("message", "")

@@ -148,7 +148,7 @@ def moves():
     strided = layers.strided_slice(m, [1], [0], [10], [2])
     picked = layers.gather(layers.transpose(m, [1, 0]), layers.assign(np.array([1, 3], "int32")))
     top, _ = layers.topk(m, 3)
-    wide = layers.expand_as(layers.fc(x, 1), h)
+    wide = layers.expand(layers.fc(x, 1), [1, 12])
     parts = [s, strided, layers.reverse(s, axis=1), layers.transpose(picked, [1, 0]), top,
              layers.argsort(m)[0], layers.elementwise_max(h, wide), layers.elementwise_min(h, wide)]
     sgd(classify(layers.concat(parts, axis=1), y))

@@ -9,13 +9,18 @@
 namespace weft {
 
 VarId ResolveArgument(const Program& program, int block, Symbol name) {
-  VarId var = program.block(block).Resolve(name);
-  for (int at = block; !var.valid() && at > 0; at = program.block(at).parent_idx()) {
+  int first_forward = -1;
+  for (int at = block; at >= 0; at = program.block(at).parent_idx()) {
+    VarId var = program.block(at).FindVar(name);
     const int forward = program.block(at).forward_block_idx();
-    if (forward < 0 || forward >= program.num_blocks()) continue;
-    return program.block(forward).Resolve(name);
+    const bool has_forward = at > 0 && forward >= 0 && forward < program.num_blocks();
+    if (!var.valid() && has_forward) {
+      var = program.block(forward).FindVar(name);
+      if (first_forward < 0) first_forward = forward;
+    }
+    if (var.valid()) return var;
   }
-  return var;
+  return first_forward < 0 ? VarId() : program.block(first_forward).Resolve(name);
 }
 
 absl::StatusOr<BlockGradientNames> BlockGradientNames::Of(const Op& op) {

@@ -15,7 +15,8 @@
 namespace weft {
 
 // The variable that ops of the block see under the name; invalid if none is declared. A gradient
-// block also sees the variables of its forward block, whose scopes Paddle keeps. O(block depth).
+// block also sees the variables of its forward block, whose scopes Paddle keeps, before those of
+// blocks around it. O(block depth).
 VarId ResolveArgument(const Program& program, int block, Symbol name);
 
 // What the block of a gradient op (Trait::kBlockGrad) calls the gradients that it gets and makes.

@@ -1,5 +1,7 @@
 #include "ops/analysis/core/type_flow.h"
 
+#include "ops/analysis/core/block_names.h"
+
 namespace weft {
 
 bool IsScalarAndOne(const TensorType& a, const TensorType& b) {
@@ -26,11 +28,12 @@ bool TypeFlow::Run(int block_index, Visit visit) {
     }
     inputs_.clear();
     for (Symbol name : op.input_args()) {
-      const VarId var = block.Resolve(name);
+      const VarId var = ResolveArgument(program_, block_index, name);
       inputs_.push_back(var.valid() ? current_[var.value()] : kUnknownType);
     }
     outputs_.clear();
-    for (Symbol name : op.output_args()) outputs_.push_back(block.Resolve(name));
+    for (Symbol name : op.output_args())
+      outputs_.push_back(ResolveArgument(program_, block_index, name));
 
     const auto inferred = cache_.Infer(op, inputs_);
     Step step = {op, inferred.has_value(), inputs_, {}, outputs_};

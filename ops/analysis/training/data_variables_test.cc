@@ -87,13 +87,15 @@ TEST(DataVariables, WhatTheForwardPassReadsUnwrittenIsDataWhateverIsMarked) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(R"(program {
   block 0 parent=-1 {
     var marked : fp32[2] need_check_feed
-    var unmarked : fp32[2]
+    var unmarked : fp32[-1]
+    var factor : fp32[1]
     var weight : fp32[2] persistable
     var sum : fp32[2]
     var lost@GRAD : fp32[2]
     var weight@GRAD : fp32[2]
     Out=[sum] = elementwise_add(X=[marked], Y=[unmarked])
     Out=[sum] = elementwise_mul(X=[sum], Y=[weight])
+    Out=[sum] = elementwise_mul(X=[sum], Y=[factor])
     Out=[weight@GRAD] = scale(X=[lost@GRAD]) role=backward
   }
 })"));

@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_args.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
@@ -38,11 +39,15 @@ class LinearBlocks {
     for (Symbol name : op.input_args()) {
       if (absl::StrContains(program_.name(name), kGradSuffix)) made_.insert(name);
     }
-    const auto inside = op.StringsAttr("original_output_grad");
-    if (!inside.has_value()) return;
-    for (const std::string& name : *inside) {
+    const auto enter = [&](const std::string& name) {
       const Symbol symbol = program_.FindSymbol(name);
       if (symbol.valid()) made_.insert(symbol);
+    };
+    if (const auto inside = op.StringsAttr("original_output_grad"))
+      absl::c_for_each(*inside, enter);
+    // The gradient of a state passes from step to step.
+    for (const std::string& state : op.StringsAttr("states").value_or(std::vector<std::string>())) {
+      enter(absl::StrCat(state, kGradSuffix));
     }
   }
 

@@ -527,7 +527,7 @@ class RankInterpreter final : public RankMemory {
         ins_.push_back(takes_gradients && facts.is_operand[i] ? WrittenBefore(in[i]) : Read(in[i]));
         // A gradient that is not there is zero.
         const bool is_gradient = facts.algebra == Algebra::kBackward && facts.is_operand[i];
-        if (is_gradient && program_.name(in[i]) == kEmptyVarName) ins_.back().is_zero = true;
+        if (is_gradient && !Resolve(in[i]).valid()) ins_.back().is_zero = true;
       }
       if (facts.keeps_outputs) {
         for (Symbol name : out) ins_.push_back(WrittenBefore(name));

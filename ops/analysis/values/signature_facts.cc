@@ -14,6 +14,9 @@
 namespace weft {
 namespace {
 
+// Of recurrent_grad: the scopes of the steps, which are no gradient.
+constexpr char kScopesSlot[] = "step_scopes@GRAD";
+
 OpSignature::Slot FindSlot(const Program& program, const std::vector<OpSignature::Slot>& slots,
                            absl::string_view name) {
   for (const OpSignature::Slot& slot : slots) {
@@ -104,9 +107,10 @@ SignatureFacts MakeSignatureFacts(const Op& op, const OpAssumptions& assumptions
       return merges ? slot == "InTrue" || slot == "InFalse" : slot == "X";
     };
     for (const OpSignature::Slot& slot : signature.inputs) {
-      const bool is_operand = facts.algebra == Algebra::kMove
-                                  ? is_moved(program.name(slot.name))
-                                  : IsGradient(op, program.name(slot.name));
+      const bool is_operand =
+          facts.algebra == Algebra::kMove
+              ? is_moved(program.name(slot.name))
+              : IsGradient(op, program.name(slot.name)) && program.name(slot.name) != kScopesSlot;
       for (uint32_t i = 0; i < slot.count; ++i) facts.is_operand[slot.first + i] = is_operand;
     }
   }

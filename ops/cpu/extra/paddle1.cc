@@ -257,7 +257,6 @@ absl::StatusOr<Kernel> LstmUnit(OpKernel op) {
 }
 
 absl::StatusOr<Kernel> LstmUnitGrad(OpKernel op) {
-  op.Ignore({"H"});
   const In x = op.in("X"), c_prev = op.in("C_prev"), c = op.in("C");
   const In dc = op.in("C@GRAD"), dh = op.in("H@GRAD");
   const Out dx = op.out("X@GRAD"), dc_prev = op.out("C_prev@GRAD");

@@ -242,7 +242,7 @@ void AddPaddle1Schemas(OpSchemaTable* schemas) {
                   .Attr("forget_bias", 0.0f)
                   .Infer(InOrder({SameDType("X", "C_prev"), IfKnown("X", "C_prev", InferLstmUnit)}))
                   .Batch({batch::Rows({"X", "C_prev"})}),
-              {{"C", "C_prev", "H", "X"}, {"C", "H"}, {"C_prev", "X"}}, GradsLikeInputs());
+              {{"C", "C_prev", "X"}, {"C", "H"}, {"C_prev", "X"}}, GradsLikeInputs());
   AddWithGrad(
       schemas,
       OpSchema("gru_unit", "Bias?, HiddenPrev, Input, Weight -> Gate~, Hidden, ResetHiddenPrev~")
@@ -280,7 +280,7 @@ void AddPaddle1Schemas(OpSchemaTable* schemas) {
                    .Infer(InferMeanIou)
                    .Batch(batch::Unrelated(batch::kWholeResult)));
   AddWithGrad(schemas,
-              OpSchema("expand_as", "X, target_tensor -> Out")
+              OpSchema("expand_as", "X, target_tensor -> Out~")
                   .Infer(IfKnown("X", "target_tensor", InferExpandAs))
                   .Batch({batch::Rows({"X", "target_tensor"})}),
               {{"X", "target_tensor"}, {"Out"}, {"X"}}, GradsLikeInputs());

@@ -143,10 +143,12 @@ class StructureChecker {
     const size_t num_inputs = op.input_args().size();
     for (size_t i = 0; i < args.size(); ++i) {
       if (IsDeclared(op.block(), args[i])) continue;
-      // The gradient of an output of a block on which no loss depends: Paddle takes it for zero.
+      // The gradient of an output of a block on which no loss depends, which Paddle takes for zero,
+      // and what the block calls a gradient that it is given.
       const OpSchema* const schema = SignatureOf(op).schema;
-      if (i < num_inputs && schema != nullptr && schema->Has(Trait::kBlockGrad) &&
-          absl::EndsWith(program_.name(args[i]), kGradSuffix)) {
+      const bool is_given =
+          op.block() != 0 || (schema != nullptr && schema->Has(Trait::kBlockGrad));
+      if (i < num_inputs && is_given && absl::EndsWith(program_.name(args[i]), kGradSuffix)) {
         continue;
       }
       report_.Add("W101", op.id(), program_.name(args[i]),
