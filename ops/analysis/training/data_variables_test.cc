@@ -86,7 +86,7 @@ TEST(DataVariables, ABufferThatAnOpMakesIsNoData) {
 TEST(DataVariables, WhatTheForwardPassReadsUnwrittenIsDataWhateverIsMarked) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(R"(program {
   block 0 parent=-1 {
-    var marked : fp32[2] need_check_feed
+    var marked : fp32[-1] need_check_feed
     var unmarked : fp32[-1]
     var factor : fp32[1]
     var weight : fp32[2] persistable
