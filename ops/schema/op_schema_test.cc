@@ -216,9 +216,8 @@ TEST(OpSchemaTableTest, ViewsAreThoseOfPaddle) {
   EXPECT_THAT(views,
               ::testing::ElementsAre("as_strided: out of input", "print: Out of In",
                                      "rnn_memory_helper: Out of X", "share_buffer: Out of X",
-                                     "share_data: Out of X", "shrink_rnn_memory: Out of X",
-                                     "tensor_unfold: out of input", "view_dtype: out of input",
-                                     "view_shape: out of input"));
+                                     "share_data: Out of X", "tensor_unfold: out of input",
+                                     "view_dtype: out of input", "view_shape: out of input"));
 }
 
 // Ops of Paddle, and of Weft, that write the variable of an input: optimizers aside.

@@ -35,7 +35,7 @@ void AddViewSchemas(OpSchemaTable* schemas) {
                    .Batch(batch::Unrelated(batch::kNotNeeded))
                    .Pir("(input)"));
   // States of recurrent blocks.
-  schemas->Add(OpSchema("shrink_rnn_memory", "I, RankTable, X -> Out&X")
+  schemas->Add(OpSchema("shrink_rnn_memory", "I, RankTable, X -> Out")
                    .Batch(batch::Unrelated(batch::kNotNeeded)));
 }
 

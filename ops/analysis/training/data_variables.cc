@@ -49,11 +49,11 @@ class UnwrittenReads {
     }
   }
 
-  // Leaves what another op may have been meant to compute: what ops write later, gradients, and
-  // what has a gradient. With `of_batch`, also what has no size of a batch, as a mask that is fed.
-  void KeepData(bool of_batch) {
+  // Leaves what another op may have been meant to compute: what ops write later, gradients,
+  // what has a gradient, and what has no size of a batch, as a mask that is fed.
+  void KeepData() {
     absl::erase_if(found_, [&](VarId var) {
-      if (of_batch && !HasUnknownDim(program_.var(var))) return true;
+      if (!HasUnknownDim(program_.var(var))) return true;
       const std::string gradient = absl::StrCat(program_.var(var).name(), kGradSuffix);
       return written_.contains(var) || !read_by_forward_.contains(var) ||
              program_.FindSymbol(gradient).valid();
@@ -119,8 +119,7 @@ absl::flat_hash_set<VarId> FindData(const Program& program) {
   absl::flat_hash_set<VarId> read;
   UnwrittenReads reads(program, &read);
   reads.Visit(0);
-  const auto has_batch = [&](VarId var) { return HasUnknownDim(program.var(var)); };
-  if (is_marked) reads.KeepData(/*of_batch=*/absl::c_any_of(data, has_batch));
+  if (is_marked) reads.KeepData();
   data.insert(read.begin(), read.end());
   return data;
 }

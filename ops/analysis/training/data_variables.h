@@ -11,9 +11,8 @@ namespace weft {
 // The data variables of a program: those of the root block that are marked (Var::need_check_feed),
 // those of any block that ops of feeds and readers write (HandsOutData), and the tensors of the
 // root block that an op of any block reads before any op writes them. If some are marked, or fed by
-// ops, only those of the latter that an op of the forward pass reads, no op writes, and that have
-// no gradient: others may be a mistake; and of these only those with an unknown dimension, if what
-// is marked or fed has one. O(arguments).
+// ops, only those of the latter with an unknown dimension that an op of the forward pass reads, no
+// op writes, and that have no gradient: others may be a mistake. O(arguments).
 absl::flat_hash_set<VarId> FindData(const Program& program);
 
 // Of these, those of the root block that ops read as they are fed: no other op writes them, in any

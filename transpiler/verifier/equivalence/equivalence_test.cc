@@ -158,7 +158,7 @@ TEST(Equivalence, ADivisorMayBeMadeInSeveralWays) {
       {kFill, "", "}\n    Out=[n] = scale(X=[n]) {scale=2.0, bias=-2.0}\n", "2.0", "4.0"},
       {kFill, "", "}\n", "0.5", "2.0", kScale},
       // The kernel of an integer takes 1.5 for 1, and 0.5 for 0.
-      {"    Out=[k] = fill_constant() {shape=longs[], dtype=3, value=2}\n    Out=[k] = "
+      {"    Out=[k] = fill_constant() {shape=longs[], dtype=3, value=2.0}\n    Out=[k] = "
        "scale(X=[k]) "
        "{bias=",
        "", ", scale=1.0}\n    Out=[n] = cast(X=[k]) {in_dtype=3, out_dtype=5}\n", "0.0", "0.5"},
