@@ -51,9 +51,9 @@ TEST(DataVariables, UnchangedDataIsWhatOpsReadAsItIsFed) {
 TEST(DataVariables, WhatIsReadAndNeverWrittenIsDataBesideMarkedData) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(R"(program {
   block 0 parent=-1 {
-    var x : fp32[2] need_check_feed
-    var y : fp32[2]
-    var h : fp32[2]
+    var x : fp32[-1] need_check_feed
+    var y : fp32[-1]
+    var h : fp32[-1]
     var h@GRAD : fp32[2]
     var later : fp32[2]
     var rate : fp32[1]
