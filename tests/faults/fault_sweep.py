@@ -117,7 +117,7 @@ class Sweep:
             with open(counts_path) as f:
                 for line in f:
                     words = line.split()
-                    if len(words) == 3:  # a limit may cut the file
+                    if len(words) == 2:  # a limit may cut the file
                         counts[words[0]] += int(words[1])
         files = {}
         for name in sorted(os.listdir(folder)):

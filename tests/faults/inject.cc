@@ -5,8 +5,7 @@
 //   FAULT_ERROR   the error number; SHORT: half the bytes are written or read
 //   FAULT_SIGNAL  instead: the call succeeds, but this signal comes before it
 //   FAULT_RANK    only in the process of this rank (WEFT_JOB_RANK); `launcher` has none
-//   FAULT_COUNTS  a file that gets a line "<function> <calls> <1 if the fault was reached>" for
-//   each function
+//   FAULT_COUNTS  a file that gets a line "<function> <calls>" for each function
 //
 // Calls count from the start of main. A call that one library makes within itself is not seen: what
 // the C library writes to standard output, for example. oneDNN's mappings do not count: it uses
@@ -67,7 +66,6 @@ const char* const kNames[kCalls] = {"accept", "close",        "connect", "fsync"
 
 std::atomic<bool> counts{false};
 std::atomic<long> calls[kCalls];
-std::atomic<bool> reached{false};
 int failing = -1;
 long fails_at = 0;
 int error_number = EIO;
@@ -78,7 +76,6 @@ int signal_number = 0;
 bool Fails(Call call) {
   if (!counts.load(std::memory_order_relaxed)) return false;
   if (calls[call].fetch_add(1) + 1 != fails_at || call != failing) return false;
-  reached = true;
   if (signal_number != 0) {
     raise(signal_number);
     return false;
@@ -121,8 +118,7 @@ void WriteCounts() {
   char text[1024];
   int size = 0;
   for (int i = 0; i < kCalls; ++i) {
-    size += snprintf(text + size, sizeof(text) - size, "%s %ld %d\n", kNames[i], calls[i].load(),
-                     reached && i == failing ? 1 : 0);
+    size += snprintf(text + size, sizeof(text) - size, "%s %ld\n", kNames[i], calls[i].load());
   }
   const long file = syscall(SYS_open, path, O_WRONLY | O_CREAT | O_APPEND, 0644);
   if (file < 0) return;
