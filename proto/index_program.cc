@@ -18,6 +18,8 @@ namespace weft {
 namespace {
 
 constexpr uint32_t kProgramBlocks = wire::LengthDelimited(pb::ProgramDesc::kBlocksFieldNumber);
+constexpr uint32_t kProgramVersion = wire::LengthDelimited(pb::ProgramDesc::kVersionFieldNumber);
+constexpr uint32_t kVersionNumber = wire::Varint(pb::Version::kVersionFieldNumber);
 constexpr uint32_t kBlockIdx = wire::Varint(pb::BlockDesc::kIdxFieldNumber);
 constexpr uint32_t kBlockParentIdx = wire::Varint(pb::BlockDesc::kParentIdxFieldNumber);
 constexpr uint32_t kBlockVars = wire::LengthDelimited(pb::BlockDesc::kVarsFieldNumber);
@@ -89,7 +91,6 @@ class ProgramReader {
 
   absl::Status Read() {
     WEFT_RETURN_IF_ERROR(ReadTopLevel());
-    program_.version_ = program_.OtherFields().version().version();
     ProgramIndexer indexer(&program_);
     WEFT_RETURN_IF_ERROR(IndexParts(&indexer));
     for (uint32_t i = 0; i < program_.vars_.size(); ++i) {
@@ -126,6 +127,7 @@ class ProgramReader {
         if (IsKnown(tag) && !wire::IsWellFormed<pb::ProgramDesc>(field)) {
           return MalformedAt("", begin);
         }
+        if (tag == kProgramVersion) ReadVersion(field);
         // One piece for neighbours: a file may consist of unknown fields of two bytes.
         std::vector<Program::TopLevelField>& fields = program_.top_level_;
         if (fields.empty() || fields.back().block >= 0) fields.push_back({-1, field.substr(0, 0)});
@@ -134,6 +136,24 @@ class ProgramReader {
       }
     }
     return wire::AtEnd(&in) ? absl::OkStatus() : MalformedAt("", in.CurrentPosition());
+  }
+
+  // Of a well-formed field. The last number counts, as in generated classes, which would take
+  // memory for unknown fields.
+  void ReadVersion(absl::string_view field) {
+    wire::MessageStream in(field);
+    absl::string_view payload;
+    wire::NextTag(&in);
+    wire::ReadBytes(&in, &payload);
+    wire::MessageStream version(payload);
+    while (const uint32_t tag = wire::NextTag(&version)) {
+      uint64_t number;
+      if (tag != kVersionNumber) {
+        wire::SkipField(&version, tag);
+      } else if (version.ReadVarint64(&number)) {
+        program_.version_ = static_cast<int64_t>(number);
+      }
+    }
   }
 
   absl::Status ReadBlock(absl::string_view field, absl::string_view payload) {

@@ -388,9 +388,10 @@ TEST(NumericCheck, DataOfAFixedSizeCannotBeThatOfAllRanks) {
               IsFailedPrecondition("data variable x: expected -1 as dimension 0, found [8, 4]"));
 }
 
-TEST(NumericCheck, DataThatIsNotMarkedBesideDataThatIsIsRefused) {
-  EXPECT_THAT(CheckText("[-1, 4] need_check_feed", "[-1, 4]"),
-              IsFailedPrecondition("data variable x: it is read and nothing writes it"));
+TEST(NumericCheck, WhatMayHaveBeenMeantToBeComputedIsRefusedBesideMarkedData) {
+  EXPECT_THAT(CheckText("[-1, 1] need_check_feed", "[-1, 1]"),
+              IsFailedPrecondition("data variable y@GRAD: it is read and nothing writes it"));
+  EXPECT_THAT(CheckText("[-1, 4] need_check_feed", "[-1, 4]"), testing::IsOk());
   EXPECT_THAT(CheckText(" need_check_feed", ""), testing::IsOk());
 }
 

@@ -224,7 +224,7 @@ class Table {
       }
     } else {
       for (const SlotSchema& slot : schema.inputs()) {
-        if (!slot.attrs.empty()) continue;
+        if (!slot.attrs.empty() || slot.until != 0) continue;
         OperandRule& operand = rule.operands.emplace_back(ParseOperand(schema, slot.name));
         operand.name = Keep(SnakeCase(slot.name));
       }
@@ -283,7 +283,8 @@ class Table {
       if (!is_constant && schema.FindInput(operand.target) != nullptr) operands.push_back(operand);
     }
     const auto add = [&](absl::string_view name, absl::string_view slot, bool optional) {
-      if (schema.FindInput(slot) == nullptr) return;
+      const SlotSchema* const input = schema.FindInput(slot);
+      if (input == nullptr || input->until != 0) return;  // PIR is newer than all that has gone
       operands.push_back(ParseOperand(schema, slot));
       operands.back().name = name;
       operands.back().optional = optional;
