@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
@@ -31,6 +32,13 @@ bool HasRows(const Op& op) {
 bool IsOne(const Op& op, absl::string_view attr) { return op.FloatAttr(attr).value_or(1) == 1; }
 
 bool IsTrue(const Op& op, absl::string_view attr) { return op.BoolAttr(attr).value_or(false); }
+
+// Mended in Paddle 3.1.
+bool TakesBatchForSize(const Op& op) {
+  const absl::optional<std::vector<int64_t>> shape = op.IntsAttr("target_shape");
+  return IsBefore(op.program().version(), 3'001'000) && shape.has_value() &&
+         absl::c_linear_search(*shape, -1);
+}
 
 bool IsOfPaddle3(const Op& op) { return op.program().version() >= kPaddle3; }
 
@@ -124,6 +132,7 @@ const Quirk kQuirks[] = {
      [](const Op& op) { return IsTrue(op, "unitriangular") && !IsTrue(op, "upper"); },
      "gives the diagonal a gradient"},
     {"yolov3_loss_grad", Always, "gives the gradient of the last of several boxes in a cell"},
+    {"expand_as_v2_grad", TakesBatchForSize, "takes -1 of target_shape for a size", false},
     {"group_norm_grad", [](const Op& op) { return op.Input("Scale").empty(); },
      "leaves out the mean of the gradient", false},
     {"masked_fill_grad", Always, "gives value a gradient that is 0 or arbitrary", false},

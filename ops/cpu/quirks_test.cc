@@ -35,6 +35,11 @@ TEST(QuirksTest, VersionsRuleQuirksOut) {
               ElementsAre("op 0 (adadelta): takes the mean of squared updates of the next step"));
   EXPECT_THAT(Quirks(update, "version=2006002 "), IsEmpty());
   EXPECT_THAT(Quirks(update), IsEmpty());
+  const std::string gradient =
+      "X@GRAD=[g] = expand_as_v2_grad(X=[x], Out@GRAD=[d]) {target_shape=ints[-1, 8]}\n";
+  EXPECT_THAT(Quirks(gradient, "version=3000000 "),
+              ElementsAre("op 0 (expand_as_v2_grad): takes -1 of target_shape for a size"));
+  EXPECT_THAT(Quirks(gradient, "version=3001001 "), IsEmpty());
 }
 
 TEST(QuirksTest, AttributesRuleQuirksOut) {

@@ -207,11 +207,13 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
   }
   for (std::string name : grad.reads) {
     const bool is_new = absl::EndsWith(name, "+"), is_old = absl::EndsWith(name, "-");
-    if (is_new || is_old) name.pop_back();
+    const bool may_lack = absl::EndsWith(name, "?");
+    if (is_new || is_old || may_lack) name.pop_back();
     const SlotSchema* input = op.FindInput(name);
     add_input(input != nullptr ? *input : *op.FindOutput(name), name);
     if (is_new) inputs[name].since = kPaddle2;
     if (is_old) inputs[name].until = kPaddle2;
+    if (may_lack) inputs[name].optional = true;
   }
   for (const std::string& name : grad.of_outputs) {
     add_input(*op.FindOutput(name), absl::StrCat(name, kGradSuffix));

@@ -71,8 +71,8 @@ OpSchema::InferFn InOrder(std::vector<OpSchema::InferFn> functions);
 // --- Gradient ops --------------------------------------------------------------------------------
 
 // A gradient op reads inputs and outputs of its op (`reads`, where "X+" and "X-" are X since and
-// until Paddle 2) and the gradients of its outputs `of_outputs`. It writes the gradients of its
-// inputs `of_inputs`. It has the op's attributes.
+// until Paddle 2, and "X?" may be missing) and the gradients of its outputs `of_outputs`. It writes
+// the gradients of its inputs `of_inputs`. It has the op's attributes.
 struct GradSlots {
   std::vector<std::string> reads, of_outputs, of_inputs;
   bool optional = true;  // the gradients that it writes

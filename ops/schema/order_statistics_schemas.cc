@@ -188,14 +188,14 @@ void AddOrderStatisticsSchemas(OpSchemaTable* schemas) {
               sorted_grad);
   for (const char* type : {"median", "nanmedian"}) {
     AddWithGrad(schemas,
-                OpSchema(type, "X -> MedianIndex, Out")
+                OpSchema(type, "X -> MedianIndex~, Out")
                     .Attr("axis", Longs{})
                     .Attr("keepdim", true)
                     .Attr("mode", "avg")
                     .Infer(IfKnown("X", InferMedian))
                     .Batch({batch::Reduced(batch::Reduces::kOther, "axis", nullptr, "keepdim")})
                     .Pir("-> out, medians:MedianIndex"),
-                {{"MedianIndex", "Out", "X"}, {"Out"}, {"X"}});
+                {{"MedianIndex", "Out?", "X"}, {"Out"}, {"X"}});  // Out since Paddle 3.2
   }
   AddWithGrad(schemas,
               OpSchema("mode", "X -> Indices, Out")

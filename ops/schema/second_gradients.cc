@@ -1,5 +1,7 @@
 #include "ops/schema/second_gradients.h"
 
+#include "absl/algorithm/container.h"
+
 namespace weft {
 namespace {
 
@@ -44,7 +46,7 @@ std::vector<SecondGradient> Rows() {
       {Kind::kView, "reshape2", "reshape2_grad_grad",  //
        "", "", "DOut", "DDX", "", "", "", "DDOut",     //
        "(grad_out:DOut, grad_x_grad:DDX) -> grad_out_grad:DDOut"},
-      Function("abs", "abs_double_grad", "x", ""),
+      Function("abs", "abs_double_grad", "X", ""),
       Function("leaky_relu", "leaky_relu_grad_grad", "X", ""),
       Function("relu", "relu_grad_grad", "Out", ""),
       Function("sigmoid", "sigmoid_grad_grad", "Out", "fwd_grad_out"),
@@ -52,6 +54,8 @@ std::vector<SecondGradient> Rows() {
       Function("rsqrt", "rsqrt_grad_grad", "Out", "grad_x"),
       Function("sqrt", "sqrt_grad_grad", "Out", "grad_x"),
   };
+  const auto is_abs = [](const SecondGradient& row) { return row.op == "abs"; };
+  absl::c_find_if(rows, is_abs)->old_x = "x";
   for (const char* op : {"celu", "elu", "log", "square"}) {
     rows.push_back(Function(op, std::string(op) + "_grad_grad", "X", "grad_out"));
   }

@@ -31,6 +31,7 @@ struct SecondGradient {
   std::string dx, dy, ddout;         // outputs
   // As in OpSchema::Pir, but its name without it is that of the op, and _double_grad.
   std::string pir = "";
+  std::string old_x = "";  // the name of slot x before Paddle 3, if it was another one
 };
 
 const std::vector<SecondGradient>& SecondGradients();

@@ -17,7 +17,7 @@ writes to `exported`
     params.npz               parameters and optimizer state, if the startup program has been run
 
 says so, and returns the `weft` command that trains them. For static programs of Paddle 2.0 to 3.3;
-in PIR, of Paddle 3.3. One file, so that it can be copied beside a script.
+in PIR, of Paddle 3.0 to 3.3. One file, so that it can be copied beside a script.
 
 The schedule of the learning rate, if there is one, is in the program, as attribute lr_schedule of its
 variable; in main.json, of the first op that reads it. `weft run` follows it, also after `transpile`.
@@ -128,8 +128,8 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
     return command
 
 
-# Of the JSON of Paddle 3, as Weft reads it.
-_PIR_VERSION = 4
+# Of the JSON of Paddle 3, as Weft reads it: what Paddle 3.0 to 3.3 write.
+_PIR_VERSIONS = range(1, 5)
 
 
 def _say_what_is_written(main, main_path, directory, programs, command):
@@ -141,11 +141,12 @@ def _say_what_is_written(main, main_path, directory, programs, command):
     print("%s: %s (%s of Paddle %s)" % (
         directory, ", ".join(files), "PIR" if is_pir else "ProgramDesc",
         getattr(paddle, "__version__", "unknown")), file=sys.stderr)
-    version = pir_version(main_path) if is_pir else _PIR_VERSION
-    if version != _PIR_VERSION:
-        warnings.warn("%s has version %s of Paddle 3's format; weft reads version %d alone, which Paddle "
-                      "3.3 writes: export there, or set FLAGS_enable_pir_api=0 before `import paddle`"
-                      % (main_path, version, _PIR_VERSION), stacklevel=3)
+    version = pir_version(main_path) if is_pir else _PIR_VERSIONS[0]
+    if version not in _PIR_VERSIONS:
+        warnings.warn("%s has version %s of Paddle 3's format; weft reads versions %d to %d, which Paddle "
+                      "3.0 to 3.3 write: export there, or set FLAGS_enable_pir_api=0 before "
+                      "`import paddle`" % (main_path, version, _PIR_VERSIONS[0], _PIR_VERSIONS[-1]),
+                      stacklevel=3)
 
 
 def pir_version(path):

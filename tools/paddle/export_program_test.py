@@ -249,10 +249,11 @@ class JsonTest(unittest.TestCase):
                     % version)
                 export_program._say_what_is_written(Pir(), path, directory, ["main"], [])
 
-            with self.assertWarnsRegex(UserWarning, "has version 2 of Paddle 3's format"):
-                say(2)
+            with self.assertWarnsRegex(UserWarning, "has version 5 of Paddle 3's format"):
+                say(5)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
+                say(1)
                 say(4)
 
 

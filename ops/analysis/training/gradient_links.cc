@@ -98,7 +98,9 @@ class SlotLinker {
     *is_gradient = slot == second_->ddx || slot == second_->ddy;
     if (slot == second_->ddx) return dx();
     if (slot == second_->ddy) return Find(outputs, dy);
-    if (slot == second_->x || slot == second_->y) return Find(op_.signature().inputs, slot);
+    if (slot == second_->x || slot == second_->y || slot == second_->old_x) {
+      return Find(op_.signature().inputs, slot);
+    }
     if (slot != second_->dout) return nullptr;
     const bool is_dx = slot == "grad_x" || slot == "DX";
     return is_dx ? dx() : GivenGradient();

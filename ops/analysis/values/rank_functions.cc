@@ -112,7 +112,8 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
     case Algebra::kFill:
     case Algebra::kZeros:
       if (FillsZeros(op, facts)) return SetAll(expressions_.ZeroValue());
-      if (facts.algebra == Algebra::kFill && FillsFixedShape(op)) return;
+      // Other ones begin a gradient that is part of the loss, as that of a penalty.
+      if (facts.algebra == Algebra::kFill && IsLossGrad(op) && FillsFixedShape(op)) return;
       break;
     default:
       if (ins_.size() == 1 && outs_.size() == 1 && facts.is_elementwise &&

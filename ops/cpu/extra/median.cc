@@ -80,8 +80,9 @@ absl::StatusOr<Kernel> Median(OpKernel op, bool ignores_nan) {
       });
 }
 
-// Of a mean: X@GRAD = Out@GRAD in equal parts for the elements that equal Out, and else for the two
-// middle ones. Otherwise, Out@GRAD for the element of MedianIndex.
+// Of a mean: X@GRAD = Out@GRAD in equal parts for the elements that equal Out, and else, and where
+// the op does not read Out, as before Paddle 3.2, for the two middle ones. Otherwise, Out@GRAD for
+// the element of MedianIndex.
 absl::StatusOr<Kernel> MedianGrad(OpKernel op) {
   const In x = op.in("X"), out = op.in("Out"), index = op.in("MedianIndex");
   const In dout = op.in("Out@GRAD");
@@ -91,14 +92,16 @@ absl::StatusOr<Kernel> MedianGrad(OpKernel op) {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
     const LoopNest nest = MakeLoopNest(dims, dims, kept);
-    const T *xs = x.data<T>(ctx), *outs = out.data<T>(ctx), *douts = dout.data<T>(ctx);
+    const T *xs = x.data<T>(ctx), *outs = out.data_or_null<T>(ctx), *douts = dout.data<T>(ctx);
     const int64_t* places = index.data<int64_t>(ctx);
     const auto is_out = [=](int64_t i, int64_t group) {
       return xs[i] == outs[group] || (std::isnan(xs[i]) && std::isnan(outs[group]));
     };
     const int64_t groups = NumElements(kept);
     std::vector<int64_t> equal(groups, 0), passed(groups, 0);
-    if (is_mean) Walk(nest, [&](int64_t i, int64_t group) { equal[group] += is_out(i, group); });
+    if (is_mean && outs != nullptr) {
+      Walk(nest, [&](int64_t i, int64_t group) { equal[group] += is_out(i, group); });
+    }
     T* to = dx.data<T>(ctx);
     Walk(nest, [&](int64_t i, int64_t group) {
       const int64_t place = passed[group]++;
@@ -107,8 +110,8 @@ absl::StatusOr<Kernel> MedianGrad(OpKernel op) {
       } else if (equal[group] > 0) {
         to[i] = is_out(i, group) ? douts[group] / equal[group] : T(0);
       } else {
-        const bool is_middle = place == places[2 * group] || place == places[2 * group + 1];
-        to[i] = is_middle ? douts[group] / 2 : T(0);
+        const int times = (place == places[2 * group]) + (place == places[2 * group + 1]);
+        to[i] = douts[group] * times / 2;
       }
     });
   });

@@ -55,6 +55,20 @@ TEST(MedianTest, TheMeanOfTheMiddleElements) {
   }
 }
 
+// Before Paddle 3.2.
+TEST(MedianTest, WithoutOutTheMiddleElementsGetTheGradient) {
+  const Tensor x = Floats({2, 3}, {3, 1, 2, 5, 5, 1});
+  const AttrValues attrs = {{"axis", std::vector<int64_t>{1}}, {"keepdim", false}};
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto made, RunOp("nanmedian", {{"X", {x}}}, attrs, {{"Out", 1}, {"MedianIndex", 1}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto back, RunOp("nanmedian_grad",
+                                             {{"X", {x}},
+                                              {"MedianIndex", {made["MedianIndex"][0]}},
+                                              {"Out@GRAD", {Floats({2}, {2, 4})}}},
+                                             attrs, {{"X@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(back["X@GRAD"][0]), ElementsAre(0, 0, 2, 4, 0, 0));
+}
+
 TEST(MedianTest, TheLowerOne) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Result rows,
                             Median("median", Floats({2, 4}, {3, 1, 2, 4, 5, 6, 1, 7}), {0}, "min"));

@@ -132,6 +132,7 @@ absl::StatusOr<Kernel> Sum(const KernelSpec& spec, const SecondGradient& s) {
 //   DDOut = (ddx - out ddy) / y    DY = -Σ(dx DDOut)    DOut = -dx ddy, the gradient of out
 absl::StatusOr<Kernel> Quotient(const KernelSpec& spec, const SecondGradient& s) {
   OpKernel op(spec);
+  op.Ignore({"Out@GRAD"});
   const In out = op.in(s.x), y = op.in(s.y), dx = op.in(s.dout);
   const In ddx = op.in(s.ddx), ddy = op.in(s.ddy);
   const Out dout = op.out(s.dx), dy = op.out(s.dy), ddout = op.out(s.ddout);
@@ -238,7 +239,8 @@ const std::map<std::string, FormulaRow>& Formulas() {
 
 absl::StatusOr<Kernel> Function(const KernelSpec& spec, const SecondGradient& s) {
   OpKernel op(spec);
-  const In x = op.in(s.x), ddx = op.in(s.ddx);
+  const bool is_old = !s.old_x.empty() && spec.Input(s.old_x) >= 0;
+  const In x = op.in(is_old ? s.old_x : s.x), ddx = op.in(s.ddx);
   const In dout = s.dout.empty() ? ddx : op.in(s.dout);
   const Out dx = s.dx.empty() ? Out() : op.out(s.dx), ddout = op.out(s.ddout);
   // The gradient op gets x as input and as output of the op: it reads one of them.

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 #include "ops/schema/second_gradients.h"
@@ -30,19 +31,28 @@ OpSchema SchemaOf(const SecondGradient& row, const OpSchema& op) {
   OpSchema schema(row.type);
   const bool has_y = !row.ddy.empty();
   const auto in = [&](const std::string& slot, bool optional = false) {
-    if (!slot.empty()) std::move(schema).In(slot + (optional ? "?" : ""));
+    const bool is_new = slot == row.x && !row.old_x.empty();
+    if (!slot.empty()) std::move(schema).In(absl::StrCat(slot, optional ? "?" : is_new ? "^" : ""));
   };
   in(row.x);
+  if (!row.old_x.empty()) {
+    SlotSchema old;
+    old.name = row.old_x;
+    old.until = kPaddle3;
+    std::move(schema).In(std::move(old));
+  }
   in(row.y);
   in(row.dout);
   in(row.ddx, has_y);
   in(row.ddy, /*optional=*/true);
+  if (row.kind == Kind::kQuotient) in("Out@GRAD", /*optional=*/true);  // since Paddle 3; unused
   for (const std::string& slot : {row.dx, row.dy, row.ddout}) {
     if (!slot.empty()) std::move(schema).Out(slot + "?");
   }
   for (const AttrSchema& attr : op.attrs()) std::move(schema).Attr(attr.name, attr.default_value);
   std::vector<OpSchema::InferFn> checks;
   if (!row.x.empty() && row.kind != Kind::kQuotient) checks.push_back(SameType(row.x, row.ddx));
+  if (!row.old_x.empty()) checks.push_back(SameType(row.old_x, row.ddx));
   if (has_y) checks.push_back(SameType(row.y, row.ddy));
   if (row.kind == Kind::kFunction) {
     if (!row.dout.empty()) checks.push_back(SameType(row.x, row.dout));

@@ -21,8 +21,9 @@
 
 namespace weft::pir {
 
-// The version of the format that Paddle 3.3.1 writes.
-inline constexpr int64_t kFormatVersion = 4;
+// The versions of the format that are read: what Paddle 3.0, 3.1, 3.2 and 3.3 write. They differ in
+// types of a few attributes and in attributes that were added, which have their defaults without.
+inline constexpr int64_t kFirstFormatVersion = 1, kFormatVersion = 4;
 
 // Not Paddle's, which skips it: Program::setting.
 inline constexpr absl::string_view kSettingKey = "weft_setting";

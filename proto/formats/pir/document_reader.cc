@@ -105,10 +105,10 @@ class DocumentReader {
       return absl::InvalidArgumentError(absl::StrCat("magic of base_code: expected pir, found '",
                                                      absl::Utf8SafeCHexEscape(magic_), "'"));
     }
-    if (version_ == kFormatVersion) return absl::OkStatus();
+    if (version_ >= kFirstFormatVersion && version_ <= kFormatVersion) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        "version of base_code: expected ", kFormatVersion, ", which Paddle 3.3 writes, found ",
-        version_ < 0 ? "none" : absl::StrCat(version_),
+        "version of base_code: expected ", kFirstFormatVersion, " to ", kFormatVersion,
+        ", which Paddle 3.0 to 3.3 write, found ", version_ < 0 ? "none" : absl::StrCat(version_),
         version_ > kFormatVersion
             ? "; build the program in Paddle 3.3 and save it there: newer formats are not read"
             : "; load the file in Paddle 3.3 and save it with core.serialize_pir_program"));

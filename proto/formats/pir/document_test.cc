@@ -122,11 +122,13 @@ TEST(DocumentTest, ReadsEveryFileOfPaddle) {
 }
 
 TEST(DocumentTest, RefusesOtherVersionsAndFiles) {
-  EXPECT_THAT(ErrorOf(File("", "5")),
-              HasSubstr("expected 4, which Paddle 3.3 writes, found 5; build the program in Paddle "
-                        "3.3 and save it there"));
-  EXPECT_THAT(ErrorOf(File("", "3")),
-              HasSubstr("found 3; load the file in Paddle 3.3 and save it with"));
+  EXPECT_THAT(
+      ErrorOf(File("", "5")),
+      HasSubstr("expected 1 to 4, which Paddle 3.0 to 3.3 write, found 5; build the program "
+                "in Paddle 3.3 and save it there"));
+  EXPECT_THAT(ErrorOf(File("", "0")),
+              HasSubstr("found 0; load the file in Paddle 3.3 and save it with"));
+  EXPECT_EQ(ErrorOf(File("", "1")), "");
   EXPECT_THAT(ErrorOf(absl::StrReplaceAll(File(""), {{R"(,"version":4)", ""}})),
               HasSubstr("found none"));
   EXPECT_THAT(ErrorOf(absl::StrReplaceAll(File(""), {{R"("pir")", R"("onnx")"}})),
