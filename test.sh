@@ -5,7 +5,7 @@
 #
 # Installs what is missing of the Debian packages (as root or through sudo), builds all targets, the
 # GPU libraries too where a CUDA toolkit is found, and runs all tests; then some of them once more, with
-# AddressSanitizer and UndefinedBehaviorSanitizer, and those of streams, which are
+# AddressSanitizer and UndefinedBehaviorSanitizer, and those of streams and communicators, which are
 # threads, with ThreadSanitizer. The last line is "N passed, N failed, N skipped" (test cases of all
 # runs); the exit status is 0 if nothing failed.
 #
@@ -30,7 +30,7 @@ SANITIZED_TESTS=(
   -//tests/fuzz:transpile_fuzz_corpus_test  # all of the transpiler
 )
 THREADS_OPTIONS=(--config=tsan --config=nocuda --experimental_convenience_symlinks=ignore)
-THREADS_TESTS=(//executor/streams:streams_test)
+THREADS_TESTS=(//executor/streams:streams_test //executor/communicators:communicators_test)
 
 # Inputs that reach new code are kept in fuzz_out/TARGET, where the next run begins.
 fuzz() {

@@ -49,8 +49,8 @@ if [ "${1:-}" = --check ]; then
 fi
 
 cd "$(dirname "$0")/.."
-bazel build //tools:generate_docs
-tool=$(bazel info bazel-bin)/tools/generate_docs
+bazel build //tests/docs:generate_docs
+tool=$(bazel info bazel-bin)/tests/docs/generate_docs
 for file in README.md docs/modes.md docs/reference/*.md; do
   fresh=$(regenerate "$tool" "$file" && echo .)
   printf '%s' "${fresh%.}" >"$file"

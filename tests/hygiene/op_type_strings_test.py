@@ -9,7 +9,8 @@ passes that make the ops: code that needs to know what an op is asks for traits
 (ops/schema/op_schema.h), its algebra (ops/schema/algebra.h), or what it communicates
 (ops/schema/communication_ops.h). The slot that names a fused buffer is at home in the schema and where
 such buffers are made: others ask ops/analysis/core/storage.h what shares memory. Rule ids are at home in
-the verifier: code that acts on a finding asks for its kind (transpiler/verifier/findings/rule.h). Flags
+the verifier, to report by: code that acts on a finding asks for its kind
+(transpiler/verifier/findings/rule.h). Flags
 are at home in the tools: messages elsewhere name an option as option:nrings (tools/flags/flag_names.h).
 """
 
@@ -35,18 +36,18 @@ SPEAKS_OF_TYPES = re.compile(r'[tT]ype|\bOp\(|Schema|\{"[a-z]+", \w+::k')
 # NumPy's name of int8.
 NO_OP_TYPES = {"i1"}
 BUFFER_SLOT = re.compile(r"\bFusedOutput\b")
-# Where that slot is at home: what the op is, what it computes, what makes it, and its form in PIR.
+# Where that slot is at home: what the op is, what it computes, and what makes it.
 BUFFER_SLOT_HOMES = (
     "ops/schema/",
     "ops/coalesce_tensor.cc",
     "ops/cpu/",
     "ops/gpu/",
     "transpiler/passes/support/fused_buffer.cc",
-    "proto/formats/pir/",
 )
 LITERAL = re.compile(r'"([A-Za-z0-9_]+)"')
 HOME_OF_RULES = "transpiler/verifier/"
 RULE = re.compile(r'"W[0-9]{3}"')
+COMPARED_RULE = re.compile(r'[=!]= ("W[0-9]{3}")')
 HOME_OF_FLAGS = "tools/"
 TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 FLAG = re.compile(r"(?<![\w-])--(?:[a-z]|$)")
@@ -79,8 +80,8 @@ def misplaced(line, types):
             yield word
 
 
-def misplaced_rules(line):
-    return RULE.findall(code_of(line))
+def misplaced_rules(line, is_at_home=False):
+    return (COMPARED_RULE if is_at_home else RULE).findall(code_of(line))
 
 
 def misplaced_flags(line):
@@ -97,6 +98,8 @@ def main():
     assert not list(misplaced('NumberAttr(op, "scale", 1)', types))
     assert BUFFER_SLOT.findall(code_of('op.Output("FusedOutput")')) == ["FusedOutput"]
     assert misplaced_rules('if (finding.rule == "W412") {') and not misplaced_rules('// "W412"')
+    assert misplaced_rules('if (finding.rule == "W412") {', is_at_home=True)
+    assert not misplaced_rules('report.Add("W412", op)', is_at_home=True)
     assert misplaced_flags('return "; transpile --exact_loss does";')
     assert misplaced_flags('absl::StrCat("does not read --", flag)')
     assert not misplaced_flags('for (; --left > 0; Say("option:nrings")) {  // "--nrings"')
@@ -108,8 +111,8 @@ def main():
                 found = [] if path.startswith(HOMES) else [f"op type {w}" for w in misplaced(line, types)]
                 if not path.startswith(BUFFER_SLOT_HOMES):
                     found += [f"slot {slot}" for slot in BUFFER_SLOT.findall(code_of(line))]
-                if not path.startswith(HOME_OF_RULES):
-                    found += [f"rule {id}" for id in misplaced_rules(line)]
+                is_at_home = path.startswith(HOME_OF_RULES)
+                found += [f"rule {id}" for id in misplaced_rules(line, is_at_home)]
                 if not path.startswith(HOME_OF_FLAGS):
                     found += [f"a flag in {text}" for text in misplaced_flags(line)]
                 for what in found:

@@ -22,6 +22,9 @@
 #include "ops/analysis/training/num_ranks.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/kernel.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 #include "proto/feed_layout.h"
 #include "proto/formats/pir/importer.h"
 #include "proto/formats/program_file.h"
@@ -286,9 +289,13 @@ std::string RanksText(const Scope& scope) {
   return absl::StrCat(*scope.nranks, *scope.nranks == 1 ? " rank" : " ranks");
 }
 
-// Whether updates may differ from the original because options of offloading say so.
+// Whether updates may differ from the original because a mode or options of offloading say so.
 bool MayDifferOnPurpose(const Findings& findings, const std::vector<ConstProgramPair>& ranks) {
-  return IsOnTwoDevices(*ranks[0].main) &&
+  const Program& main = *ranks[0].main;
+  const auto sparsifies = [](const Op& op) {
+    return AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kSparsify;
+  };
+  return (IsOnTwoDevices(main) || absl::c_any_of(AllOps(main), sparsifies)) &&
          absl::c_any_of(findings.all(), [](const Finding& finding) {
            return finding.kind == FindingKind::kExpression;
          });
@@ -314,8 +321,9 @@ void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ra
   if (findings.HasErrors() || differs) {
     if (MayDifferOnPurpose(findings, ranks)) {
       std::printf(
-          "note: if transpile noted that it changed updates on purpose, as --offload states does, "
-          "--original must have the same change: docs/offload.md#optimizers\n");
+          "note: if transpile noted that it changed updates on purpose, as --offload states and "
+          "sparse modes do, --original must have the same change, or be left out: "
+          "docs/offload.md#optimizers\n");
     }
     std::printf("wrong: %s\n", counts.c_str());
     return;

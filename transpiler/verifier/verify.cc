@@ -532,7 +532,8 @@ Findings VerifyWithOwners(absl::Span<const ConstProgramPair> ranks, const OwnerU
   Findings by_rank;
   Verifier(of_each, &by_rank, Verifier::kCalls).Run(ranks);
   for (const Finding& finding : by_rank.all()) {
-    const bool is_of_unkept = finding.rule == "W510" && owners.unkept.count(finding.variable) > 0;
+    const bool is_of_unkept =
+        finding.kind == FindingKind::kStart && owners.unkept.count(finding.variable) > 0;
     if (!is_of_unkept || owners.findings.HasErrors()) findings.Add(finding);
   }
   if (options.layers.count(Layer::kAcrossRanks) > 0) findings.Append(owners.findings);

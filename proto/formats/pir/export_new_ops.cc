@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/buffer_slices.h"
 #include "proto/formats/pir/export_ops.h"
 #include "proto/formats/pir/op_table.h"
 
@@ -160,14 +161,15 @@ absl::Status Exporter::Rename(const Op& op) {
 }
 
 absl::Status Exporter::AddBuffer(const Op& op) {
-  const auto fused = op.Output("FusedOutput"), parts = op.Output("Output");
-  if (fused.size() != 1 || parts.empty()) {
-    return absl::InvalidArgumentError("expected slots FusedOutput and Output");
+  const MadeBuffer made = MadeBufferOf(op);
+  if (!made.name.valid() || made.parts.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected slots ", kBufferSlot, " and ", kPartsSlot));
   }
-  Buffer& buffer = buffers_[fused[0]];
-  for (Symbol part : parts) {
+  Buffer& buffer = buffers_[made.name];
+  for (Symbol part : made.parts) {
     buffer.parts.push_back(part);
-    buffer_of_part_[part] = fused[0];
+    buffer_of_part_[part] = made.name;
   }
   return absl::OkStatus();
 }

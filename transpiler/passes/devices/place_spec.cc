@@ -38,9 +38,15 @@ bool IsOfParam(absl::string_view pattern, const Op& op, Symbol symbol) {
   return var.valid() && program.var(var).persistable();
 }
 
-// What the op writes. One that makes a buffer makes room for parts, which other ops write.
-absl::Span<const Symbol> NamedOutputs(const Op& op) {
-  return HasTrait(op, Trait::kAlias) ? op.Output(kBufferSlot) : op.output_args();
+// Whether a variable that the op writes matches. One that makes a buffer makes room for parts,
+// which other ops write.
+bool WritesMatch(absl::string_view pattern, const Op& op) {
+  const auto matches = [&](Symbol name) {
+    return MatchesPattern(pattern, op.program().name(name));
+  };
+  if (!HasTrait(op, Trait::kAlias)) return absl::c_any_of(op.output_args(), matches);
+  const MadeBuffer buffer = MadeBufferOf(op);
+  return buffer.name.valid() && matches(buffer.name);
 }
 
 }  // namespace
@@ -96,15 +102,12 @@ absl::StatusOr<PlaceSpec> PlaceSpec::Parse(absl::string_view text) {
 }
 
 bool PlaceSpec::Matches(const Rule& rule, const Op& op) {
-  const Program& program = op.program();
   const auto is_of_param = [&](Symbol name) { return IsOfParam(rule.pattern, op, name); };
   switch (rule.by) {
     case By::kType:
       return MatchesPattern(rule.pattern, op.type());
     case By::kName:
-      return absl::c_any_of(NamedOutputs(op), [&](Symbol name) {
-        return MatchesPattern(rule.pattern, program.name(name));
-      });
+      return WritesMatch(rule.pattern, op);
     case By::kParam: {
       const bool names_only = HasTrait(op, Trait::kCollective) ||
                               HasTrait(op, Trait::kStreamSync) || HasTrait(op, Trait::kAlias);
