@@ -1,11 +1,13 @@
 #include "ops/bound_kernel.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/kernel_util.h"
+#include "ops/threads.h"
 
 namespace weft {
 namespace {
@@ -42,13 +44,25 @@ absl::Status BoundKernel::Run(const KernelContext& ctx) {
     }
     WEFT_RETURN_IF_ERROR(Bind(ctx, std::move(types)));
   }
-  // Inputs are copied before outputs change their types, because they may be the same.
-  for (const Transfer& transfer : before_) WEFT_RETURN_IF_ERROR(transfer.Run(stream_));
+  // Inputs are copied before outputs change their types, because they may be the same; those of
+  // blocks have their types already.
+  if (block_ == 0) {
+    for (const Transfer& transfer : before_) WEFT_RETURN_IF_ERROR(transfer.Run(stream_));
+  } else {
+    for (Temporary& temporary : temporaries_) {
+      temporary.tensor.Resize(temporary.type->dtype, temporary.type->dims);
+    }
+    for (size_t o = 0; o < caller_outputs_.size(); ++o) {
+      if (caller_outputs_[o] == nullptr) continue;
+      caller_outputs_[o]->Resize(output_types_[o]->dtype, output_types_[o]->dims);
+    }
+  }
   for (size_t o = 0; o < outputs_.size(); ++o) {
     const absl::optional<TensorType>& type = step_output_types_[o];
     if (outputs_[o] != nullptr && IsKnown(type)) outputs_[o]->Resize(type->dtype, type->dims);
   }
   if (step_ == nullptr) WEFT_RETURN_IF_ERROR(Prepare());
+  if (block_ != 0) return RunBound();
   WEFT_RETURN_IF_ERROR(Try(step_, StepContext()));
   for (const Transfer& transfer : after_) WEFT_RETURN_IF_ERROR(transfer.Run(stream_));
   return absl::OkStatus();
@@ -88,6 +102,7 @@ absl::Status BoundKernel::Bind(const KernelContext& ctx, Types inputs) {
     WEFT_ASSIGN_OR_RETURN(output_types_, kernel_.types->Infer(input_types_, caller_outputs_));
   }
   step_output_types_ = output_types_;
+  block_ = 0;
   const absl::optional<DType> half = ConvertedHalf();
   if (half.has_value()) {
     WEFT_RETURN_IF_ERROR(ConvertHalves(*half));
@@ -100,6 +115,9 @@ absl::Status BoundKernel::Bind(const KernelContext& ctx, Types inputs) {
 
 absl::optional<DType> BoundKernel::ConvertedHalf() const {
   if (kernel_.types == nullptr || kernel_.keeps_halves) return absl::nullopt;
+  Types read = input_types_;
+  for (int i : kernel_.unread) read[i] = absl::nullopt;
+  if (kernel_.types->TakesBFloat16(read)) return absl::nullopt;
   for (size_t i = 0; i < input_types_.size(); ++i) {
     const absl::optional<TensorType>& type = input_types_[i];
     if (absl::c_linear_search(kernel_.half_inputs, static_cast<int>(i))) continue;
@@ -146,13 +164,18 @@ void BoundKernel::CopyOverwrittenInputs() {
 absl::Status BoundKernel::ConvertHalves(DType half) {
   using Kind = Transfer::Kind;
   if (stream_ != nullptr) return absl::UnimplementedError("no kernel for half precision");
+  block_ = BlockSize();
+  for (const absl::optional<TensorType>& type : input_types_) {
+    if (type.has_value()) size_ = NumElements(type->dims);
+  }
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i] == nullptr) continue;
     const TensorType& type = *input_types_[i];
     const bool widens = IsHalf(type.dtype);
     if ((!widens || IsUnread(i)) && !absl::c_linear_search(caller_outputs_, inputs_[i])) continue;
     const DType dtype = widens ? DType::kFloat32 : type.dtype;
-    Tensor* const copy = AddTemporary(inputs_[i]->memory(), TensorType{dtype, type.dims});
+    Tensor* const copy =
+        AddTemporary(inputs_[i]->memory(), TensorType{dtype, DimsOfTemporary(type.dims)});
     before_.push_back({widens ? Kind::kWiden : Kind::kCopy, inputs_[i], copy, DType::kFloat32});
     inputs_[i] = copy;
   }
@@ -163,7 +186,8 @@ absl::Status BoundKernel::ConvertHalves(DType half) {
     const DType dtype = type.has_value() ? type->dtype : half;
     absl::optional<TensorType> result_type;
     if (IsKnown(type)) {
-      result_type = TensorType{IsHalf(dtype) ? DType::kFloat32 : dtype, type->dims};
+      result_type =
+          TensorType{IsHalf(dtype) ? DType::kFloat32 : dtype, DimsOfTemporary(type->dims)};
     }
     step_output_types_[o] = result_type;
     Tensor* const result = AddTemporary(outputs_[o]->memory(), std::move(result_type));
@@ -195,17 +219,54 @@ absl::Status BoundKernel::Prepare() {
         WEFT_ASSIGN_OR_RETURN(step_, kernel_.prepare(ctx));
         return absl::OkStatus();
       },
-      StepContext());
+      block_ == 0 ? StepContext() : PartContext(0, block_));
 }
 
 absl::Status BoundKernel::RunBound() {
+  for (int64_t begin = 0; block_ != 0 && begin < size_; begin += block_) {
+    WEFT_RETURN_IF_ERROR(RunPart(begin, std::min(block_, size_ - begin)));
+  }
+  if (block_ != 0) return absl::OkStatus();
   for (const Transfer& transfer : before_) WEFT_RETURN_IF_ERROR(transfer.Run(stream_));
   WEFT_RETURN_IF_ERROR(Try(step_, StepContext()));
   for (const Transfer& transfer : after_) WEFT_RETURN_IF_ERROR(transfer.Run(stream_));
   return absl::OkStatus();
 }
 
-absl::Status BoundKernel::RunPart(int64_t begin, int64_t count) {
+int64_t BoundKernel::BlockSize() const {
+  // Loops over a block are too short for several threads.
+  constexpr int64_t kBlock = 8192;
+  static_assert(kBlock % kPointwiseStep == 0 && kBlock < kMinParallelSize);
+  if (!kernel_.is_pointwise || KernelThreads() > 1) return 0;
+  const Dims* dims = nullptr;
+  for (const Types* types : {&input_types_, &output_types_}) {
+    for (const absl::optional<TensorType>& type : *types) {
+      if (!type.has_value()) continue;
+      if (dims != nullptr && type->dims != *dims) return 0;
+      dims = &type->dims;
+    }
+  }
+  for (size_t o = 0; o < outputs_.size(); ++o) {
+    if (outputs_[o] != nullptr && !IsKnown(output_types_[o])) return 0;
+  }
+  if (dims == nullptr || NumElements(*dims) <= kBlock) return 0;
+  return kBlock;
+}
+
+void BoundKernel::PointTo(const Tensor& whole, int64_t begin, int64_t count, Tensor* part) const {
+  const bool is_temporary = absl::c_any_of(
+      temporaries_, [&](const Temporary& temporary) { return &temporary.tensor == &whole; });
+  part->PointTo(whole, is_temporary ? 0 : begin, count);
+}
+
+absl::Status BoundKernel::RunOnPart(const Transfer& transfer, int64_t begin, int64_t count) const {
+  Tensor from, to;
+  PointTo(*transfer.from, begin, count, &from);
+  PointTo(*transfer.to, begin, count, &to);
+  return Transfer{transfer.kind, &from, &to, transfer.type}.Run(stream_);
+}
+
+KernelContext BoundKernel::PartContext(int64_t begin, int64_t count) {
   if (parts_.empty()) {
     const auto add = [this](const Tensor* whole) {
       return whole == nullptr ? nullptr : &parts_.emplace_back();
@@ -215,15 +276,26 @@ absl::Status BoundKernel::RunPart(int64_t begin, int64_t count) {
   }
   auto part = parts_.begin();
   for (const Tensor* input : inputs_) {
-    if (input != nullptr) (part++)->PointTo(*input, begin, count);
+    if (input != nullptr) PointTo(*input, begin, count, &*part++);
   }
   for (const Tensor* output : outputs_) {
-    if (output != nullptr) (part++)->PointTo(*output, begin, count);
+    if (output != nullptr) PointTo(*output, begin, count, &*part++);
   }
   KernelContext ctx = StepContext();
   ctx.inputs = input_parts_;
   ctx.outputs = output_parts_;
-  return Try(step_, ctx);
+  return ctx;
+}
+
+absl::Status BoundKernel::RunPart(int64_t begin, int64_t count) {
+  for (const Transfer& transfer : before_) {
+    WEFT_RETURN_IF_ERROR(RunOnPart(transfer, begin, count));
+  }
+  WEFT_RETURN_IF_ERROR(Try(step_, PartContext(begin, count)));
+  for (const Transfer& transfer : after_) {
+    WEFT_RETURN_IF_ERROR(RunOnPart(transfer, begin, count));
+  }
+  return absl::OkStatus();
 }
 
 // Turns WrongElementType into an error that names the slot.

@@ -48,9 +48,9 @@ class BoundKernel {
   // After Bind: whether the output may have the memory of the input, which no other input shares.
   bool CanShare(int output, int input) const;
 
-  // After Prepare, of a pointwise kernel without temporaries, all of whose arguments have equally
-  // many elements: runs the step on `count` elements of them, from `begin` on, which is a multiple
-  // of kPointwiseStep.
+  // After Prepare, of a pointwise kernel without temporaries, or for Run and RunBound with those of
+  // a block, all of whose arguments have equally many elements: runs the step on `count` elements
+  // of them, from `begin` on, which is a multiple of kPointwiseStep.
   absl::Status RunPart(int64_t begin, int64_t count);
 
   // A tensor that only this kernel uses, during its step.
@@ -84,6 +84,14 @@ class BoundKernel {
   bool WorksInPlace(size_t output, size_t input) const;
   void CopyOverwrittenInputs();
   absl::Status ConvertHalves(DType half);
+  // The elements of a block, in which a pointwise step with temporaries runs: converted values stay
+  // in the cache. 0: it runs at once.
+  int64_t BlockSize() const;
+  Dims DimsOfTemporary(const Dims& dims) const { return block_ == 0 ? dims : Dims{block_}; }
+  // Points `part` to elements of `whole`; of a temporary, to the first ones.
+  void PointTo(const Tensor& whole, int64_t begin, int64_t count, Tensor* part) const;
+  absl::Status RunOnPart(const Transfer& transfer, int64_t begin, int64_t count) const;
+  KernelContext PartContext(int64_t begin, int64_t count);
   Tensor* AddTemporary(Memory* memory, absl::optional<TensorType> type);
   KernelContext StepContext() const;
   template <typename Step>
@@ -104,6 +112,7 @@ class BoundKernel {
   const std::string* place_ = nullptr;
   std::deque<Temporary> temporaries_;
   std::vector<Transfer> before_, after_;
+  int64_t block_ = 0, size_ = 0;  // elements of a block, of arguments
   // Of RunPart: parts of the arguments.
   std::deque<Tensor> parts_;
   std::vector<const Tensor*> input_parts_;

@@ -95,6 +95,28 @@ TEST(BoundKernelTest, HalfPrecisionIsComputedInFp32AndRounded) {
   EXPECT_EQ(static_cast<float>(*out.data<Float16>()), 1.0009765625f);
 }
 
+// In blocks, and its last part of another size: every element is converted once.
+TEST(BoundKernelTest, AnElementwiseStepConvertsLongTensorsBlockByBlock) {
+  BoundKernel kernel = KernelOf("relu", [](OpKernel& op) {
+    const In x = op.in("X");
+    return op.MakeElementwise(
+        Floats(x), op.out("Out"), [](auto v) { return v + 1; }, x);
+  });
+  constexpr int64_t kSize = 20001;
+  std::vector<Float16> values;
+  for (int64_t i = 0; i < kSize; ++i) values.push_back(Float16(static_cast<float>(i % 512)));
+  for (const bool in_place : {false, true}) {
+    Tensor x = MakeTensor<Float16>({3, kSize / 3}, values), out;
+    Tensor* const to = in_place ? &x : &out;
+    WEFT_ASSERT_OK(RunOn(&kernel, &x, to));
+    EXPECT_THAT(to->dims(), ElementsAre(3, kSize / 3));
+    for (int64_t i = 0; i < kSize; ++i) {
+      ASSERT_EQ(static_cast<float>(to->data<Float16>()[i]), static_cast<float>(i % 512 + 1)) << i;
+    }
+    for (const auto& temporary : kernel.temporaries()) EXPECT_LT(temporary.tensor.size(), kSize);
+  }
+}
+
 TEST(BoundKernelTest, AnInputMayStayInHalfPrecision) {
   BoundKernel kernel = KernelOf("relu", [](OpKernel& op) {
     const In x = op.in("X");

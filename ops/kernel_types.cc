@@ -39,6 +39,16 @@ absl::StatusOr<KernelTypes::Types> KernelTypes::Infer(const Types& inputs,
   return context.TakeOutputs();
 }
 
+bool KernelTypes::TakesBFloat16(const Types& inputs) const {
+  if (bfloat16_inputs_.empty()) return false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].has_value()) continue;
+    const bool takes = absl::c_linear_search(bfloat16_inputs_, static_cast<int>(i));
+    if (takes ? inputs[i]->dtype != DType::kBFloat16 : IsHalf(inputs[i]->dtype)) return false;
+  }
+  return true;
+}
+
 std::string KernelTypes::SlotOf(const KernelContext& ctx, const Tensor* argument) const {
   const auto find = [&](const char* direction, const InferContext::Slots& slots,
                         const auto& tensors) -> std::string {

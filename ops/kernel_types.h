@@ -3,6 +3,7 @@
 #define WEFT_OPS_KERNEL_TYPES_H_
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,6 +29,12 @@ class KernelTypes {
   void AllowEmptyArguments(int first_input) { may_miss_.push_back(first_input); }
   // All floating-point inputs must have one type; half precision counts as fp32.
   void RequireOneFloatType() { one_float_type_ = true; }
+  // The step takes these inputs unconverted, and writes results of their type, if all of them are
+  // bf16 and no other input is in half precision.
+  void TakeBFloat16(std::vector<int> inputs) { bfloat16_inputs_ = std::move(inputs); }
+  bool takes_bfloat16() const { return !bfloat16_inputs_.empty(); }
+  // Whether the step takes inputs of these types as they are, by TakeBFloat16.
+  bool TakesBFloat16(const Types& inputs) const;
 
   // The types of `outputs`, which are null where an argument has no variable. A type is none, or
   // has unknown dimensions, if it depends on values. `inputs`: none for an argument without a
@@ -45,6 +52,7 @@ class KernelTypes {
   const OpAttrs attrs_;
   InferContext::Slots input_slots_, output_slots_;
   std::vector<int> may_miss_;
+  std::vector<int> bfloat16_inputs_;
   bool one_float_type_ = false;
 };
 

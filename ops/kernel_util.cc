@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/status_macros.h"
+#include "ops/half_arrays.h"
 
 namespace weft {
 
@@ -97,6 +98,10 @@ absl::Status ConvertFloats(absl::string_view from_slot, const Tensor& from,
     using To = typename decltype(to_tag)::type;
     return ForElementType<Float16, BFloat16, float, double>(from_slot, from, [&](auto from_tag) {
       using From = typename decltype(from_tag)::type;
+      if constexpr (kConvertsArrays<From, To>) {
+        ConvertArray(from.data<From>(), to->data<To>(), from.size());
+        return absl::OkStatus();
+      }
       using Between = std::conditional_t<std::is_class_v<To> || std::is_class_v<From>, float, To>;
       std::transform(from.data<From>(), from.data<From>() + from.size(), to->data<To>(),
                      [](From value) { return static_cast<To>(static_cast<Between>(value)); });

@@ -107,6 +107,18 @@ OpKernel& OpKernel::TakesHalves(In in) {
   return *this;
 }
 
+OpKernel& OpKernel::TakesBFloat16(std::initializer_list<In> ins) {
+  std::vector<int> inputs;
+  for (const In& in : ins) {
+    for (int i = 0; i < in.count(); ++i) inputs.push_back(in.index(i));
+  }
+  for (const PostOp& post_op : spec_.post_ops) {
+    if (post_op.input >= 0) inputs.push_back(post_op.input);
+  }
+  types_->TakeBFloat16(std::move(inputs));
+  return *this;
+}
+
 std::string OpKernel::SlotName(In in) const {
   for (const auto& slot : spec_.inputs) {
     if (slot.second.first == in.index() && slot.second.count == in.count()) {
@@ -136,7 +148,7 @@ void OpKernel::RecordElementTypes() const {
   const auto supports = [&](DType type) { return absl::c_linear_search(element_types_, type); };
   if (supports(DType::kFloat32) && !supports(DType::kFloat16) && !kernel_.keeps_halves) {
     spec_.element_types->push_back(DType::kFloat16);
-    spec_.element_types->push_back(DType::kBFloat16);
+    if (!supports(DType::kBFloat16)) spec_.element_types->push_back(DType::kBFloat16);
   }
 }
 

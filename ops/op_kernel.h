@@ -20,8 +20,8 @@
 //   - Outputs have the inferred element type and shape. If inference cannot know them before the
 //     step, the function calls Resize.
 //   - No output is an input, unless the kernel works in place (InPlace()).
-//   - Inputs in half precision are fp32 copies, and results are rounded back; RawElements see the
-//     elements unconverted.
+//   - Inputs in half precision are fp32 copies, and results are rounded back; RawElements and
+//     TakesBFloat16 see the elements unconverted.
 #ifndef WEFT_OPS_OP_KERNEL_H_
 #define WEFT_OPS_OP_KERNEL_H_
 
@@ -126,6 +126,8 @@ struct ElementTypesOf {
   In in;
 };
 inline ElementTypesOf<float, double> Floats(In in) { return {in}; }
+// With OpKernel::TakesBFloat16; without, bf16 is converted.
+inline ElementTypesOf<float, double, BFloat16> FloatsAndBFloat16(In in) { return {in}; }
 inline ElementTypesOf<float, double, int32_t, int64_t> FloatsAndInts(In in) { return {in}; }
 inline ElementTypesOf<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool>
 AllTypesButHalf(In in) {
@@ -213,6 +215,9 @@ class OpKernel {
   OpKernel& WithoutHalfConversion();
   // The step takes this input in half precision where no other input has it.
   OpKernel& TakesHalves(In in);
+  // The step takes these inputs, and writes its results, in bf16 where all of these inputs have it
+  // and no other input is in half precision.
+  OpKernel& TakesBFloat16(std::initializer_list<In> ins);
   // Records the element types for the table of ops, if Make does not, or if missing attributes
   // prevent its call.
   template <typename... Ts>

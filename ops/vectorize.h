@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/float16.h"
 #include "ops/threads.h"
 
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(__CUDACC__)
@@ -105,11 +106,11 @@ void Vectorized(const F& f) {
   vectorize_internal::Run(f);
 }
 
-// Vectorized(f) if T is float, else f(): programs seldom compute much in other types, and compiling
-// loops twice takes long.
+// Vectorized(f) if T is float or BFloat16, else f(): programs seldom compute much in other types,
+// and compiling loops twice takes long.
 template <typename T, typename F>
 void VectorizedFor(const F& f) {
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, BFloat16>) {
     Vectorized(f);
   } else {
     f();

@@ -10,6 +10,7 @@
 #include "absl/types/optional.h"
 #include "executor/plan/instructions.h"
 #include "executor/step/step_resources.h"
+#include "ops/kernel_types.h"
 #include "ops/make_kernel.h"
 #include "ops/schema/op_schema.h"
 
@@ -35,9 +36,10 @@ int InputOf(const Plan::PlanOp& op, absl::string_view slot) {
   return i < 0 ? Plan::kNoVariable : op.inputs[i];
 }
 
+// Of fp32, or of bf16, which Fuse allows only where the kernel computes with it.
 bool IsFloat(const absl::optional<TensorType>& type) {
   return type.has_value() && type->kind == TensorType::Kind::kDense &&
-         type->dtype == DType::kFloat32;
+         (type->dtype == DType::kFloat32 || type->dtype == DType::kBFloat16);
 }
 
 // The dimension of the channels of an op's result.
@@ -138,6 +140,7 @@ class PostOpFuser {
     const int result = InputOf(last, "X"), addend = InputOf(last, "Y");
     const PostOp none{PostOpKind::kNone, -1};
     if (addend < 0 || addend == result || !IsFloat(TypeOf(addend))) return none;
+    if (TypeOf(addend)->dtype != TypeOf(result)->dtype) return none;
     found.input = static_cast<int>(op.inputs.size());
     const Dims &dims = TypeOf(result)->dims, &added = TypeOf(addend)->dims;
     const int rank = static_cast<int>(dims.size());
@@ -169,6 +172,9 @@ class PostOpFuser {
     spec.post_ops.push_back(post_op);
     const absl::StatusOr<Kernel> kernel = MakeKernel(*op.make_kernel, spec);
     if (!kernel.ok() || kernel->num_post_ops != spec.post_ops.size()) return false;
+    // Elsewhere, a program in bf16 keeps the results of converting and rounding every value.
+    const bool takes_bfloat16 = kernel->types != nullptr && kernel->types->takes_bfloat16();
+    if (TypeOf(result)->dtype == DType::kBFloat16 && !takes_bfloat16) return false;
 
     op.kernel_spec = std::move(spec);
     if (post_op.input >= 0) op.inputs.push_back(InputOf(following, "Y"));

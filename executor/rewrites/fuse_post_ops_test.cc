@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/testing/test.h"
 #include "executor/rewrites/channels_last.h"
 #include "executor/rewrites/rewrites_testing.h"
@@ -102,6 +103,24 @@ TEST(FusePostOpsTest, ProductsOfManyShapesTakeSums) {
        }) {
     SCOPED_TRACE(block);
     EXPECT_THAT(OpsOf(block, {"c"}), SizeIs(1));
+  }
+}
+
+std::vector<std::string> OpsOfLayer(const std::string& type) {
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  Plan plan =
+      *Plan::Build(CompactProgram(absl::StrReplaceAll(Sized(kLayer), {{"fp32", type}})), options);
+  FusePostOps({plan.FindVariable("y")}, &plan);
+  return OpTypes(plan);
+}
+
+TEST(FusePostOpsTest, HalvesAreFusedOnlyWhereProductsReadThem) {
+  EXPECT_THAT(OpsOfLayer("fp16"), ElementsAre("mul", "elementwise_add", "relu"));
+  if (__builtin_cpu_supports("avx512bf16")) {
+    EXPECT_THAT(OpsOfLayer("bf16"), ElementsAre("mul"));
+  } else {
+    EXPECT_THAT(OpsOfLayer("bf16"), ElementsAre("mul", "elementwise_add", "relu"));
   }
 }
 

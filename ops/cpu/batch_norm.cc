@@ -80,26 +80,27 @@ class ChannelNorm {
 
   // The variance of the moments is the inverse of the deviation.
   template <typename T>
-  void Normalize(const T* x, const T* scale, const T* bias, T* y) {
+  void Normalize(const T* x, const ParameterOf<T>* scale, const ParameterOf<T>* bias, T* y) {
+    using P = ParameterOf<T>;
     const std::vector<double>&mean = moments_.mean, &inverse_deviation = moments_.variance;
     if (!has_columns_) {
       return weft::Normalize(planes_, x, mean, inverse_deviation, scale, bias, y);
     }
-    auto& [centers, factors, shifts, unused] = Tiles(T());
+    auto& [centers, factors, shifts, unused] = Tiles(P());
     const auto factor = [&](int64_t c) { return inverse_deviation[c] * scale[c]; };
     columns_.Tile([&](int64_t c) { return mean[c]; }, &centers);
     columns_.Tile(factor, &factors);
-    columns_.Tile([&](int64_t c) { return bias[c] - Lost<T>(mean[c]) * factor(c); }, &shifts);
+    columns_.Tile([&](int64_t c) { return bias[c] - Lost<P>(mean[c]) * factor(c); }, &shifts);
     columns_.ForEach<T>(
         [x, y, center = centers.data(), factor = factors.data(), shift = shifts.data()](
-            int64_t i, int64_t j) { y[i] = (x[i] - center[j]) * factor[j] + shift[j]; });
+            int64_t i, int64_t j) { y[i] = T((x[i] - center[j]) * factor[j] + shift[j]); });
   }
 
   // Likewise. Null skips a gradient. `sums`: what all ranks give by SumGradient; null: the moments
   // are as moments_of says.
   template <typename T>
-  void Gradient(const T* x, const T* dy, MomentsOf moments_of, const T* scale, const Tensor* sums,
-                Tensor* dx, Tensor* dscale, Tensor* dbias) {
+  void Gradient(const T* x, const T* dy, MomentsOf moments_of, const ParameterOf<T>* scale,
+                const Tensor* sums, Tensor* dx, Tensor* dscale, Tensor* dbias) {
     if (sums != nullptr) AddUpRanks(SumsOfRanks(*sums, channels_));
     const std::vector<double>* const of_ranks = sums == nullptr ? nullptr : &of_ranks_;
     if (has_columns_) {
@@ -180,15 +181,16 @@ class ChannelNorm {
   }
 
   template <typename T>
-  void GradientOfColumns(const T* x, const T* dy, MomentsOf moments_of, const T* scale,
+  void GradientOfColumns(const T* x, const T* dy, MomentsOf moments_of, const ParameterOf<T>* scale,
                          const std::vector<double>* of_ranks, Tensor* dx, Tensor* dscale,
                          Tensor* dbias) {
+    using P = ParameterOf<T>;
     const std::vector<double>&mean = moments_.mean, &inverse_deviation = moments_.variance;
     SumColumns(x, dy);
     for (int64_t c = 0; c < channels_; ++c) {
-      if (dbias != nullptr) dbias->data<T>()[c] = static_cast<T>(columns_.sum(0, c));
+      if (dbias != nullptr) dbias->data<P>()[c] = static_cast<P>(columns_.sum(0, c));
       if (dscale == nullptr) continue;
-      dscale->data<T>()[c] = static_cast<T>(columns_.sum(1, c) * inverse_deviation[c]);
+      dscale->data<P>()[c] = static_cast<P>(columns_.sum(1, c) * inverse_deviation[c]);
     }
     if (dx == nullptr) return;
     const double part = of_ranks != nullptr           ? 1 / of_ranks->back()
@@ -208,9 +210,9 @@ class ChannelNorm {
       return -part * dy_factor(c) * dyx_sum(c) * inverse * inverse;
     };
     const auto shift = [&](int64_t c) {
-      return -part * dy_factor(c) * dy_sum(c) - Lost<T>(mean[c]) * x_factor(c);
+      return -part * dy_factor(c) * dy_sum(c) - Lost<P>(mean[c]) * x_factor(c);
     };
-    auto& [means, dy_factors, x_factors, shifts] = Tiles(T());
+    auto& [means, dy_factors, x_factors, shifts] = Tiles(P());
     columns_.Tile([&](int64_t c) { return mean[c]; }, &means);
     columns_.Tile(dy_factor, &dy_factors);
     columns_.Tile(x_factor, &x_factors);
@@ -218,7 +220,7 @@ class ChannelNorm {
     columns_.ForEach<T>([x, dy, to = dx->data<T>(), center = means.data(),
                          dy_factor = dy_factors.data(), x_factor = x_factors.data(),
                          shift = shifts.data()](int64_t i, int64_t j) {
-      to[i] = dy_factor[j] * dy[i] + x_factor[j] * (x[i] - center[j]) + shift[j];
+      to[i] = T(dy_factor[j] * dy[i] + x_factor[j] * (x[i] - center[j]) + shift[j]);
     });
   }
 
@@ -252,12 +254,13 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
                keep = attrs.Float("momentum")](const KernelContext& ctx,
                                                auto zero) mutable -> absl::Status {
     using T = decltype(zero);
+    using P = ParameterOf<T>;
     if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
     norm.SetX(x(ctx).dims());
     NormMoments& moments = norm.moments();
     const bool is_normalized = uses_running || sums || norm.channel_size() > 1;
     if (uses_running) {
-      moments.SetTo<T>(mean(ctx), variance(ctx));
+      moments.SetTo<P>(mean(ctx), variance(ctx));
     } else if (sums) {
       norm.SetMomentsOfRanks(sums(ctx));
     } else if (is_normalized) {
@@ -266,11 +269,11 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
     const bool mixes = !uses_running && is_normalized;
     const auto mix = [&](const In& old, const std::vector<double>& now, Tensor* to) {
       if (to == nullptr) return;
-      const T* const from = old.data<T>(ctx);
-      T* const mixed = to->data<T>();
+      const P* const from = old.data<P>(ctx);
+      P* const mixed = to->data<P>();
       for (int64_t c = 0; c < to->size(); ++c) {
         const double m = mixes ? keep * from[c] + (1 - keep) * now[c] : double{from[c]};
-        mixed[c] = static_cast<T>(m);
+        mixed[c] = static_cast<P>(m);
       }
     };
     mix(mean, moments.mean, mean_out.get(ctx));
@@ -278,18 +281,19 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
     if (!is_normalized) {
       std::copy_n(x.data<T>(ctx), x(ctx).size(), y.data<T>(ctx));
       for (Tensor* saved : {saved_mean.get(ctx), saved_inverse.get(ctx)}) {
-        if (saved != nullptr) std::fill_n(saved->data<T>(), saved->size(), T(0));
+        if (saved != nullptr) std::fill_n(saved->data<P>(), saved->size(), P(0));
       }
       return absl::OkStatus();
     }
     moments.InvertDeviation(epsilon);
-    norm.Normalize(x.data<T>(ctx), scale.data<T>(ctx), bias.data<T>(ctx), y.data<T>(ctx));
-    WriteNumbers<T>(moments.mean, saved_mean.get(ctx));
-    WriteNumbers<T>(moments.variance, saved_inverse.get(ctx));
+    norm.Normalize(x.data<T>(ctx), scale.data<P>(ctx), bias.data<P>(ctx), y.data<T>(ctx));
+    WriteNumbers<P>(moments.mean, saved_mean.get(ctx));
+    WriteNumbers<P>(moments.variance, saved_inverse.get(ctx));
     return absl::OkStatus();
   };
   op.InPlace(mean_out, mean).InPlace(variance_out, variance);
-  return MakeStep(op, x, sums, std::move(step));
+  if (sums) return MakeStep(op, x, sums, std::move(step));
+  return op.TakesBFloat16({x}).Make(FloatsAndBFloat16(x), std::move(step));
 }
 
 absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
@@ -312,20 +316,22 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
   auto step = [=, norm = ChannelNorm(op.spec()), epsilon = op.attrs().Float("epsilon")](
                   const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
+    using P = ParameterOf<T>;
     norm.SetX(x(ctx).dims());
     if (!uses_running && !sums && norm.channel_size() <= 1) {
       if (Tensor* to = dx.get(ctx)) std::copy_n(dy.data<T>(ctx), to->size(), to->data<T>());
       for (Tensor* gradient : {dscale.get(ctx), dbias.get(ctx)}) {
-        if (gradient != nullptr) std::fill_n(gradient->data<T>(), gradient->size(), T(0));
+        if (gradient != nullptr) std::fill_n(gradient->data<P>(), gradient->size(), P(0));
       }
       return;
     }
-    norm.moments().SetTo<T>(mean(ctx), variance(ctx));
+    norm.moments().SetTo<P>(mean(ctx), variance(ctx));
     if (uses_running) norm.moments().InvertDeviation(epsilon);
     norm.Gradient(x.data<T>(ctx), dy.data<T>(ctx), uses_running ? MomentsOf::kOther : MomentsOf::kX,
-                  scale.data<T>(ctx), sums.get(ctx), dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
+                  scale.data<P>(ctx), sums.get(ctx), dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
   };
-  return MakeStep(op, x, sums, std::move(step));
+  if (sums) return MakeStep(op, x, sums, std::move(step));
+  return op.TakesBFloat16({x, dy}).Make(FloatsAndBFloat16(x), std::move(step));
 }
 
 // What a rank adds to the moments of all ranks.

@@ -15,6 +15,7 @@
 #include "ops/cpu/families.h"
 #include "ops/cpu/image.h"
 #include "ops/cpu/post_ops.h"
+#include "ops/half_arrays.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -26,7 +27,7 @@ enum class Result { kDestination, kSource, kFilter };
 
 // --- oneDNN --------------------------------------------------------------------------------------
 
-memory::desc PlainFilter(const ConvShape& shape) {
+memory::desc PlainFilter(const ConvShape& shape, memory::data_type type) {
   using Tag = memory::format_tag;
   memory::dims dims(shape.filter.begin(), shape.filter.end());
   if (shape.groups > 1) {
@@ -34,12 +35,12 @@ memory::desc PlainFilter(const ConvShape& shape) {
     dims.insert(dims.begin(), shape.groups);
   }
   constexpr std::array<Tag, 3> kTags = {Tag::abcd, Tag::abcde, Tag::abcdef};
-  return memory::desc(dims, memory::data_type::f32, kTags[dims.size() - 4]);
+  return memory::desc(dims, type, kTags[dims.size() - 4]);
 }
 
-// The same tensor in the layout that the primitive prefers.
-memory::desc AnyLayout(const memory::desc& desc) {
-  return memory::desc(desc.dims(), memory::data_type::f32, memory::format_tag::any);
+// The same tensor, of elements of `type`, in the layout that the primitive prefers.
+memory::desc AnyLayout(const memory::desc& desc, memory::data_type type) {
+  return memory::desc(desc.dims(), type, memory::format_tag::any);
 }
 
 // Whether oneDNN supports the shape: windows must not skip more than a stride at the end of the
@@ -55,16 +56,22 @@ bool IsForDnnl(const ConvShape& shape) {
 // they are copied.
 enum class ImageLayout { kAsGiven, kAny };
 
+// The elements of the caller's tensors, and those that the primitive computes with, to and from
+// which they are converted. Images as given have one type.
+struct ConvTypes {
+  memory::data_type given, computed;
+};
+
 // Describes the primitives that compute `result`. The filter is in the layout that they prefer.
 class ConvDescription {
  public:
   // `post_ops`: of the destination, if that is the result.
-  ConvDescription(const ConvShape& shape, Result result, ImageLayout layout,
+  ConvDescription(const ConvShape& shape, Result result, ImageLayout layout, ConvTypes types,
                   const PostOps& post_ops)
       : result_(result),
-        source_(DnnlImage(shape.source, shape.channels_last)),
-        filter_(PlainFilter(shape)),
-        destination_(DnnlImage(shape.destination, shape.channels_last)) {
+        source_(DnnlImage(shape.source, shape.channels_last, types.given)),
+        filter_(PlainFilter(shape, types.given)),
+        destination_(DnnlImage(shape.destination, shape.channels_last, types.given)) {
     memory::dims strides, dilations, begin, end;
     for (size_t i = 0; i < shape.space(); ++i) {
       strides.push_back(shape.windows[i].stride);
@@ -75,18 +82,19 @@ class ConvDescription {
     const bool any = layout == ImageLayout::kAny;
     // 8 channels are one block of the layout in blocks of 8, in which oneDNN computes gradients
     // 1.5 times as fast.
-    if (shape.channels_last && shape.source[1] == 8 && shape.destination[1] == 8) {
+    if (shape.channels_last && shape.source[1] == 8 && shape.destination[1] == 8 &&
+        types.given == memory::data_type::f32) {
       source_ = DnnlImageInBlocks(shape.source);
       destination_ = DnnlImageInBlocks(shape.destination);
     }
-    const memory::desc source = any ? AnyLayout(source_) : source_;
-    const memory::desc destination = any ? AnyLayout(destination_) : destination_;
-    const memory::desc filter = AnyLayout(filter_);
+    const memory::desc source = any ? AnyLayout(source_, types.computed) : source_;
+    const memory::desc destination = any ? AnyLayout(destination_, types.computed) : destination_;
+    const memory::desc filter = AnyLayout(filter_, types.computed);
     constexpr dnnl::algorithm kDirect = dnnl::algorithm::convolution_direct;
     const dnnl::primitive_attr attributes = DnnlAttributes();
     constexpr dnnl::prop_kind kKind = dnnl::prop_kind::forward_training;
     dnnl::primitive_attr with_post_ops = DnnlAttributes();
-    const memory::desc bias({shape.destination[1]}, memory::data_type::f32, memory::format_tag::a);
+    const memory::desc bias({shape.destination[1]}, types.given, memory::format_tag::a);
     post_ops.AddTo(destination_, bias, /*takes_bias=*/true, &with_post_ops, &operands_);
     using Forward = dnnl::convolution_forward::desc;
     forward_ = {post_ops.begins_with_bias() ? Forward(kKind, kDirect, source, filter, bias,
@@ -158,25 +166,38 @@ class ConvDescription {
 // Generated code for channels that are last is about as fast as for the layout that oneDNN prefers,
 // and needs no copies. Groups were not measured, and keep that layout. `takes_post_ops`: whether
 // the primitive carries them out.
-DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result, const PostOps& post_ops,
-                            bool* takes_post_ops) {
+//
+// Where oneDNN generates no code for bf16, it computes in fp32.
+DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result, memory::data_type type,
+                            const PostOps& post_ops, bool* takes_post_ops) {
   const bool adds = post_ops.adds_tensor();
   *takes_post_ops = true;
   if (shape.channels_last && shape.groups == 1) {
     try {
-      const ConvDescription as_given(shape, result, ImageLayout::kAsGiven, post_ops);
+      const ConvDescription as_given(shape, result, ImageLayout::kAsGiven, {type, type}, post_ops);
       if (as_given.IsFast() && (!adds || as_given.AddsTensors())) return as_given.Make();
     } catch (const dnnl::error&) {
       // There is no such primitive.
     }
   }
-  if (!adds) return ConvDescription(shape, result, ImageLayout::kAny, post_ops).Make();
-  DnnlPrimitive without = MakePrimitive(shape, result, PostOps(), takes_post_ops);
+  if (!adds && type == memory::data_type::bf16) {
+    try {
+      const ConvDescription halves(shape, result, ImageLayout::kAny, {type, type}, post_ops);
+      if (halves.IsFast()) return halves.Make();
+    } catch (const dnnl::error&) {
+      // There is no such primitive.
+    }
+  }
+  if (!adds && (type == memory::data_type::f32 || post_ops.empty())) {
+    const ConvTypes types = {type, memory::data_type::f32};
+    return ConvDescription(shape, result, ImageLayout::kAny, types, post_ops).Make();
+  }
+  DnnlPrimitive without = MakePrimitive(shape, result, type, PostOps(), takes_post_ops);
   *takes_post_ops = false;
   return without;
 }
 
-// --- A plain loop, for double precision ----------------------------------------------------------
+// --- A plain loop, for double precision and shapes that oneDNN does not have ---------------------
 
 // Calls visit(i, j, k) for all products in the sums: of element i of the source, j of the filter, k
 // of the destination.
@@ -225,6 +246,10 @@ void ForEachProduct(const ConvShape& shape, Visit visit) {
   }
 }
 
+// Whether oneDNN has elements of type T.
+template <typename T>
+constexpr bool kIsDnnlType = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
+
 // --- Kernels -------------------------------------------------------------------------------------
 
 // Computes one of the three from the two others, which are given in the order of ConvShape.
@@ -234,8 +259,10 @@ class Convolution {
 
   template <typename T>
   absl::Status Run(const ConvShape& shape, const T* a, const T* b, Tensor* to) {
-    if constexpr (std::is_same_v<T, float>) {
-      if (IsForDnnl(shape) && !shape.IsEmpty()) return RunDnnl(shape, {}, {a, b}, to->data<T>());
+    if constexpr (kIsDnnlType<T>) {
+      if (IsForDnnl(shape) && !shape.IsEmpty()) {
+        return RunDnnl(shape, {}, {a, b}, to->data<T>(), DnnlType<T>());
+      }
     }
     RunLoop(shape, a, b, to);
     return absl::OkStatus();
@@ -249,11 +276,11 @@ class Convolution {
         shape.channels_last ? 1 : NumElements(absl::MakeSpan(shape.destination).subspan(2));
     WEFT_ASSIGN_OR_RETURN(const PostOps bound,
                           PostOps::Bind(post_ops, ctx, *to, {shape.destination[1], inner}));
-    if constexpr (std::is_same_v<T, float>) {
+    if constexpr (kIsDnnlType<T>) {
       if (IsForDnnl(shape) && !shape.IsEmpty()) {
         PostOps::Operands inputs = {a, b};
         bound.AddOperands(ctx, &inputs);
-        WEFT_RETURN_IF_ERROR(RunDnnl(shape, bound, inputs, to->data<T>()));
+        WEFT_RETURN_IF_ERROR(RunDnnl(shape, bound, inputs, to->data<T>(), DnnlType<T>()));
         if (!takes_post_ops_) bound.Apply<T>(ctx, to);
         return absl::OkStatus();
       }
@@ -265,25 +292,41 @@ class Convolution {
 
  private:
   template <typename T>
-  void RunLoop(const ConvShape& shape, const T* a, const T* b, Tensor* to) const {
-    T* const out = to->data<T>();
-    std::fill_n(out, to->size(), T(0));
+  static memory::data_type DnnlType() {
+    return std::is_same_v<T, BFloat16> ? memory::data_type::bf16 : memory::data_type::f32;
+  }
+
+  template <typename T, typename Sum>
+  void AddProducts(const ConvShape& shape, const T* a, const T* b, Sum* sums) const {
     if (shape.IsEmpty()) return;
     ForEachProduct(shape, [&](int64_t i, int64_t j, int64_t k) {
-      if (result_ == Result::kDestination) out[k] += a[i] * b[j];
-      if (result_ == Result::kSource) out[i] += a[j] * b[k];
-      if (result_ == Result::kFilter) out[j] += a[i] * b[k];
+      if (result_ == Result::kDestination) sums[k] += a[i] * b[j];
+      if (result_ == Result::kSource) sums[i] += a[j] * b[k];
+      if (result_ == Result::kFilter) sums[j] += a[i] * b[k];
     });
   }
 
+  template <typename T>
+  void RunLoop(const ConvShape& shape, const T* a, const T* b, Tensor* to) const {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      std::vector<float> sums(to->size());
+      AddProducts(shape, a, b, sums.data());
+      ConvertArray(sums.data(), to->data<T>(), to->size());
+    } else {
+      std::fill_n(to->data<T>(), to->size(), T(0));
+      AddProducts(shape, a, b, to->data<T>());
+    }
+  }
+
   absl::Status RunDnnl(const ConvShape& shape, const PostOps& post_ops, PostOps::Operands inputs,
-                       float* out) {
+                       void* out, memory::data_type type) {
     // The gradient of the source reads the gradient of the destination first.
     if (result_ == Result::kSource) std::swap(inputs[0], inputs[1]);
     try {
-      DnnlPrimitive& primitive = of_shape_(
-          {shape.source, shape.filter, shape.destination},
-          [&](const auto&) { return MakePrimitive(shape, result_, post_ops, &takes_post_ops_); });
+      DnnlPrimitive& primitive =
+          of_shape_({shape.source, shape.filter, shape.destination, type}, [&](const auto&) {
+            return MakePrimitive(shape, result_, type, post_ops, &takes_post_ops_);
+          });
       // Operands of post-ops come last.
       const size_t count = takes_post_ops_ ? inputs.size() : 2;
       primitive.Run(absl::MakeConstSpan(inputs).first(count), {out});
@@ -294,7 +337,7 @@ class Convolution {
   }
 
   Result result_;
-  DnnlOfShape<std::tuple<Dims, Dims, Dims>> of_shape_;
+  DnnlOfShape<std::tuple<Dims, Dims, Dims, memory::data_type>> of_shape_;
   bool takes_post_ops_ = true;  // the primitive of that shape
 };
 
@@ -310,7 +353,8 @@ absl::StatusOr<Kernel> Conv(OpKernel op, ConvKind kind, size_t space) {
   const bool takes_post_ops =
       !transposed && (may_add || absl::c_none_of(op.spec().post_ops, adds_image));
   const std::vector<PostOp> post_ops = takes_post_ops ? op.TakePostOps() : std::vector<PostOp>();
-  return op.Make(Floats(input), [=](const KernelContext& ctx, auto zero) mutable {
+  if (HasBFloat16Products()) op.TakesBFloat16({input, filter});
+  return op.Make(FloatsAndBFloat16(input), [=](const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), output(ctx));
     const T *image = input.data<T>(ctx), *factors = filter.data<T>(ctx);
@@ -326,18 +370,20 @@ absl::StatusOr<Kernel> ConvGrad(OpKernel op, ConvKind kind, size_t space) {
   const bool transposed = kind == ConvKind::kTransposed;
   Convolution of_input(transposed ? Result::kDestination : Result::kSource);
   Convolution of_filter(Result::kFilter);
-  return op.Make(Floats(input), [=](const KernelContext& ctx, auto zero) mutable -> absl::Status {
-    using T = decltype(zero);
-    const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), doutput(ctx));
-    const T *x = input.data<T>(ctx), *w = filter.data<T>(ctx), *dy = doutput.data<T>(ctx);
-    const T *source = transposed ? dy : x, *destination = transposed ? x : dy;
-    if (Tensor* to = dinput.get(ctx)) {
-      WEFT_RETURN_IF_ERROR(transposed ? of_input.Run(shape, source, w, to)
-                                      : of_input.Run(shape, w, destination, to));
-    }
-    Tensor* const to = dfilter.get(ctx);
-    return to == nullptr ? absl::OkStatus() : of_filter.Run(shape, source, destination, to);
-  });
+  if (HasBFloat16Products()) op.TakesBFloat16({input, filter, doutput});
+  return op.Make(
+      FloatsAndBFloat16(input), [=](const KernelContext& ctx, auto zero) mutable -> absl::Status {
+        using T = decltype(zero);
+        const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), doutput(ctx));
+        const T *x = input.data<T>(ctx), *w = filter.data<T>(ctx), *dy = doutput.data<T>(ctx);
+        const T *source = transposed ? dy : x, *destination = transposed ? x : dy;
+        if (Tensor* to = dinput.get(ctx)) {
+          WEFT_RETURN_IF_ERROR(transposed ? of_input.Run(shape, source, w, to)
+                                          : of_input.Run(shape, w, destination, to));
+        }
+        Tensor* const to = dfilter.get(ctx);
+        return to == nullptr ? absl::OkStatus() : of_filter.Run(shape, source, destination, to);
+      });
 }
 
 void AddConv(KernelTable* table, const std::string& type, ConvKind kind, size_t space) {

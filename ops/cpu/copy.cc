@@ -7,9 +7,9 @@
 
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/half_arrays.h"
 #include "ops/float16.h"
 #include "ops/formulas/cast.h"
+#include "ops/half_arrays.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
 
@@ -88,14 +88,6 @@ struct CastLikePaddle {
     }
   }
 };
-
-template <typename T>
-constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
-
-// Whether arrays are converted several elements at a time (ops/cpu/half_arrays.h).
-template <typename From, typename To>
-constexpr bool kConvertsArrays = (std::is_same_v<From, float> && kIsHalf<To>) ||
-                                 (kIsHalf<From> && std::is_same_v<To, float>);
 
 // Out = X, converted element by element.
 template <template <typename To> class Formula>

@@ -41,11 +41,17 @@ const dnnl::engine& DnnlCpuEngine() {
   return *engine;
 }
 
-memory::desc DnnlImage(const Dims& dims, bool channels_last) {
+bool HasBFloat16Products() {
+  // The sets of instructions are sets of bits.
+  constexpr auto kNeeded = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
+}
+
+memory::desc DnnlImage(const Dims& dims, bool channels_last, memory::data_type type) {
   using Tag = memory::format_tag;
   const bool flat = dims.size() == 4;
   const Tag tag = channels_last ? (flat ? Tag::acdb : Tag::acdeb) : (flat ? Tag::abcd : Tag::abcde);
-  return memory::desc({dims.begin(), dims.end()}, memory::data_type::f32, tag);
+  return memory::desc({dims.begin(), dims.end()}, type, tag);
 }
 
 memory::desc DnnlImageInBlocks(const Dims& dims) {

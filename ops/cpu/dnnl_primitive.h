@@ -14,12 +14,18 @@ namespace weft {
 
 const dnnl::engine& DnnlCpuEngine();
 
-// An fp32 image [batch, channels, space...] of two or three spatial dimensions, in the layout of
-// programs.
-dnnl::memory::desc DnnlImage(const Dims& dims, bool channels_last);
+// Whether oneDNN computes products and convolutions of bf16 with instructions for them, which add
+// up in fp32 (VectorUnits of ops/cpu/vector_units.h names them). Without, kernels convert bf16 to
+// fp32.
+bool HasBFloat16Products();
 
-// The same in blocks of 8 channels, which are next to each other. Channels beyond the last are
-// padding.
+// An image [batch, channels, space...] of two or three spatial dimensions, in the layout of
+// programs.
+dnnl::memory::desc DnnlImage(const Dims& dims, bool channels_last,
+                             dnnl::memory::data_type type = dnnl::memory::data_type::f32);
+
+// The same, fp32, in blocks of 8 channels, which are next to each other. Channels beyond the last
+// are padding.
 dnnl::memory::desc DnnlImageInBlocks(const Dims& dims);
 
 // Attributes for primitive descriptions. Sets the OpenMP thread count of the calling thread to

@@ -15,21 +15,28 @@ namespace {
 using dnnl::memory;
 
 // The matrices of one operand, or of the result.
-memory::desc Matrices(int64_t count, int64_t rows, int64_t columns, Transpose transpose) {
+memory::desc Matrices(int64_t count, int64_t rows, int64_t columns, Transpose transpose,
+                      memory::data_type type) {
   const bool flips = transpose == Transpose::kYes;
-  return memory::desc({count, rows, columns}, memory::data_type::f32,
+  return memory::desc({count, rows, columns}, type,
                       memory::dims{rows * columns, flips ? 1 : columns, flips ? rows : 1});
 }
 
+template <typename T>
+constexpr memory::data_type kDnnlType =
+    std::is_same_v<T, BFloat16> ? memory::data_type::bf16 : memory::data_type::f32;
+
+// Of operands of type T and results of type Result.
+template <typename T, typename Result>
 DnnlPrimitive MatMul(const GemmShape& s, const PostOps& post_ops = {}) {
-  const memory::desc a = Matrices(s.repeats_a ? 1 : s.batch, s.m, s.k, s.a);
-  const memory::desc b = Matrices(s.repeats_b ? 1 : s.batch, s.k, s.n, s.b);
-  const memory::desc c = Matrices(s.batch, s.m, s.n, Transpose::kNo);
+  const memory::desc a = Matrices(s.repeats_a ? 1 : s.batch, s.m, s.k, s.a, kDnnlType<T>);
+  const memory::desc b = Matrices(s.repeats_b ? 1 : s.batch, s.k, s.n, s.b, kDnnlType<T>);
+  const memory::desc c = Matrices(s.batch, s.m, s.n, Transpose::kNo, kDnnlType<Result>);
   dnnl::primitive_attr attributes = DnnlAttributes();
   if (s.alpha != 1) attributes.set_output_scales(0, {static_cast<float>(s.alpha)});
   // oneDNN adds a bias before it multiplies by alpha.
   const bool has_bias = post_ops.begins_with_bias() && s.alpha == 1;
-  const memory::desc bias = Matrices(1, 1, s.n, Transpose::kNo);
+  const memory::desc bias = Matrices(1, 1, s.n, Transpose::kNo, kDnnlType<Result>);
   std::vector<DnnlPrimitive::Argument> inputs = {{DNNL_ARG_SRC, a, a}, {DNNL_ARG_WEIGHTS, b, b}};
   post_ops.AddTo(c, bias, has_bias, &attributes, &inputs);
   const dnnl::matmul::primitive_desc description(
@@ -75,7 +82,9 @@ Gemm::Gemm(Transpose a, Transpose b)
 void Gemm::Run(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c) {
   if (k == 0) std::fill_n(c, m * n, 0.0f);
   if (m == 0 || n == 0 || k == 0) return;
-  const auto make = [&](const auto&) { return MatMul({transpose_a_, transpose_b_, m, n, k}); };
+  const auto make = [&](const auto&) {
+    return MatMul<float, float>({transpose_a_, transpose_b_, m, n, k});
+  };
   primitive_->of_shape({m, n, k}, make).Run({a, b}, {c});
 }
 
@@ -83,19 +92,19 @@ void Gemm::Run(int64_t m, int64_t n, int64_t k, const double* a, const double* b
   Multiply({transpose_a_, transpose_b_, m, n, k}, a, b, c);
 }
 
-template <typename T>
-BatchedGemm<T>::BatchedGemm(const GemmShape& s, const PostOps& post_ops) : shape_(s) {
+template <typename T, typename Result>
+BatchedGemm<T, Result>::BatchedGemm(const GemmShape& s, const PostOps& post_ops) : shape_(s) {
   if (std::is_same_v<T, double> || s.batch == 0 || s.m == 0 || s.n == 0 || s.k == 0) return;
   try {
-    primitive_ = std::make_shared<DnnlPrimitive>(MatMul(s, post_ops));
+    primitive_ = std::make_shared<DnnlPrimitive>(MatMul<T, Result>(s, post_ops));
   } catch (const dnnl::error& error) {
     status_ = Failure(error);
   }
 }
 
-template <typename T>
-absl::Status BatchedGemm<T>::Run(const T* a, const T* b, T* c,
-                                 const PostOps::Operands& operands) const {
+template <typename T, typename Result>
+absl::Status BatchedGemm<T, Result>::Run(const T* a, const T* b, Result* c,
+                                         const PostOps::Operands& operands) const {
   const GemmShape& s = shape_;
   if (primitive_ != nullptr) {
     try {
@@ -106,7 +115,7 @@ absl::Status BatchedGemm<T>::Run(const T* a, const T* b, T* c,
       return Failure(error);
     }
   } else if (s.k == 0) {
-    std::fill_n(c, s.batch * s.m * s.n, T(0));
+    std::fill_n(c, s.batch * s.m * s.n, Result(0));
   } else if constexpr (std::is_same_v<T, double>) {
     for (int64_t i = 0; i < s.batch; ++i, c += s.m * s.n) {
       Multiply(s, a + (s.repeats_a ? 0 : i * s.m * s.k), b + (s.repeats_b ? 0 : i * s.k * s.n), c);
@@ -117,5 +126,7 @@ absl::Status BatchedGemm<T>::Run(const T* a, const T* b, T* c,
 
 template class BatchedGemm<float>;
 template class BatchedGemm<double>;
+template class BatchedGemm<BFloat16>;
+template class BatchedGemm<BFloat16, float>;
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "ops/cpu/post_ops.h"
+#include "ops/float16.h"
 
 namespace weft {
 
@@ -44,9 +45,13 @@ struct GemmShape {
   bool repeats_a = false, repeats_b = false;  // a single matrix for the whole batch
 };
 
-// The products of one shape, for float and double, computed as in Gemm; a batch in single precision
-// is one primitive. Copies share it, and run once at a time.
-template <typename T>
+// The products of one shape, for float and double, computed as in Gemm, and for BFloat16 where
+// HasBFloat16Products (ops/cpu/dnnl_primitive.h); a batch in oneDNN is one primitive. Copies share
+// it, and run once at a time.
+//
+// Sums of products of BFloat16 are in fp32. Where equal shapes run on different numbers of threads,
+// oneDNN may add up in another order.
+template <typename T, typename Result = T>
 class BatchedGemm {
  public:
   // With post-ops, the columns of the products are channels.
@@ -56,7 +61,7 @@ class BatchedGemm {
   bool takes_post_ops() const { return primitive_ != nullptr; }
 
   // `operands`: of the post-ops. Unimplemented if oneDNN fails.
-  absl::Status Run(const T* a, const T* b, T* c, const PostOps::Operands& operands = {}) const;
+  absl::Status Run(const T* a, const T* b, Result* c, const PostOps::Operands& operands = {}) const;
 
  private:
   GemmShape shape_;

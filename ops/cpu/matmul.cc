@@ -7,9 +7,11 @@
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/broadcast.h"
+#include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/post_ops.h"
+#include "ops/half_arrays.h"
 #include "ops/op_kernel.h"
 #include "ops/products.h"
 #include "ops/vectorize.h"
@@ -20,8 +22,12 @@ namespace {
 Transpose Flip(Transpose t) { return t == Transpose::kYes ? Transpose::kNo : Transpose::kYes; }
 Transpose TransposeIf(bool transposed) { return transposed ? Transpose::kYes : Transpose::kNo; }
 
-// A product for every batch position.
+// What products of BFloat16 are added up in.
 template <typename T>
+using SumOfType = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+
+// A product for every batch position.
+template <typename T, typename Result = T>
 class Products {
  public:
   // `shape`: of one product.
@@ -40,15 +46,15 @@ class Products {
     if (fuses_ && gemm_.takes_post_ops()) {
       PostOps::Operands operands;
       post_ops_.AddOperands(ctx, &operands);
-      return gemm_.Run(a, b, c->data<T>(), operands);
+      return gemm_.Run(a, b, c->data<Result>(), operands);
     }
-    WEFT_RETURN_IF_ERROR(Run(a, b, c->data<T>()));
-    post_ops_.Apply<T>(ctx, c);
+    WEFT_RETURN_IF_ERROR(Run(a, b, c->data<Result>()));
+    post_ops_.Apply<Result>(ctx, c);
     return absl::OkStatus();
   }
 
   // Without.
-  absl::Status Run(const T* a, const T* b, T* c) const {
+  absl::Status Run(const T* a, const T* b, Result* c) const {
     absl::Status status;
     Walk(nest_, [&](int64_t i, int64_t j) {
       status.Update(gemm_.Run(a + i * a_size_, b + j * b_size_, c));
@@ -74,7 +80,7 @@ class Products {
   int64_t a_size_, b_size_, c_size_;
   GemmShape shape_;
   bool fuses_;  // post-ops: one call of gemm_ computes the result, whose columns are the channels
-  BatchedGemm<T> gemm_;
+  BatchedGemm<T, Result> gemm_;
   PostOps post_ops_;
 };
 
@@ -82,21 +88,23 @@ class Products {
 absl::StatusOr<Kernel> Forward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y);
   const Out out = op.out("Out");
-  return op.Make(Floats(x), [=, post_ops = op.TakePostOps()](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
-    const Dims& dims = out(ctx).dims();
-    const ResultChannels channels = {dims.empty() ? 1 : dims.back(), 1};
-    const absl::StatusOr<PostOps> bound = PostOps::Bind(post_ops, ctx, out(ctx), channels);
-    const Products<T> products(
-        p.batch, p.x_batch, p.y_batch,
-        {TransposeIf(p.trans_x), TransposeIf(p.trans_y), p.m, p.n, p.k, product.alpha},
-        bound.ok() ? *bound : PostOps());
-    return [=, status = bound.status()](const KernelContext& now) -> absl::Status {
-      WEFT_RETURN_IF_ERROR(status);
-      return products.Run(now, x.data<T>(now), y.data<T>(now), &out(now));
-    };
-  });
+  if (HasBFloat16Products()) op.TakesBFloat16({x, y});
+  return op.Make(
+      FloatsAndBFloat16(x), [=, post_ops = op.TakePostOps()](const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
+        const Dims& dims = out(ctx).dims();
+        const ResultChannels channels = {dims.empty() ? 1 : dims.back(), 1};
+        const absl::StatusOr<PostOps> bound = PostOps::Bind(post_ops, ctx, out(ctx), channels);
+        const Products<T> products(
+            p.batch, p.x_batch, p.y_batch,
+            {TransposeIf(p.trans_x), TransposeIf(p.trans_y), p.m, p.n, p.k, product.alpha},
+            bound.ok() ? *bound : PostOps());
+        return [=, status = bound.status()](const KernelContext& now) -> absl::Status {
+          WEFT_RETURN_IF_ERROR(status);
+          return products.Run(now, x.data<T>(now), y.data<T>(now), &out(now));
+        };
+      });
 }
 
 // The gradient of an operand: products for every batch position, summed over broadcast dimensions.
@@ -125,10 +133,17 @@ class Gradient {
   absl::Status Run(const T* dout, const T* other, Tensor* gradient) {
     const T *first = position_ == kFirst ? dout : other,
             *second = position_ == kFirst ? other : dout;
-    if (summed_.empty()) return products_.Run(first, second, gradient->data<T>());
-    scratch_.Resize(gradient->dtype(), full_);
-    WEFT_RETURN_IF_ERROR(products_.Run(first, second, scratch_.data<T>()));
-    SumBroadcast(scratch_.data<T>(), full_, summed_, 1, gradient->data<T>());
+    if (products_.has_value()) return products_->Run(first, second, gradient->data<T>());
+    using Sum = SumOfType<T>;
+    scratch_.Resize(DTypeOf<Sum>::value, full_);
+    WEFT_RETURN_IF_ERROR(summands_->Run(first, second, scratch_.data<Sum>()));
+    if constexpr (std::is_same_v<T, Sum>) {
+      SumBroadcast(scratch_.data<T>(), full_, summed_, 1, gradient->data<T>());
+    } else {
+      sums_.Resize(DTypeOf<Sum>::value, gradient->dims());
+      SumBroadcast(scratch_.data<Sum>(), full_, summed_, 1, sums_.data<Sum>());
+      ConvertArray(sums_.data<Sum>(), gradient->data<T>(), gradient->size());
+    }
     return absl::OkStatus();
   }
 
@@ -138,10 +153,14 @@ class Gradient {
   // `other_batch`: of the other operand. `shape`: of one product.
   Gradient(const Product& p, const Dims& batch, const Dims& other_batch, const GemmShape& shape,
            Position position)
-      : position_(position),
-        products_(p.batch, position == kFirst ? p.batch : other_batch,
-                  position == kFirst ? other_batch : p.batch, shape) {
-    if (batch == p.batch) return;
+      : position_(position) {
+    const Dims& a_batch = position == kFirst ? p.batch : other_batch;
+    const Dims& b_batch = position == kFirst ? other_batch : p.batch;
+    if (batch == p.batch) {
+      products_.emplace(p.batch, a_batch, b_batch, shape);
+      return;
+    }
+    summands_.emplace(p.batch, a_batch, b_batch, shape);
     full_ = p.batch;
     full_.push_back(shape.m * shape.n);
     summed_ = batch;
@@ -149,9 +168,10 @@ class Gradient {
   }
 
   Position position_;
-  Products<T> products_;
-  Dims full_, summed_;  // of all products, and of their sums; empty if nothing is summed
-  Tensor scratch_;
+  absl::optional<Products<T>> products_;                // if nothing is summed
+  absl::optional<Products<T, SumOfType<T>>> summands_;  // otherwise
+  Dims full_, summed_;                                  // of all products, and of their sums
+  Tensor scratch_, sums_;
 };
 
 // X@GRAD = alpha Out@GRAD op(Y)ᵀ, Y@GRAD = alpha op(X)ᵀ Out@GRAD; transposed if the operand is.
@@ -159,7 +179,8 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y), dout = op.in("Out@GRAD");
   const Out dx = op.out(absl::StrCat(product.x, "@GRAD"));
   const Out dy = op.out(absl::StrCat(product.y, "@GRAD"));
-  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+  if (HasBFloat16Products()) op.TakesBFloat16({x, y, dout});
+  return op.Make(FloatsAndBFloat16(dout), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
     absl::optional<Gradient<T>> of_x, of_y;

@@ -26,6 +26,10 @@
 
 namespace weft {
 
+// The type of parameters and factors for elements of type T.
+template <typename T>
+using ParameterOf = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+
 // X as an array of four dimensions, of which the last is a run. The index of an element's set is
 // the sum of its positions times set_step; likewise for its channel. The elements of a run are of
 // one set, and of one channel or of successive ones: its steps are 0, and 0 or 1.
@@ -158,7 +162,8 @@ void WriteNumbers(const std::vector<double>& values, Tensor* to) {
 // A null scale is 1 everywhere, a null bias 0.
 template <typename T>
 void Normalize(const Grouping& g, const T* x, const std::vector<double>& mean,
-               const std::vector<double>& inverse_deviation, const T* scale, const T* bias, T* y) {
+               const std::vector<double>& inverse_deviation, const ParameterOf<T>* scale,
+               const ParameterOf<T>* bias, T* y) {
   ForEachNormRunOnThreads(g, [&, width = g.size[3]](auto channel_step, const NormRun& run) {
     const T* const from = x + run.begin;
     T* const to = y + run.begin;
@@ -166,8 +171,7 @@ void Normalize(const Grouping& g, const T* x, const std::vector<double>& mean,
     if constexpr (channel_step == 0) {
       const double shift = bias == nullptr ? 0 : bias[run.channel];
       const double factor = inverse * (scale == nullptr ? 1 : scale[run.channel]);
-      ForEach<T>(width,
-                 [=](int64_t i) { to[i] = static_cast<T>((from[i] - center) * factor + shift); });
+      ForEach<T>(width, [=](int64_t i) { to[i] = T((from[i] - center) * factor + shift); });
     } else {
       ForEach<T>(width, [=, channel = run.channel](int64_t i) {
         const double factor = scale == nullptr ? 1 : scale[channel + i];
@@ -183,7 +187,7 @@ enum class MomentsOf { kX, kOther };
 // The sums that gradients are made of.
 template <typename T>
 void SumGradients(const Grouping& g, const T* x, const T* dy, const std::vector<double>& mean,
-                  const std::vector<double>& inverse_deviation, const T* scale,
+                  const std::vector<double>& inverse_deviation, const ParameterOf<T>* scale,
                   NormBuffers* buffers) {
   buffers->g.assign(g.num_sets(), 0);
   buffers->gx.assign(g.num_sets(), 0);
@@ -241,11 +245,11 @@ void SumGradients(const Grouping& g, const T* x, const T* dy, const std::vector<
 template <typename T>
 void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector<double>& mean,
                    const std::vector<double>& inverse_deviation, MomentsOf moments_of,
-                   const T* scale, const std::vector<double>* of_ranks, Tensor* dx, Tensor* dscale,
-                   Tensor* dbias, NormBuffers* buffers) {
+                   const ParameterOf<T>* scale, const std::vector<double>* of_ranks, Tensor* dx,
+                   Tensor* dscale, Tensor* dbias, NormBuffers* buffers) {
   SumGradients(g, x, dy, mean, inverse_deviation, scale, buffers);
-  WriteNumbers<T>(buffers->dy, dbias);
-  WriteNumbers<T>(buffers->dyx, dscale);
+  WriteNumbers<ParameterOf<T>>(buffers->dy, dbias);
+  WriteNumbers<ParameterOf<T>>(buffers->dyx, dscale);
   if (dx == nullptr) return;
   double part = moments_of == MomentsOf::kX ? 1.0 / g.set_size() : 0;
   if (of_ranks != nullptr) {

@@ -66,14 +66,15 @@ void PostOps::Apply(const KernelContext& ctx, Tensor* result) const {
     }
     const T* const addend = ctx.inputs[op.input]->data<T>();
     if (op.kind == PostOpKind::kAdd) {
-      ForEach<T>(size, [=](int64_t i) { to[i] += addend[i]; });
+      ForEach<T>(size, [=](int64_t i) { to[i] = T(to[i] + addend[i]); });
     } else {
-      ForEach<T>(size, [=](int64_t i) { to[i] += addend[i / inner % channels]; });
+      ForEach<T>(size, [=](int64_t i) { to[i] = T(to[i] + addend[i / inner % channels]); });
     }
   }
 }
 
 template void PostOps::Apply<float>(const KernelContext&, Tensor*) const;
 template void PostOps::Apply<double>(const KernelContext&, Tensor*) const;
+template void PostOps::Apply<BFloat16>(const KernelContext&, Tensor*) const;
 
 }  // namespace weft

@@ -43,7 +43,7 @@ class PostOps {
   using Operands = absl::InlinedVector<const void*, 4>;
   void AddOperands(const KernelContext& ctx, Operands* operands) const;
 
-  // IsCollectiveEvidence them out on a result that was written without. For float and double.
+  // Carries them out on a result that was written without. For float, double and BFloat16.
   template <typename T>
   void Apply(const KernelContext& ctx, Tensor* result) const;
 

@@ -21,6 +21,8 @@ std::string NameOf(dnnl::cpu_isa isa) {
       return "AVX512_CORE_VNNI";
     case dnnl::cpu_isa::avx512_core_bf16:
       return "AVX512_CORE_BF16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "AVX512_CORE_AMX";
     default:
       return absl::StrCat("0x", absl::Hex(static_cast<unsigned>(isa)));
   }

@@ -1,6 +1,7 @@
 #include "tests/benchmarks/model_batches.h"
 
 #include <cstring>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "executor/files/npz.h"
@@ -30,6 +31,34 @@ FeedSource SameBatch(const std::string& folder, int64_t rows) {
   for (const Tensor& tensor : ValueOrDie(source.read(0))) batch.push_back(Repeated(tensor, rows));
   source.read = [batch](int64_t) -> absl::StatusOr<std::vector<Tensor>> { return batch; };
   source.types = nullptr;
+  return source;
+}
+
+FeedSource RandomBatch(const Program& main, int64_t rows) {
+  std::mt19937 random(1);
+  FeedSource source;
+  std::vector<Tensor> batch;
+  for (VarId id : main.block(0).vars()) {
+    const Var var = main.var(id);
+    if (!var.need_check_feed()) continue;
+    const absl::optional<pb::VarType::TensorDesc> type = var.Tensor();
+    if (!type.has_value()) Die(absl::StrCat(var.name(), ": has no type"));
+    Dims dims(type->dims().begin(), type->dims().end());
+    dims[0] = rows;
+    Tensor tensor;
+    if (type->data_type() == pb::VarType::INT64) {
+      tensor.Resize(DType::kInt64, dims);
+      for (int64_t i = 0; i < tensor.size(); ++i) tensor.data<int64_t>()[i] = random() % 2;
+    } else {
+      tensor.Resize(DType::kFloat32, dims);
+      for (int64_t i = 0; i < tensor.size(); ++i) {
+        tensor.data<float>()[i] = static_cast<float>(random()) * 0x1p-32F;
+      }
+    }
+    source.variables.emplace_back(var.name());
+    batch.push_back(std::move(tensor));
+  }
+  source.read = [batch](int64_t) -> absl::StatusOr<std::vector<Tensor>> { return batch; };
   return source;
 }
 

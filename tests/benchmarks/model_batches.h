@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "executor/run/feeder.h"
 #include "ops/tensor.h"
+#include "proto/program.h"
 
 namespace weft {
 
@@ -28,6 +29,10 @@ T ValueOrDie(absl::StatusOr<T> value) {
 // The feeds of the model in the folder. In every step it is the first batch, with `rows` rows: its
 // own, again and again.
 FeedSource SameBatch(const std::string& folder, int64_t rows);
+
+// Random feeds of a program that are the same in every step: numbers in [0, 1), and ids below 2,
+// which every table and every set of labels has.
+FeedSource RandomBatch(const Program& main, int64_t rows);
 
 // Writes the first steps of a source as a file for weft run.
 void WriteFeeds(const FeedSource& source, int64_t steps, const std::string& path);

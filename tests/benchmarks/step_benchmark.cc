@@ -1,5 +1,6 @@
-// How long is a step? Trains models of tests/data on one rank, or, rewritten by grad_allreduce, on
-// several ranks of one process, and prints the median of the steps:
+// How long is a step? Trains models of tests/data, and those of
+// tests/benchmarks/large_models.py if --models names them, on one rank, or, rewritten by
+// grad_allreduce, on several ranks of one process, and prints the median of the steps:
 //
 //   bazel run -c opt --config=nocuda //tests/benchmarks:step_benchmark -- [--models a,b]
 //   [--batch 64] [--ranks 2] [--threads 2] [--steps 40] [--ops]
@@ -26,8 +27,10 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/testing/archive.h"
 #include "executor/run/runner.h"
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
@@ -43,12 +46,20 @@ struct Case {
   const char* model;
   int64_t batch;  // of a rank
 };
-constexpr std::array<Case, 6> kCases = {{{"mlp_adam", 64},
-                                         {"mlp_adam", 512},
-                                         {"lenet_momentum", 64},
-                                         {"resnet18_cifar", 16},
-                                         {"bert_tiny", 16},
-                                         {"wide_deep", 256}}};
+// The others are in tests/data/large_models.tar.xz, with random feeds.
+constexpr std::array<Case, 12> kCases = {{{"mlp_adam", 64},
+                                          {"mlp_adam", 512},
+                                          {"lenet_momentum", 64},
+                                          {"resnet18_cifar", 16},
+                                          {"bert_tiny", 16},
+                                          {"wide_deep", 256},
+                                          {"resnet50", 8},
+                                          {"resnet50_bf16", 8},
+                                          {"bert_base", 4},
+                                          {"bert_base_bf16", 4},
+                                          {"gpt2_small", 1},
+                                          {"gpt2_small_bf16", 1}}};
+constexpr const char* kLargeModels = "tests/data/large_models.tar.xz";
 constexpr int kWarmUp = 5;  // steps that do not count
 
 struct Flags {
@@ -73,11 +84,24 @@ struct Timing {
   std::map<std::string, std::pair<double, int64_t>> ops;  // by type: ms in all, and how many ran
 };
 
+bool IsLarge(const Case& one) {
+  const absl::string_view model = one.model;
+  return absl::StartsWith(model, "resnet50") || absl::StartsWith(model, "bert_base") ||
+         absl::StartsWith(model, "gpt2");
+}
+
+Program LargeModel(const Case& one, const char* program) {
+  static const auto* const files = new auto(ValueOrDie(testing::ReadTarXz(kLargeModels)));
+  return ValueOrDie(Program::Parse(files->at(absl::StrCat(one.model, "/", program, ".pb"))));
+}
+
 Timing RunCase(const Case& one, const Flags& flags, const JobSession& session) {
   const int nranks = flags.ranks * session.num_processes();
   const std::string folder = absl::StrCat("tests/data/", one.model);
-  Program main = ValueOrDie(ReadProgram(folder + "/main.pb"));
-  Program startup = ValueOrDie(ReadProgram(folder + "/startup.pb"));
+  const bool is_large = IsLarge(one);
+  Program main = is_large ? LargeModel(one, "main") : ValueOrDie(ReadProgram(folder + "/main.pb"));
+  Program startup =
+      is_large ? LargeModel(one, "startup") : ValueOrDie(ReadProgram(folder + "/startup.pb"));
   if (nranks > 1) {
     TranspileOptions options;
     options.mode = "grad_allreduce";
@@ -89,7 +113,8 @@ Timing RunCase(const Case& one, const Flags& flags, const JobSession& session) {
   RunInputs inputs;
   inputs.main = &main;
   inputs.startup = &startup;
-  inputs.feeds = SameBatch(folder, one.batch * nranks);
+  inputs.feeds =
+      is_large ? RandomBatch(main, one.batch * nranks) : SameBatch(folder, one.batch * nranks);
   inputs.on_result = [&](const StepResult& result) {
     if (result.rank == 0 && result.step >= kWarmUp) timing.ms.push_back(result.ms);
     return absl::OkStatus();
@@ -192,9 +217,8 @@ int Main(int argc, char** argv) {
   const auto session = ValueOrDie(JobSession::Join(job, std::getenv));
   for (Case one : kCases) {
     const auto& models = flags.models;
-    if (!models.empty() && std::find(models.begin(), models.end(), one.model) == models.end()) {
-      continue;
-    }
+    const bool is_named = std::find(models.begin(), models.end(), one.model) != models.end();
+    if (models.empty() ? IsLarge(one) : !is_named) continue;
     if (flags.batch > 0) one.batch = flags.batch;
     Measure(one, flags, *session);
     if (flags.json) break;  // one line

@@ -1,4 +1,4 @@
-#include "ops/cpu/half_arrays.h"
+#include "ops/half_arrays.h"
 
 #include <cstdint>
 #include <cstring>
