@@ -20,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/file.h"
 #include "base/status_matchers.h"
 #include "executor/files/checkpoint.h"
 #include "gmock/gmock.h"
