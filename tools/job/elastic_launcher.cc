@@ -90,7 +90,7 @@ void ElasticLauncher::OnMessage(Process* process, absl::string_view text) {
     ReadLines(process);
     members_[process->rank].num_lines_before = process->num_lines;
   }
-  if (generations_->OnMessage(process->rank, text)) return;
+  if (generations_->OnMessage(process->rank, text) || !Generations::IsBegin(text)) return;
   Note(absl::StrCat(Describe(*process),
                     " begins another run after a loss, which needs a weft launch of its own"));
 }
