@@ -541,7 +541,8 @@ TEST(JobLinkTest, AProcessOfAnotherGenerationIsRefusedAndEndsNothing) {
                 StatusIs(kAborted, AllOf(HasSubstr(absl::StrCat("generation ", generation)),
                                          HasSubstr("has gone on with 3"))));
   }
-  EXPECT_THAT(join(1, 3), IsOk());
+  const Link link1 = join(1, 3);  // whose end process 0 would take for a loss
+  EXPECT_THAT(link1, IsOk());
   process0.join();
   EXPECT_THAT(link0, IsOk());
 }
@@ -791,6 +792,19 @@ TEST(JobLinkTest, ProcessZeroKeepsTheTokenInAFileUntilAllHaveCome) {
     WEFT_EXPECT_OK(job.Join());
   }
   EXPECT_NE(access(options.token_file.c_str(), F_OK), 0);
+}
+
+// Names follow from launchers: another user can have taken it.
+TEST(JobLinkTest, WithATokenInAFileNobodyKnowsTheNameOfTheSocket) {
+  JobLinkOptions options;
+  options.token_file = ::testing::TempDir() + "/name.token";
+  options.address = NewTestAddress();
+  const int server = ListenStranger(options.address);
+  {
+    WaitingJob job(options);
+    WEFT_EXPECT_OK(job.Join());
+  }
+  close(server);
 }
 
 TEST(JobLinkTest, ProcessZeroTellsItsPort) {

@@ -120,6 +120,7 @@ class StarLink : public JobLink {
   void CheckClosed();
 
   // Joining.
+  std::string SocketNameFor(const std::string& token) const;
   absl::StatusOr<JobTokenText> ReadTokenFile();
   void Accept();
   void Start(const std::shared_ptr<JobConnection>& connection);

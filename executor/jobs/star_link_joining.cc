@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "executor/jobs/star_link.h"
@@ -69,7 +70,9 @@ absl::Status StarLink::Join() {
     if (has_file) unlink(options_.token_file.c_str());
     token_ = has_file ? NewJobToken() : options_.token;
     const bool any_port = (has_file && options_.any_port) || options_.share_port;
-    absl::StatusOr<JobAcceptor> acceptor = ListenAt(&io_, options_.address, any_port);
+    const std::string name = has_file ? SocketNameFor(token_) : "";
+    absl::StatusOr<JobAcceptor> acceptor =
+        ListenAt(&io_, name.empty() ? options_.address : "unix:" + name, any_port);
     if (options_.share_port) options_.share_port(acceptor.ok() ? PortOf(*acceptor) : 0);
     WEFT_RETURN_IF_ERROR(acceptor.status());
     acceptor_ = *std::move(acceptor);
@@ -112,9 +115,16 @@ absl::Status StarLink::Join() {
   return failure_;
 }
 
+// Other users know the address of a job whose token is in a file; it follows from its launcher.
+std::string StarLink::SocketNameFor(const std::string& token) const {
+  return absl::StartsWith(options_.address, "unix:") ? SecretSocketName(token, options_.address)
+                                                     : "";
+}
+
 // Process 0 may still replace a file that is wrong, or may wait elsewhere.
 absl::StatusOr<JobTokenText> StarLink::ReadTokenFile() {
   absl::StatusOr<JobTokenText> text = ReadJobTokenFile(options_.token_file);
+  if (text.ok()) text->unix_name = SocketNameFor(text->token);
   if (text.ok() || absl::IsNotFound(text.status())) return text;
   if (!has_noted_token_file_ && options_.on_note) {
     options_.on_note(absl::StrCat("waiting for another file with the token of the job: ",
