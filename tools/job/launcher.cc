@@ -195,8 +195,7 @@ absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
     const absl::Status status = StartProcess(
         options.command,
         {absl::StrCat("WEFT_JOB_RANK=", rank), absl::StrCat("WEFT_JOB_SIZE=", options.processes),
-         "WEFT_JOB_ADDRESS=" + address,
-         absl::StrCat("WEFT_JOB_ID=", job_id_),
+         "WEFT_JOB_ADDRESS=" + address, absl::StrCat("WEFT_JOB_ID=", job_id_),
          absl::StrCat("WEFT_JOB_RESTARTS=", options.max_restarts),
          absl::StrCat("WEFT_JOB_TOKEN=", token), absl::StrCat("WEFT_JOB_ATTEMPT=", attempt)},
         &process);
