@@ -59,6 +59,7 @@ absl::Status AllGatherUnequal(const CollectiveCall& call, absl::Span<const int64
 }
 
 std::string ToString(const RingKey& ring) {
+  if (ring.ring_id < 0) return "the ring of the self-test";
   return absl::StrCat(
       "ring ", ring.ring_id,
       ring.ranks.empty() ? "" : absl::StrCat(" of ranks ", absl::StrJoin(ring.ranks, ", ")),

@@ -1,9 +1,6 @@
 #include "executor/communicators/mpi_session.h"
 
-#include <arpa/inet.h>
 #include <mpi.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -23,28 +20,13 @@ namespace {
 // Of a line that a process tells the others.
 constexpr int kLineBytes = 1024;
 
-absl::StatusOr<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return absl::UnavailableError(absl::StrCat("socket: ", strerror(errno)));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof address;
-  const bool ok = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  const int error = errno;
-  close(fd);
-  if (!ok) return absl::UnavailableError(absl::StrCat("no free port: ", strerror(error)));
-  return ntohs(address.sin_port);
-}
-
 absl::StatusOr<std::string> NewAddress(const std::vector<std::string>& networks) {
   if (IsOneNetwork(networks)) {
     std::random_device random;
     return absl::StrCat("unix:weft-", getpid(), "-", absl::Hex(random()), absl::Hex(random()));
   }
   WEFT_ASSIGN_OR_RETURN(const std::string host, ChooseAddress(networks, 0));
-  WEFT_ASSIGN_OR_RETURN(const int port, FreePort());
-  return absl::StrCat(host, ":", port);
+  return absl::StrCat(host, ":0");
 }
 
 class Session : public MpiSession {
@@ -82,7 +64,13 @@ class Session : public MpiSession {
     if (answer[0] == '!') return absl::UnavailableError(&answer[1]);
     const std::pair<std::string, std::string> words =
         absl::StrSplit(answer.data(), absl::MaxSplits(' ', 1));
-    return Meeting{words.second, words.first};
+    Meeting meeting{words.second, words.first, nullptr};
+    if (IsOneNetwork(networks)) return meeting;
+    meeting.share_port = [](int port) {
+      MPI_Bcast(&port, 1, MPI_INT, 0, MPI_COMM_WORLD);
+      return port;
+    };
+    return meeting;
   }
 
   void End() override {

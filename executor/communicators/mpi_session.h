@@ -2,6 +2,7 @@
 #ifndef WEFT_EXECUTOR_COMMUNICATORS_MPI_SESSION_H_
 #define WEFT_EXECUTOR_COMMUNICATORS_MPI_SESSION_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,9 +28,10 @@ class MpiSession {
 
   // Of JobLinkOptions: where process 0 should listen, and a new token. All processes must call it;
   // waits for them. On one host, a name among the host's sockets; otherwise an address that
-  // ChooseAddress finds, and a port that is free now.
+  // ChooseAddress finds, and a port that share_port tells.
   struct Meeting {
     std::string address, token;
+    std::function<int(int port)> share_port;  // of JobLinkOptions; null on one host
   };
   virtual absl::StatusOr<Meeting> NewMeeting() = 0;
 

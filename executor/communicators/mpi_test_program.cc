@@ -81,6 +81,7 @@ absl::Status RunTask(const std::string& task, int local_ranks, const PlannedFaul
   link_options.local_ranks = local_ranks;
   WEFT_ASSIGN_OR_RETURN(const MpiSession::Meeting meeting, session->NewMeeting());
   link_options.address = meeting.address;
+  link_options.share_port = meeting.share_port;
   link_options.token = meeting.token;
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<JobLink> link, NewJobLink(link_options));
 

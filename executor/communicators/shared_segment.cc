@@ -53,16 +53,18 @@ absl::StatusOr<std::shared_ptr<SharedSegment>> SharedSegment::Create(const std::
                      " MiB, but the limit of files (ulimit -f) is ", limit.rlim_cur >> 20, " MiB"));
   }
   std::shared_ptr<SharedSegment> segment(new SharedSegment);
-  segment->file_ = memfd_create(name.c_str(), MFD_CLOEXEC);
+  segment->file_ = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (segment->file_ < 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for other processes: memfd_create: ", Reason()));
   }
   struct stat file;
+  // Nobody makes it smaller: who reads what is not there any more gets a signal.
   if (ftruncate(segment->file_, static_cast<off_t>(file_bytes)) != 0 ||
+      fcntl(segment->file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
       fstat(segment->file_, &file) != 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for other processes: ftruncate: ", Reason()));
+        absl::StrCat("no memory for other processes: size of the file: ", Reason()));
   }
   const absl::Status status = segment->Map(file_bytes);
   if (!status.ok()) return status;

@@ -1,8 +1,10 @@
 #include "executor/communicators/shared_segment.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -12,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/testing/test.h"
 
 namespace weft::testing {
@@ -84,6 +88,16 @@ TEST(SegmentMemoryTest, LargeBlocksBeginAtDifferentPlacesInTheirPages) {
     places.insert(reinterpret_cast<uintptr_t>(owners.back().get()) % 4096);
   }
   EXPECT_GE(places.size(), 6u);
+}
+
+// It would be a signal for all who read.
+TEST(SharedSegmentTest, NobodyMakesItSmaller) {
+  const auto segment = NewSegment();
+  const std::vector<std::string> words = absl::StrSplit(segment->address(), ' ');
+  const std::string path = absl::StrCat("/proc/", words[0], "/fd/", words[1]);
+  EXPECT_EQ(truncate(path.c_str(), 4096), -1);
+  EXPECT_EQ(errno, EPERM);
+  static_cast<char*>(segment->data())[segment->bytes() - 1] = 1;
 }
 
 TEST(SegmentMemoryTest, NoRoomIsBadAlloc) {

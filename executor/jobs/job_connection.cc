@@ -335,6 +335,7 @@ absl::StatusOr<JobAnswer> ConnectTo(asio::io_context* io, const std::string& tex
     std::string failure;
     if (known.ok()) {
       if (known->port != 0) address.port = absl::StrCat(known->port);
+      if (!known->unix_name.empty()) address.unix_name = known->unix_name;
       failure = TryToConnect(io, address, known->token, greeting, deadline, &answer);
       if (failure.empty()) return answer;
     } else {

@@ -62,7 +62,8 @@ absl::Status CheckOptions(const JobLinkOptions& options) {
     const absl::Status status = CheckJobToken(options.token);
     if (!status.ok()) return error("the token of the job: ", status.message());
   }
-  return CheckJobAddress(options.address, has_file && options.any_port);
+  return CheckJobAddress(options.address,
+                         (has_file && options.any_port) || options.share_port != nullptr);
 }
 
 }  // namespace

@@ -98,10 +98,14 @@ struct JobLinkOptions {
   std::string token_file;
   // With `token_file`: process 0 listens at a port that the system chooses, and the file says.
   bool any_port = false;
+  // With `token`, instead of a port in `address`: process 0 listens at a port that the system
+  // chooses. All processes call it once: process 0 with the port, or 0 if it cannot listen. Returns
+  // what process 0 has given.
+  std::function<int(int port)> share_port;
   // What may differ between processes, but is worth a note if it does, by name: "build", ...
   std::map<std::string, std::string> facts;
-  // Is told of dropped connections and of facts that differ, a line each; in process 0 alone,
-  // before NewJobLink returns.
+  // Is told of dropped connections and of facts that differ, a line each, in process 0; in others,
+  // of a file of the token that is wrong, while they wait for it. Before NewJobLink returns.
   std::function<void(const std::string&)> on_note;
   // Process 0 waits this long for the others to come, and they for it.
   double connect_timeout_s = 60;

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -539,7 +541,8 @@ TEST(JobLinkTest, AProcessOfAnotherGenerationIsRefusedAndEndsNothing) {
                 StatusIs(kAborted, AllOf(HasSubstr(absl::StrCat("generation ", generation)),
                                          HasSubstr("has gone on with 3"))));
   }
-  EXPECT_THAT(join(1, 3), IsOk());
+  const Link link1 = join(1, 3);  // whose end process 0 would take for a loss
+  EXPECT_THAT(link1, IsOk());
   process0.join();
   EXPECT_THAT(link0, IsOk());
 }
@@ -791,6 +794,60 @@ TEST(JobLinkTest, ProcessZeroKeepsTheTokenInAFileUntilAllHaveCome) {
   EXPECT_NE(access(options.token_file.c_str(), F_OK), 0);
 }
 
+// Names follow from launchers: another user can have taken it.
+TEST(JobLinkTest, WithATokenInAFileNobodyKnowsTheNameOfTheSocket) {
+  JobLinkOptions options;
+  options.token_file = ::testing::TempDir() + "/name.token";
+  options.address = NewTestAddress();
+  const int server = ListenStranger(options.address);
+  {
+    WaitingJob job(options);
+    WEFT_EXPECT_OK(job.Join());
+  }
+  close(server);
+}
+
+TEST(JobLinkTest, ProcessZeroTellsItsPort) {
+  JobLinkOptions options;
+  options.address = "127.0.0.1:0";
+  std::promise<int> port;
+  const std::shared_future<int> of_zero = port.get_future().share();
+  const auto join = [&](int process) {
+    JobLinkOptions own = options;
+    own.process = process;
+    own.num_processes = 3;
+    own.token = kTestToken;
+    own.share_port = [&, process](int mine) {
+      if (process == 0) port.set_value(mine);
+      return of_zero.get();
+    };
+    return NewJobLink(own);
+  };
+  Links links(3);
+  OnAll<int>(3, [&](int p) {
+    Link link = join(p);
+    EXPECT_THAT(link, IsOk());
+    links[p] = *std::move(link);
+    return 0;
+  });
+  EXPECT_GT(of_zero.get(), 0);
+  EXPECT_THAT(FinishAll(links), Each(IsOk()));
+}
+
+// The others are not left waiting.
+TEST(JobLinkTest, ProcessZeroTellsThatItCannotListen) {
+  JobLinkOptions options;
+  options.address = "192.0.2.1:0";  // of no host
+  options.num_processes = 2;
+  options.token = kTestToken;
+  int told = -1;
+  options.share_port = [&](int port) { return told = port; };
+  EXPECT_THAT(NewJobLink(options).status(), StatusIs(kUnavailable, HasSubstr("cannot listen at")));
+  EXPECT_EQ(told, 0);
+  options.process = 1;
+  EXPECT_THAT(NewJobLink(options).status(), StatusIs(kUnavailable, HasSubstr("cannot listen at")));
+}
+
 TEST(JobLinkTest, SaysWhatIsWrongWithTheFileOfTheToken) {
   JobLinkOptions options = Options(1, 2, NewTestAddress());
   options.token.clear();
@@ -800,6 +857,16 @@ TEST(JobLinkTest, SaysWhatIsWrongWithTheFileOfTheToken) {
   options.token_file = ::testing::TempDir() + "/nowhere.token";
   EXPECT_THAT(NewJobLink(options).status(),
               StatusIs(kUnavailable, AllOf(HasSubstr("nowhere.token"), HasSubstr("No such file"))));
+  // The others are told at once, and once: they wait.
+  options.token_file = ::testing::TempDir() + "/open.token";
+  std::ofstream(options.token_file) << kTestToken;
+  ASSERT_EQ(chmod(options.token_file.c_str(), 0644), 0);
+  std::vector<std::string> notes;
+  options.on_note = [&](const std::string& note) { notes.push_back(note); };
+  EXPECT_THAT(NewJobLink(options).status(),
+              StatusIs(kUnavailable, HasSubstr("(chmod 600), found mode 644")));
+  EXPECT_THAT(notes, ElementsAre(AllOf(HasSubstr("waiting for another file with the token"),
+                                       HasSubstr("found mode 644"))));
   options.process = 0;
   options.token_file = ::testing::TempDir() + "/no/such/folder";
   EXPECT_THAT(NewJobLink(options).status(), StatusIs(kUnavailable, HasSubstr("no/such/folder")));

@@ -81,6 +81,11 @@ std::string JobProof(absl::string_view token, JobSide side, absl::string_view co
   return proof;
 }
 
+std::string SecretSocketName(absl::string_view token, absl::string_view name) {
+  const std::string proof = JobProof(token, JobSide::kListens, name, "");
+  return absl::StrCat("weft-", absl::BytesToHexString(proof.substr(0, kTokenBytes)));
+}
+
 bool IsSameProof(absl::string_view a, absl::string_view b) {
   return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -39,8 +39,14 @@ bool IsSameProof(absl::string_view a, absl::string_view b);
 // What process 0 writes where no launcher hands out a token.
 struct JobTokenText {
   std::string token;
-  int port = 0;  // at which process 0 listens; 0: that of the address
+  // Where process 0 listens; 0 and empty: at the address.
+  int port = 0;
+  std::string unix_name = {};
 };
+
+// The name of a Unix socket that only those who know the token can tell from one that all can: no
+// other user takes it first.
+std::string SecretSocketName(absl::string_view token, absl::string_view name);
 
 // A file that its user alone may read, from Create to the end of the object.
 class JobTokenFile {

@@ -126,5 +126,14 @@ TEST(JobToken, FilesThatCannotBeMadeAreNamed) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(path)));
 }
 
+TEST(JobToken, TheNameOfASocketFollowsFromTokenAndName) {
+  const std::string token(32, '1'), other(32, '2');
+  const std::string name = SecretSocketName(token, "unix:a");
+  EXPECT_EQ(name, SecretSocketName(token, "unix:a"));
+  EXPECT_NE(name, SecretSocketName(other, "unix:a"));
+  EXPECT_NE(name, SecretSocketName(token, "unix:b"));
+  EXPECT_EQ(name.size(), 37u);
+}
+
 }  // namespace
 }  // namespace weft::testing

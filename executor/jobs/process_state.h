@@ -2,6 +2,7 @@
 #ifndef WEFT_EXECUTOR_JOBS_PROCESS_STATE_H_
 #define WEFT_EXECUTOR_JOBS_PROCESS_STATE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -25,6 +26,12 @@ enum class ProcessState {
   kGone,     // its main thread has ended or is about to; another process may have its number
   kUnknown,  // the system does not say
 };
+
+// The processes of a job look so often for those that are stopped, or gone and silent. Who is found
+// so that often in a row is lost. Looks, rather than time: a job that is stopped as a whole may go
+// on.
+inline constexpr std::chrono::milliseconds kLookForStoppedEvery{200};
+inline constexpr int kMaxStoppedLooks = 5;
 
 // Whether a process of this host is stopped. False if the system does not say.
 bool IsStopped(int64_t pid);

@@ -75,7 +75,7 @@ class StarLink : public JobLink {
 
   // How often peers are looked at. Silence and stops are counted in such ticks, so that a process
   // that was itself stopped does not blame the others when it goes on.
-  static constexpr std::chrono::milliseconds kTick{200};
+  static constexpr std::chrono::milliseconds kTick = kLookForStoppedEvery;
   // What process 0 decides after a timeout arrives within this time.
   static constexpr std::chrono::seconds kAnswerTime{5};
 
@@ -120,6 +120,8 @@ class StarLink : public JobLink {
   void CheckClosed();
 
   // Joining.
+  std::string SocketNameFor(const std::string& token) const;
+  absl::StatusOr<JobTokenText> ReadTokenFile();
   void Accept();
   void Start(const std::shared_ptr<JobConnection>& connection);
   std::list<Stranger>::iterator FindStranger(const JobConnection* connection);
@@ -181,6 +183,7 @@ class StarLink : public JobLink {
   std::vector<Peer> peers_;        // by process
   std::list<Stranger> strangers_;  // the oldest first
   int64_t num_dropped_ = 0;
+  bool has_noted_token_file_ = false;
   std::unique_ptr<JobTokenFile> token_file_;  // of process 0, until all have come
   JobGathers gathers_;                        // of process 0
   std::set<int64_t> kept_;  // of process 0: the numbers of gathers whose texts only it gets

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "executor/jobs/star_link.h"
@@ -68,20 +69,30 @@ absl::Status StarLink::Join() {
     // One that an earlier run has left would mislead the others.
     if (has_file) unlink(options_.token_file.c_str());
     token_ = has_file ? NewJobToken() : options_.token;
-    WEFT_ASSIGN_OR_RETURN(acceptor_,
-                          ListenAt(&io_, options_.address, has_file && options_.any_port));
+    const bool any_port = (has_file && options_.any_port) || options_.share_port;
+    const std::string name = has_file ? SocketNameFor(token_) : "";
+    absl::StatusOr<JobAcceptor> acceptor =
+        ListenAt(&io_, name.empty() ? options_.address : "unix:" + name, any_port);
+    if (options_.share_port) options_.share_port(acceptor.ok() ? PortOf(*acceptor) : 0);
+    WEFT_RETURN_IF_ERROR(acceptor.status());
+    acceptor_ = *std::move(acceptor);
     if (has_file) {
       WEFT_ASSIGN_OR_RETURN(token_file_,
                             JobTokenFile::Create(options_.token_file, {token_, PortOf(acceptor_)}));
     }
     Accept();
   } else {
+    const int port = options_.share_port ? options_.share_port(0) : 0;
+    if (options_.share_port && port == 0) {
+      return absl::UnavailableError(absl::StrCat("process 0 cannot listen at ", options_.address));
+    }
     WEFT_ASSIGN_OR_RETURN(JobAnswer answer,
                           ConnectTo(
                               &io_, options_.address,
-                              [this]() -> absl::StatusOr<JobTokenText> {
-                                if (!options_.token.empty()) return JobTokenText{options_.token, 0};
-                                return ReadJobTokenFile(options_.token_file);
+                              [this, port]() -> absl::StatusOr<JobTokenText> {
+                                if (!options_.token.empty())
+                                  return JobTokenText{options_.token, port};
+                                return ReadTokenFile();
                               },
                               Make(JobMessageType::kHello, 0, 0, EncodeHello(self_)),
                               join_deadline_, options_.is_over));
@@ -102,6 +113,25 @@ absl::Status StarLink::Join() {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [&] { return has_joined_ || !failure_.ok(); });
   return failure_;
+}
+
+// Other users know the address of a job whose token is in a file; it follows from its launcher.
+std::string StarLink::SocketNameFor(const std::string& token) const {
+  return absl::StartsWith(options_.address, "unix:") ? SecretSocketName(token, options_.address)
+                                                     : "";
+}
+
+// Process 0 may still replace a file that is wrong, or may wait elsewhere.
+absl::StatusOr<JobTokenText> StarLink::ReadTokenFile() {
+  absl::StatusOr<JobTokenText> text = ReadJobTokenFile(options_.token_file);
+  if (text.ok()) text->unix_name = SocketNameFor(text->token);
+  if (text.ok() || absl::IsNotFound(text.status())) return text;
+  if (!has_noted_token_file_ && options_.on_note) {
+    options_.on_note(absl::StrCat("waiting for another file with the token of the job: ",
+                                  text.status().message()));
+  }
+  has_noted_token_file_ = true;
+  return text;
 }
 
 void StarLink::Accept() {

@@ -14,11 +14,6 @@
 namespace weft {
 namespace {
 
-// A process that is seen stopped, or gone and silent, this often in a row, has failed. The end of
-// its connection says sooner that a process has gone, unless a child of it holds the connection, or
-// its memory takes long to be freed.
-constexpr int kMaxDeadTicks = 5;
-
 // The number of the gather that Finish is. Those of AllGather and Gather begin with 0.
 constexpr int64_t kFinishNumber = -1;
 
@@ -226,8 +221,10 @@ void StarLink::CheckPeer(int process) {
   peer.stopped_ticks = state == ProcessState::kStopped ? peer.stopped_ticks + 1 : 0;
   // What it sent before its end is read first. A process may go on without its main thread.
   peer.gone_ticks = state == ProcessState::kGone && is_silent ? peer.gone_ticks + 1 : 0;
-  if (peer.stopped_ticks >= kMaxDeadTicks) Lose(process, "is stopped");
-  if (peer.gone_ticks >= kMaxDeadTicks) Lose(process, "was killed or has ended");
+  if (peer.stopped_ticks >= kMaxStoppedLooks) Lose(process, "is stopped");
+  // The end of its connection says it sooner, unless a child of it holds the connection, or its
+  // memory takes long to be freed.
+  if (peer.gone_ticks >= kMaxStoppedLooks) Lose(process, "was killed or has ended");
 }
 
 void StarLink::Lose(int process, absl::string_view what) {

@@ -96,10 +96,17 @@ absl::Status KeptStates::Put(Series* series, int64_t step, size_t bytes,
   WEFT_RETURN_IF_ERROR(write(to));
   slot.place = to - static_cast<char*>(segments_[world_.process()]->data());
   slot.bytes = bytes;
-  slot.hash = XXH3_64bits_withSeed(to, bytes, static_cast<uint64_t>(step));
+  slot.hash = Hash(world_.process(), *series, step, {to, bytes});
   slot.step.store(step, std::memory_order_release);
   series->last.store(step, std::memory_order_release);
   return absl::OkStatus();
+}
+
+uint64_t KeptStates::Hash(int process, const Series& series, int64_t step,
+                          absl::string_view text) const {
+  const int64_t place[] = {process, &series - static_cast<Series*>(segments_[process]->data()),
+                           step};
+  return XXH3_64bits_withSeed(text.data(), text.size(), XXH3_64bits(place, sizeof(place)));
 }
 
 bool KeptStates::Has(const Series& series, int64_t step) {
@@ -112,10 +119,9 @@ absl::StatusOr<absl::string_view> KeptStates::Get(int process, const Series& ser
   const SharedSegment& segment = *segments_[process];
   const bool fits = Has(series, step) && slot.bytes <= segment.bytes() &&
                     slot.place <= segment.bytes() - slot.bytes;
-  const char* const data = static_cast<const char*>(segment.data()) + slot.place;
-  if (fits && XXH3_64bits_withSeed(data, slot.bytes, static_cast<uint64_t>(step)) == slot.hash) {
-    return {{data, slot.bytes}};
-  }
+  const absl::string_view text(static_cast<const char*>(segment.data()) + (fits ? slot.place : 0),
+                               fits ? slot.bytes : 0);
+  if (fits && Hash(process, series, step, text) == slot.hash) return text;
   return absl::DataLossError(absl::StrCat("what process ", process, " has kept before step ", step,
                                           " is damaged: expected the bytes that it wrote"));
 }

@@ -83,6 +83,8 @@ class KeptStates {
   absl::Status Put(Series* series, int64_t step, size_t bytes, std::shared_ptr<void>* block,
                    const std::function<absl::Status(char* to)>& write);
   absl::StatusOr<absl::string_view> Get(int process, const Series& series, int64_t step) const;
+  // Of a text, and where it belongs.
+  uint64_t Hash(int process, const Series& series, int64_t step, absl::string_view text) const;
   static bool Has(const Series& series, int64_t step);
   // Whether all ranks have kept `step`, and all results before it have been delivered.
   bool IsComplete(int64_t step) const;

@@ -31,6 +31,14 @@ class KeptStatesPeer {
     const KeptStates::Slot& slot = kept->SeriesOf(rank)->slots[step % 2];
     static_cast<char*>(kept->segments_[kept->world_.process()]->data())[slot.place + 100] ^= 1;
   }
+  // A rank gets what another one has kept.
+  static void Confuse(KeptStates* kept, int rank, int other, int64_t step) {
+    KeptStates::Slot& slot = kept->SeriesOf(rank)->slots[step % 2];
+    const KeptStates::Slot& of_other = kept->SeriesOf(other)->slots[step % 2];
+    slot.place = of_other.place;
+    slot.bytes = of_other.bytes;
+    slot.hash = of_other.hash;
+  }
 };
 
 namespace testing {
@@ -184,6 +192,15 @@ TEST(KeptStatesTest, DamagedStatesAreNotUsed) {
   KeptStatesPeer::Damage(both[1]->get(), 1, 3);
   EXPECT_EQ(both[0].value()->Read(1, 3).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(both[0].value()->Read(0, 3), IsOk());
+}
+
+TEST(KeptStatesTest, AStateOfAnotherRankIsDamage) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto kept, KeptStates::Create(World::OfThreads(2), nullptr));
+  ASSERT_THAT(kept->Deliver(3, "x"), IsOk());
+  for (int r : {0, 1}) ASSERT_THAT(kept->Keep(r, StateOfStep(r, 3), kGoesOn), IsOk());
+  KeptStatesPeer::Confuse(kept.get(), 0, 1, 3);
+  EXPECT_EQ(kept->Read(0, 3).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(kept->Read(1, 3), IsOk());
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/communicators/self_test.h"
 #include "executor/plan/startup_buffers.h"
 #include "executor/run/kept_states.h"
 #include "executor/step/catch_exceptions.h"
@@ -78,6 +79,7 @@ WorkerPort::NextFeed RankRunner::NextFeed() {
 
 absl::Status RankRunner::RunAll() {
   WEFT_RETURN_IF_ERROR(MakeDevices());
+  WEFT_RETURN_IF_ERROR(TestCollectives());
   if (job_.inputs.resume != nullptr) return Resume();
   WEFT_RETURN_IF_ERROR(RunStartup());
   if (job_.inputs.params != nullptr) {
@@ -131,6 +133,25 @@ absl::Status RankRunner::MakeDevices() {
   }
   accelerator_ = WithHostStream(std::move(device_));
   device_ = NewHostDevice();
+  return absl::OkStatus();
+}
+
+absl::Status RankRunner::TestCollectives() {
+  Device& device = accelerator_ != nullptr ? *accelerator_ : *device_;
+  if (!device.memory()->IsHost() || job_.options.num_servers > 0) return absl::OkStatus();
+  std::map<RingKey, CollectiveKinds> kinds;
+  for (const Plan::PlanOp& op : job_.main_plan->ops) {
+    if (op.ring < 0) continue;
+    const RingKey& ring = job_.main_plan->rings[op.ring];
+    const CollectiveDesc& desc = op.desc;
+    if (!ring.Has(rank_) || SizeOf(ring, job_.world.size) == 1) continue;
+    kinds[SelfTestRingOf(ring)].emplace(desc.kind,
+                                        Reduces(desc.kind) ? desc.reduction : Reduction::kSum);
+  }
+  for (const auto& [ring, of_ring] : kinds) {
+    WEFT_ASSIGN_OR_RETURN(Communicator * end, job_.group->Get(ring, rank_));
+    WEFT_RETURN_IF_ERROR(weft::TestCollectives(of_ring, end));
+  }
   return absl::OkStatus();
 }
 

@@ -49,6 +49,8 @@ class RankRunner {
   // Those that servers hold stay out. Parts of buffers stay parts, and count more than the buffer.
   absl::Status SetValues(const std::map<std::string, Tensor>& values);
   absl::Status MakeDevices();
+  // Those of the main program, on the host.
+  absl::Status TestCollectives();
   bool RunsOnAccelerator(const Plan& plan) const;
   absl::Status Resume();
   absl::Status RunSteps(PlanExecutor* executor);

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/communicators/self_test.h"
 #include "executor/plan/carried_values.h"
 #include "executor/plan/run_checks.h"
 #include "executor/plan/startup_parts.h"
@@ -364,6 +366,9 @@ absl::Status PrepareGroup(RunJob* job) {
     AddCalls(*job->main_plan, &fingerprint);
     group.link = options.link;
     WEFT_ASSIGN_OR_RETURN(group.rings, AgreeOnPlan(fingerprint, job->world, options.link));
+    std::set<RingKey> tests;
+    for (const RingKey& ring : group.rings) tests.insert(SelfTestRingOf(ring));
+    group.rings.insert(group.rings.end(), tests.begin(), tests.end());
   }
   WEFT_ASSIGN_OR_RETURN(job->group, options.new_group(std::move(group)));
   return absl::OkStatus();

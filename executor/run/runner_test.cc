@@ -15,6 +15,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/testing/test.h"
+#include "executor/communicators/local_communicator.h"
+#include "executor/communicators/self_test_testing.h"
 #include "executor/run/runner_testing.h"
 #include "executor/step/graph_device_testing.h"
 #include "executor/streams/thread_stream.h"
@@ -84,6 +86,32 @@ class RunnerTest : public ::testing::Test {
   std::vector<std::string> results_;
   const ProgramBuilder startup_ = Startup();
 };
+
+TEST_F(RunnerTest, AnEngineThatComputesWronglyIsFoundBeforeTheFirstStep) {
+  ProgramBuilder main;
+  main.Var("x", {-1, 1}).Var("y", {1, 1});
+  main.Op("reduce_sum", {{"X", {"x"}}}, {{"Out", {"y"}}}).BoolAttr("reduce_all", true);
+  main.BoolAttr("keep_dim", true);
+  main.Op("c_allreduce_sum", {{"X", {"y"}}}, {{"Out", {"y"}}}).IntAttr("ring_id", 0);
+  main.BoolAttr("use_calc_stream", true);
+  options_.fetch = {"y"};
+  options_.nranks = 2;
+  for (const CollectiveKind wrong : {CollectiveKind::kAllReduce, CollectiveKind::kBroadcast}) {
+    results_.clear();
+    options_.new_group = [wrong](GroupOptions group) {
+      return std::make_unique<WrongGroup>(NewLocalGroup(std::move(group)), wrong, 1);
+    };
+    const absl::Status status = RunMain(main, Rows(2)).status();
+    if (wrong == CollectiveKind::kBroadcast) {  // which the program does not call
+      EXPECT_THAT(status, IsOk());
+      continue;
+    }
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal,
+                                 HasSubstr("self-test of collectives: sum by all-reduce of 2 "
+                                           "elements: element 1: expected ")));
+    EXPECT_THAT(results_, IsEmpty());
+  }
+}
 
 TEST_F(RunnerTest, StepsRunAsAGraphOnADeviceThatRecordsThem) {
   ProgramBuilder main;

@@ -3,33 +3,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/file.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
+#include "tools/job/process.h"
 
 namespace weft::testing {
 namespace {
-
-// The lines of a file of metrics without the times.
-std::string WithoutTimes(const std::string& metrics) {
-  std::vector<std::string> lines;
-  for (absl::string_view line : absl::StrSplit(metrics, '\n', absl::SkipEmpty())) {
-    auto json = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
-    if (json.is_object()) json.erase("ms");
-    lines.push_back(json.dump());
-  }
-  return absl::StrJoin(lines, "\n");
-}
 
 // Standard output without the numbers of processes, the times, and what a step takes: the last
 // generation may have run none.
@@ -60,22 +46,6 @@ absl::optional<double> TimeOf(const std::string& err, absl::string_view what, bo
 }
 
 }  // namespace
-
-Args operator+(Args args, const Args& more) {
-  args.insert(args.end(), more.begin(), more.end());
-  return args;
-}
-
-std::string TestPath(const std::string& name) {
-  const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
-  return absl::StrCat(::testing::TempDir(), "/", absl::StrReplaceAll(test->name(), {{"/", "_"}}),
-                      "_", name);
-}
-
-std::string Contents(const std::string& path) {
-  const absl::StatusOr<FileBytes> file = ReadFile(path);
-  return file.ok() ? std::string(file->bytes) : file.status().ToString();
-}
 
 const std::vector<ElasticProgram::Mode>& ElasticProgram::Modes() {
   static const auto* const modes = new std::vector<Mode>{
@@ -118,7 +88,7 @@ Args ElasticProgram::RunArgs(const Args& flags) const {
 }
 
 ElasticProgram::Outputs ElasticProgram::Read(const std::string& out) const {
-  return {Contents(save_), Contents(checkpoint_), WithoutTimes(Contents(metrics_)), StepsOf(out)};
+  return {Contents(save_), Contents(checkpoint_), MetricsWithoutTimes(metrics_), StepsOf(out)};
 }
 
 const ElasticProgram::Outputs& ElasticProgram::Expected(int ranks, const Args& flags) {
@@ -139,6 +109,16 @@ const ElasticProgram::Outputs& ElasticProgram::Expected(int ranks, const Args& f
       RunProcess(Args{"tools/weft"} + RunArgs(own + Args{"--ranks", absl::StrCat(ranks)}));
   EXPECT_EQ(result.status, 0) << result.err;
   return expected_.emplace_back(key, Read(result.out)).second;
+}
+
+bool ElasticProgram::ResumesWell(int ranks) {
+  const ProcessResult result =
+      RunProcess({"tools/weft", "run", main_, "--startup", startup_, "--feeds",
+                  absl::StrCat("tests/data/", mode_.data, "/feeds.npz"), "--resume", checkpoint_,
+                  "--save", save_});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const std::string found = Contents(save_);
+  return found == Expected(ranks, {}).save;
 }
 
 ElasticOutcome ElasticProgram::Run(const std::string& fault, const ElasticOptions& options) {

@@ -6,16 +6,9 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "tools/job/process.h"
+#include "tools/job/run_outputs_testing.h"
 
 namespace weft::testing {
-
-using Args = std::vector<std::string>;
-Args operator+(Args args, const Args& more);
-
-// A path that no other test has.
-std::string TestPath(const std::string& name);
-std::string Contents(const std::string& path);
 
 struct ElasticOptions {
   int processes = 4;
@@ -54,6 +47,8 @@ class ElasticProgram {
   // `fault` as in weft_with_faults.cc. Steps, checkpoints, metrics and parameters are as many ranks
   // compute them that are threads of one process.
   ElasticOutcome Run(const std::string& fault, const ElasticOptions& options = {});
+  // Whether a run that goes on from the checkpoint of a job saves what one saves without a fault.
+  bool ResumesWell(int ranks);
 
  private:
   struct Outputs {

@@ -9,11 +9,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/processes/elastic_job.h"
+#include "tools/job/process.h"
 
 namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -109,6 +111,31 @@ TEST(ElasticTest, TheHostGoesBackToo) {
   ExpectSurvives(&program, "kernel:1:3:1:2:kill", 2,
                  {4, 1, {}, {"--lr_schedule", "exponential{learning_rate=0.01,gamma=0.5}"}});
   ExpectSurvives(&program, "kernel:1:8:0:2:kill", 2, {4, 1, {}, {"--resume_step", "5"}});
+}
+
+// As a batch system stops a job: one process dies of it, or has died just before.
+TEST(ElasticTest, AStopAndALossAtOneTimeLeaveACheckpoint) {
+  ElasticProgram program(ModeOf("adam"));
+  for (const char* fault : {"kernel:1:3:2:1:preempt", "kernel:1:3:0:1:preempt",
+                            "kernel:1:3:2:1:preempted", "inside:1:0:0:1:preempted"}) {
+    const ElasticOutcome outcome = program.Run(fault);
+    EXPECT_EQ(outcome.status, 128 + SIGTERM) << fault << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err,
+                AllOf(HasSubstr("note: stopped by SIGTERM before step "), Not(HasSubstr("error"))))
+        << fault;
+    EXPECT_TRUE(program.ResumesWell(4)) << fault << "\n" << outcome.err;
+  }
+}
+
+// What the system still does for it could come later.
+TEST(ElasticTest, AProcessThatSigkillDoesNotEndEndsTheJob) {
+  ElasticProgram program(ModeOf("allreduce"));
+  const ElasticOutcome outcome =
+      program.Run("kernel:1:1:2:1:leave+kernel:1:1:0:1:kill", {4, 1, {"--grace_s", "1"}, {}});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, AllOf(ContainsRegex("error: process 2 \\(pid [0-9]+\\) has not ended "
+                                               "after SIGKILL"),
+                                 Not(HasSubstr("generation 2"))));
 }
 
 // Nobody takes over what it should have done.

@@ -10,7 +10,12 @@
 //   checkpoint  in process 0, before (0), after (1) or while (2) the checkpoint of the step is
 //   written none        nowhere
 //
-// WHAT is kill, stop or slow. Several faults are joined by "+". Says on standard error at which
+// WHAT is kill, stop, slow, or
+//
+//   preempt  SIGTERM to the launcher, and kill; preempted the other way round, 50 ms later
+//   leave    signals of the launcher do not reach the process any more, and it waits
+//
+// Several faults are joined by "+". Says on standard error at which
 // seconds, on a clock of the host, the fault happens, others notice it, and the run goes on.
 #include <signal.h>
 #include <unistd.h>
@@ -74,9 +79,20 @@ struct Fault {
 
   void Happen() const {
     Say("happens");
+    const pid_t launcher = getppid();
     if (what == "slow") {
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    } else if (what == "leave") {
+      signal(SIGTERM, SIG_DFL);  // when the launcher ends
+      if (setpgid(0, getpgid(launcher)) == 0) std::this_thread::sleep_for(std::chrono::hours(1));
     } else {
+      if (what == "preempt") kill(launcher, SIGTERM);
+      if (what == "preempted" && fork() == 0) {
+        setsid();
+        usleep(50000);
+        kill(launcher, SIGTERM);
+        _exit(0);
+      }
       kill(getpid(), what == "stop" ? SIGSTOP : SIGKILL);
     }
   }

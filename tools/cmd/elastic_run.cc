@@ -22,9 +22,8 @@ absl::Status Refuse(absl::string_view expected, absl::string_view found) {
       absl::StrCat("weft launch --elastic: expected ", expected, ", found ", found));
 }
 
-}  // namespace
-
-absl::Status ElasticRun::CheckFlags(const RunFlags& flags) {
+// InvalidArgument for flags that need what is lost with a process.
+absl::Status CheckFlags(const RunFlags& flags) {
   if (!flags.server.empty()) return Refuse("a run without parameter servers", "--server");
   // They are written as a whole, of what one process has seen.
   for (const auto& [flag, value] : {std::make_pair("--trace", &flags.trace),
@@ -41,7 +40,8 @@ absl::Status ElasticRun::CheckFlags(const RunFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status ElasticRun::CheckProgram(const RunFlags& flags, const Program& main) {
+// Unimplemented for a program that prints.
+absl::Status CheckProgram(const RunFlags& flags, const Program& main) {
   for (const Op op : AllOps(main)) {
     if (!PrintsValues(op.type())) continue;
     return absl::UnimplementedError(
@@ -52,7 +52,55 @@ absl::Status ElasticRun::CheckProgram(const RunFlags& flags, const Program& main
   return absl::OkStatus();
 }
 
-absl::StatusOr<ElasticRun::Start> ElasticRun::Agree(JobLink* link) {
+// What the run is about to do, for those who have seen processes go.
+void PrintGeneration(const Generation& generation, const World& world, int64_t step) {
+  std::vector<std::string> shares;
+  for (int p = 0; p < world.num_processes(); ++p) {
+    const int first = FirstRankOf(p, world.size, world.num_processes());
+    const int last = FirstRankOf(p + 1, world.size, world.num_processes()) - 1;
+    shares.push_back(first == last ? absl::StrCat(first) : absl::StrCat(first, " to ", last));
+  }
+  PrintNote(absl::StrCat("generation ", generation.number, " of the job goes on before step ", step,
+                         "; ranks of processes: ", absl::StrJoin(shares, ", ")));
+}
+
+}  // namespace
+
+absl::StatusOr<RunStart> ElasticRun::Prepare(const RunFlags& flags, JobLink* link,
+                                             const Reader& read) {
+  WEFT_RETURN_IF_ERROR(CheckFlags(flags));
+  WEFT_ASSIGN_OR_RETURN(const Agreed agreed, Agree(link));
+  absl::optional<Checkpoint> resume;
+  if (!agreed.all_have_read) {
+    WEFT_ASSIGN_OR_RETURN(first_, read(flags, link));
+    WEFT_RETURN_IF_ERROR(CheckProgram(first_->flags, *first_->files->main));
+    resume = std::exchange(first_->resume, absl::nullopt);
+    if (resume.has_value()) buffers_ = resume->buffers;
+  } else if (!agreed.step.has_value() && !flags.resume.empty()) {
+    WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
+  }
+  RunStart start = *first_;
+  RunOptions& run = start.flags.run;
+  const World world = WorldOf(run.nranks, link);
+  if (agreed.step.has_value()) {
+    WEFT_ASSIGN_OR_RETURN(resume, Resume(world, *agreed.step));
+    run.goes_on = *agreed.step > run.begin_step;
+    run.begin_step = *agreed.step;
+  }
+  start.flags.reports = flags.reports;
+  start.resume = std::move(resume);
+  start.host = agreed.host;
+  start.num_lines = generation.num_lines;
+  if (flags.reports && generation.number > 1) PrintGeneration(generation, world, run.begin_step);
+  return start;
+}
+
+int64_t ElasticRun::LastStep() const {
+  const std::set<int64_t> steps = kept_ == nullptr ? std::set<int64_t>() : kept_->Steps();
+  return steps.empty() ? 0 : *steps.rbegin();
+}
+
+absl::StatusOr<ElasticRun::Agreed> ElasticRun::Agree(JobLink* link) {
   // Of the last generation, or of the one before, if the last one did not get so far.
   std::shared_ptr<KeptStates> of_step = kept_;
   std::set<int64_t> steps;
@@ -62,16 +110,16 @@ absl::StatusOr<ElasticRun::Start> ElasticRun::Agree(JobLink* link) {
     steps = of_step->Steps();
   }
   std::vector<std::string> texts = {
-      absl::StrCat(prepared != nullptr ? "read" : "new", ",", absl::StrJoin(steps, ","))};
+      absl::StrCat(first_.has_value() ? "read" : "new", ",", absl::StrJoin(steps, ","))};
   if (link != nullptr) {
     WEFT_ASSIGN_OR_RETURN(texts, link->AllGather(texts[0]));
   }
-  Start start;
-  start.all_have_read = true;
+  Agreed agreed;
+  agreed.all_have_read = true;
   bool has_any = false;
   for (size_t p = 0; p < texts.size(); ++p) {
     const std::vector<std::string> words = absl::StrSplit(texts[p], ',', absl::SkipEmpty());
-    start.all_have_read = start.all_have_read && words[0] == "read";
+    agreed.all_have_read = agreed.all_have_read && words[0] == "read";
     std::set<int64_t> theirs, common;
     for (size_t i = 1; i < words.size(); ++i) {
       int64_t step = 0;
@@ -88,24 +136,24 @@ absl::StatusOr<ElasticRun::Start> ElasticRun::Agree(JobLink* link) {
           "the processes that are left have no step of which all have the states of all ranks");
     }
     kept_ = nullptr;
-    return start;
+    return agreed;
   }
-  start.step = *steps.rbegin();
+  agreed.step = *steps.rbegin();
   kept_ = std::move(of_step);
-  WEFT_ASSIGN_OR_RETURN(start.host, kept_->Host(*start.step));
-  return start;
+  kept_->SetFormer(nullptr);  // nobody goes back further
+  WEFT_ASSIGN_OR_RETURN(agreed.host, kept_->Host(*agreed.step));
+  return agreed;
 }
 
-absl::StatusOr<Checkpoint> ElasticRun::Resume(const World& world, const RunFlags& flags,
-                                              int64_t step, int64_t end_step) const {
+absl::StatusOr<Checkpoint> ElasticRun::Resume(const World& world, int64_t step) const {
   Checkpoint checkpoint;
   checkpoint.step = step;
-  checkpoint.end_step = end_step;
+  checkpoint.end_step = first_->end_step;
   checkpoint.nranks = world.size;
-  checkpoint.seed = flags.run.seed;
+  checkpoint.seed = first_->flags.run.seed;
   checkpoint.random.resize(world.size);
   checkpoint.own.resize(world.size);
-  if (prepared != nullptr) checkpoint.buffers = prepared->buffers;
+  checkpoint.buffers = buffers_;
   std::set<std::string> names;
   for (int rank = world.first; rank < world.end(); ++rank) {
     WEFT_ASSIGN_OR_RETURN(RankState state, kept_->Read(rank, step));
@@ -118,22 +166,29 @@ absl::StatusOr<Checkpoint> ElasticRun::Resume(const World& world, const RunFlags
   return checkpoint;
 }
 
-absl::Status ElasticRun::Begin(const World& world, JobLink* link, int64_t step,
-                               const std::string& host) {
+absl::Status ElasticRun::Attach(JobLink* link, std::function<std::string()> knows,
+                                std::function<absl::Status()> is_written, RunInputs* inputs,
+                                RunOptions* options) {
+  const World world = WorldOf(options->nranks, link);
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<KeptStates> kept, KeptStates::Create(world, link));
-  if (world.process() == 0) WEFT_RETURN_IF_ERROR(kept->Deliver(step, host));
+  if (world.process() == 0) WEFT_RETURN_IF_ERROR(kept->Deliver(options->begin_step, knows()));
   kept->SetFormer(std::move(kept_));
   kept_ = std::move(kept);
+  options->kept = kept_.get();
+  inputs->on_result = [add = std::move(inputs->on_result), last_rank = options->nranks - 1,
+                       says_cost = !options->goes_on, kept = kept_.get(), knows = std::move(knows),
+                       is_written = std::move(is_written)](const StepResult& result) mutable {
+    WEFT_RETURN_IF_ERROR(add(result));
+    if (result.rank < last_rank) return absl::OkStatus();
+    if (std::exchange(says_cost, false)) {
+      PrintNote(absl::StrCat("--elastic: each rank keeps its last two states in memory, ",
+                             kept->bytes_of_rank(), " bytes"));
+    }
+    // Otherwise the run could go on from a later step, and nobody would write it.
+    WEFT_RETURN_IF_ERROR(is_written());
+    return kept->Deliver(result.step + 1, knows());
+  };
   return absl::OkStatus();
-}
-
-absl::Status ElasticRun::Deliver(int64_t step, const std::string& host) {
-  if (!has_said_cost_) {
-    PrintNote(absl::StrCat("--elastic: each rank keeps its last two states in memory, ",
-                           kept_->bytes_of_rank(), " bytes"));
-  }
-  has_said_cost_ = true;
-  return kept_->Deliver(step, host);
 }
 
 }  // namespace weft

@@ -2,8 +2,8 @@
 #ifndef WEFT_TOOLS_CMD_ELASTIC_RUN_H_
 #define WEFT_TOOLS_CMD_ELASTIC_RUN_H_
 
-#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,8 +15,8 @@
 #include "executor/files/checkpoint.h"
 #include "executor/jobs/job_link.h"
 #include "executor/run/kept_states.h"
+#include "executor/run/runner.h"
 #include "ops/analysis/core/startup_buffers.h"
-#include "proto/program.h"
 #include "tools/cmd/weft_run_files.h"
 #include "tools/job/generations.h"
 
@@ -26,47 +26,42 @@ namespace weft {
 // a run that resumes does.
 class ElasticRun {
  public:
-  // The flags with what the checkpoint of --resume says, and the files, as the first generation
-  // that has read them; null: none has.
-  struct Prepared {
-    RunFlags flags;
-    RunFiles files;
-    std::vector<StartupBuffer> buffers;  // of the checkpoint
-  };
-  std::unique_ptr<Prepared> prepared;
+  using Reader = std::function<absl::StatusOr<RunStart>(RunFlags, JobLink*)>;
 
-  // InvalidArgument for flags that need what is lost with a process.
-  static absl::Status CheckFlags(const RunFlags& flags);
-  // Unimplemented for a program that prints.
-  static absl::Status CheckProgram(const RunFlags& flags, const Program& main);
+  // Where the part of this process in the generation begins: where `read` says, or with the last
+  // step that all processes can read. All call it. `flags` as on the command line, of all ranks.
+  // InvalidArgument for flags that need what is lost with a process; Unimplemented for a program
+  // that prints; DataLoss: there were states, and there is no such step.
+  absl::StatusOr<RunStart> Prepare(const RunFlags& flags, JobLink* link, const Reader& read);
 
-  struct Start {
-    absl::optional<int64_t> step;  // none: the beginning of the run
-    std::string host;              // KeptStates::Host
-    bool all_have_read = false;    // `prepared`
-  };
-  // Where the processes of this generation begin: with the last step that they can all read. All
-  // call it. DataLoss: there were states, and there is no such step.
-  absl::StatusOr<Start> Agree(JobLink* link);
+  // Makes memory for the states of the ranks, in all processes, and has the run keep them there.
+  // `knows` and `is_written`: what the host knows before the step that follows the last result;
+  // waits until that is in its files.
+  absl::Status Attach(JobLink* link, std::function<std::string()> knows,
+                      std::function<absl::Status()> is_written, RunInputs* inputs,
+                      RunOptions* options);
 
-  // The states of the ranks of this process before the step that Agree has returned, as a
-  // checkpoint of `flags`.
-  absl::StatusOr<Checkpoint> Resume(const World& world, const RunFlags& flags, int64_t step,
-                                    int64_t end_step) const;
-
-  // Makes memory for states, in all processes. In process 0, the host knows `host` before `step`.
-  absl::Status Begin(const World& world, JobLink* link, int64_t step, const std::string& host);
-  KeptStates* kept() const { return kept_.get(); }
-  // Of process 0: KeptStates::Deliver. Says once what it costs.
-  absl::Status Deliver(int64_t step, const std::string& host);
+  // The last step that all ranks have kept; 0: none. When nothing of the run goes on.
+  int64_t LastStep() const;
 
   Generation generation;
-  // Of the first generation.
-  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 
  private:
+  friend class ElasticRunPeer;  // of the test
+
+  struct Agreed {
+    absl::optional<int64_t> step;  // none: the beginning of the run
+    std::string host;              // KeptStates::Host
+    bool all_have_read = false;    // `first_`
+  };
+  // The last step that the processes of the generation can all read. All call it.
+  absl::StatusOr<Agreed> Agree(JobLink* link);
+  // The states of the ranks of this process before the step, as a checkpoint.
+  absl::StatusOr<Checkpoint> Resume(const World& world, int64_t step) const;
+
+  absl::optional<RunStart> first_;      // of the first generation that has read; without its values
+  std::vector<StartupBuffer> buffers_;  // of the checkpoint of --resume
   std::shared_ptr<KeptStates> kept_;
-  bool has_said_cost_ = false;
 };
 
 }  // namespace weft

@@ -21,6 +21,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/cmd/weft_commands.h"
 #include "tools/cmd/weft_run_files.h"
+#include "tools/job/elastic_launcher.h"
 #include "tools/job/job_environment.h"
 #include "tools/job/launcher.h"
 
@@ -116,24 +117,27 @@ absl::Status CheckIsAlone() {
                    (*job)->launcher, " has started: expected one launcher"));
 }
 
-absl::Status Launch(LaunchOptions options, int* exit_status) {
+// `min_processes`: none if the job is not elastic.
+absl::Status Launch(LaunchOptions options, absl::optional<int> min_processes, int* exit_status) {
   *exit_status = kExitFailed;
   WEFT_RETURN_IF_ERROR(CheckIsAlone());
   const std::vector<std::string> command = options.command;
   const std::string checkpoint = CheckpointOf(command);
   // A checkpoint of an earlier run is not one of this job.
   const absl::optional<Version> before = VersionOf(checkpoint);
-  WEFT_ASSIGN_OR_RETURN(Launcher launcher, Launcher::Create());
+  std::unique_ptr<Launcher> launcher = std::make_unique<Launcher>();
+  if (min_processes.has_value()) launcher = std::make_unique<ElasticLauncher>(*min_processes);
+  WEFT_RETURN_IF_ERROR(launcher->TakeSignals());
   const int attempts = options.max_restarts + 1;
   for (int attempt = 1;; ++attempt) {
-    const absl::StatusOr<LaunchResult> result = launcher.Run(options, attempt);
+    const absl::StatusOr<LaunchResult> result = launcher->Run(options, attempt);
     *exit_status = result.ok() ? result->exit_status : ExitStatusOf(result.status());
     WEFT_RETURN_IF_ERROR(result.status());
     if (!result->may_restart || attempt == attempts) return absl::OkStatus();
 
     const absl::optional<Version> now = VersionOf(checkpoint);
     const absl::optional<std::string> step =
-        now.has_value() && now != before ? StepOf(checkpoint, launcher.job_id()) : absl::nullopt;
+        now.has_value() && now != before ? StepOf(checkpoint, launcher->job_id()) : absl::nullopt;
     options.command = step.has_value() ? Resumed(command, checkpoint) : command;
     const std::string how = step.has_value()
                                 ? absl::StrCat("resuming from ", checkpoint, " (step ", *step, ")")
@@ -185,7 +189,6 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
     Require(*min_processes <= options->processes, "--min_processes",
             absl::StrCat("expected at most the ", options->processes, " processes of -n, found ",
                          *min_processes));
-    if (*elastic) options->min_processes = *min_processes;
   });
   app->footer(
       "Every line of output begins with the rank of its process: \"[0] \". When a process fails, "
@@ -193,9 +196,11 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
       "Exit status: as of the process that failed first, or 128 + the signal that killed it.\n\n"
       "Example:\n  weft launch -n 2 --max_restarts 3 -- weft run out.pb --startup out_startup.pb "
       "\\\n      --feeds feeds.npz --checkpoint run.ckpt --save_every 100");
-  return {app, [options] {
+  return {app, [options, elastic, min_processes] {
             int exit_status = kExitDone;
-            const absl::Status status = Launch(*options, &exit_status);
+            const absl::Status status =
+                Launch(*options, *elastic ? absl::make_optional(*min_processes) : absl::nullopt,
+                       &exit_status);
             return FinishCommand(kCommand, status, exit_status, exit_status);
           }};
 }

@@ -18,7 +18,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/file.h"
@@ -28,6 +27,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tools/job/process.h"
+#include "tools/job/run_outputs_testing.h"
 
 namespace weft::testing {
 namespace {
@@ -37,25 +37,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-using Args = std::vector<std::string>;
 using Clock = std::chrono::steady_clock;
-
-Args operator+(Args args, const Args& more) {
-  args.insert(args.end(), more.begin(), more.end());
-  return args;
-}
-
-// Tests run at the same time.
-std::string TestPath(const std::string& name) {
-  const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
-  return absl::StrCat(::testing::TempDir(), "/", absl::StrReplaceAll(test->name(), {{"/", "_"}}),
-                      "_", name);
-}
-
-std::string Contents(const std::string& path) {
-  const absl::StatusOr<FileBytes> file = ReadFile(path);
-  return file.ok() ? std::string(file->bytes) : file.status().ToString();
-}
 
 // The bytes of a checkpoint without the job that may go on from it.
 std::string WithoutJob(const std::string& path) {
@@ -64,17 +46,6 @@ std::string WithoutJob(const std::string& path) {
   EXPECT_EQ(checkpoint->settings.erase("job"), 1U);
   EXPECT_TRUE(WriteCheckpoint(path, *checkpoint).ok());
   return Contents(path);
-}
-
-// The lines of a file of metrics without the times.
-std::string Losses(const std::string& metrics) {
-  std::vector<std::string> lines;
-  for (absl::string_view line : absl::StrSplit(Contents(metrics), '\n', absl::SkipEmpty())) {
-    auto json = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
-    if (json.is_object()) json.erase("ms");
-    lines.push_back(json.dump());
-  }
-  return absl::StrJoin(lines, "\n");
 }
 
 class WeftProcessesTest : public ::testing::Test {
@@ -146,7 +117,7 @@ TEST_F(WeftProcessesTest, ProcessesTrainAsThreadsDo) {
         RunProcess(Launch(2, Run(flags + Args{"--save", found, "--metrics", metrics_})));
     ASSERT_EQ(processes.status, 0) << processes.err;
     EXPECT_EQ(Contents(found), Contents(expected));
-    EXPECT_EQ(Losses(metrics_), Losses(expected_metrics));
+    EXPECT_EQ(MetricsWithoutTimes(metrics_), MetricsWithoutTimes(expected_metrics));
     EXPECT_THAT(processes.out, HasSubstr("[0] step 0: mean_0.tmp_0 "));
     EXPECT_THAT(processes.out, HasSubstr(absl::StrCat(" on ", ranks, " ranks in ")));
     EXPECT_THAT(processes.out, Not(HasSubstr("[1]")));  // the first process reports

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -27,13 +28,12 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
-#include "executor/communicators/world.h"
+#include "executor/communicators/self_test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/files/checkpoint_series.h"
 #include "executor/files/npz.h"
 #include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
-#include "executor/run/kept_states.h"
 #include "executor/run/runner.h"
 #include "executor/streams/cuda_stream.h"
 #include "nlohmann/json.hpp"
@@ -137,31 +137,22 @@ absl::Status CheckDevice(const RunFlags& flags) {
 // all.
 class Recorder {
  public:
-  // What an earlier generation of an elastic run has done, which began before step `begin`.
-  struct Former {
-    int64_t begin = 0;
-    int64_t num_lines = 0;  // that are on standard output
-    std::string host;       // HostState; empty: nothing
-  };
-
   // `link` may be null.
-  Recorder(const RunFlags& flags, const RunFiles& inputs, JobLink* link, Former former)
-      : flags_(flags),
-        inputs_(inputs),
-        former_(std::move(former)),
-        steps_(inputs.steps),
+  Recorder(const RunStart& start, JobLink* link)
+      : start_(start),
+        flags_(start.flags),
+        inputs_(*start.files),
         link_(link),
-        lines_(flags.run.nranks, inputs.sums),
-        metrics_lines_(flags.run.nranks, inputs.sums),
-        metrics_(flags.metrics, KeepsMetrics(flags, former_.begin)),
-        checkpoints_(flags.checkpoint, flags.keep, flags.run.begin_step,
-                     !flags.resume.empty() || flags.run.begin_step > former_.begin),
+        lines_(flags_.run.nranks, inputs_.sums),
+        metrics_lines_(flags_.run.nranks, inputs_.sums),
+        metrics_(flags_.metrics, KeepsMetrics()),
+        checkpoints_(flags_.checkpoint, flags_.keep, flags_.run.begin_step, GoesOn()),
         progress_(stderr) {
-    if (inputs.plateau.has_value()) plateau_ = inputs.plateau->schedule;
+    if (inputs_.plateau.has_value()) plateau_ = inputs_.plateau->schedule;
   }
 
   absl::Status Open() {
-    if (!former_.host.empty()) WEFT_RETURN_IF_ERROR(RestoreHost());
+    if (!start_.host.empty()) WEFT_RETURN_IF_ERROR(RestoreHost());
     if (!flags_.trace.empty()) {
       WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, &*inputs_.main, link_));
     }
@@ -197,7 +188,8 @@ class Recorder {
   // What this knows before the step that follows the last result, as text.
   std::string HostState() const {
     return nlohmann::json{{kLines, lines_.State()},
-                          {kPlateau, plateau_.has_value() ? plateau_->State() : ""}}
+                          {kPlateau, plateau_.has_value() ? plateau_->State() : ""},
+                          {kNumLines, num_lines_}}
         .dump();
   }
 
@@ -226,7 +218,8 @@ class Recorder {
     return has_metrics ? FinishMetrics() : absl::OkStatus();
   }
 
-  absl::Status Finish(const RunResult& result, double seconds) {
+  absl::Status Finish(const RunResult& result) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_.time;
     progress_.Clear();
     // What was trained comes before what is said of it.
     if (flags_.reports) WEFT_RETURN_IF_ERROR(checkpoints_.Wait());
@@ -240,10 +233,9 @@ class Recorder {
       if (status.ok()) status = profile_file_->Commit();
       WEFT_RETURN_IF_ERROR(Annotate(flags_.profile, status));
     }
-    Print(absl::StrCat(lines_.Totals(steps_, seconds), MemoryLine(result.memory),
+    Print(absl::StrCat(lines_.Totals(inputs_.steps, seconds.count()), MemoryLine(result.memory),
                        GraphLine(result.graph), RowsLine(result.rows),
-                       ServerMemoryLines(result.server_memory), summary_.Lines()),
-          static_cast<int64_t>(result.fetch.size()));
+                       ServerMemoryLines(result.server_memory), summary_.Lines()));
     const bool keeps = !flags_.save.empty() || !flags_.checkpoint.empty();
     // Who writes something else has not forgotten it.
     const bool writes = !flags_.metrics.empty() || !flags_.fetch_npz.empty() ||
@@ -263,33 +255,32 @@ class Recorder {
   }
 
  private:
-  static constexpr char kLines[] = "lines", kPlateau[] = "plateau";
+  static constexpr char kLines[] = "lines", kPlateau[] = "plateau", kNumLines[] = "num_lines";
+
+  bool GoesOn() const { return !flags_.resume.empty() || flags_.run.goes_on; }
 
   // A run that goes on keeps the lines of earlier steps. There may be later ones: of a run that
   // went on after its last checkpoint.
-  static LineFile::Keep KeepsMetrics(const RunFlags& flags, int64_t begin) {
-    if (flags.resume.empty() && flags.run.begin_step == begin) return nullptr;
-    return [begin = flags.run.begin_step](absl::string_view line) -> absl::StatusOr<bool> {
+  LineFile::Keep KeepsMetrics() const {
+    if (!GoesOn()) return nullptr;
+    return [begin = flags_.run.begin_step](absl::string_view line) -> absl::StatusOr<bool> {
       WEFT_ASSIGN_OR_RETURN(const int64_t step, StepOfMetricsLine(line));
       return step < begin;
     };
   }
 
   absl::Status RestoreHost() {
-    const auto json = nlohmann::json::parse(former_.host, nullptr, /*allow_exceptions=*/false);
+    const auto json = nlohmann::json::parse(start_.host, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) return absl::InternalError("what the host has kept cannot be read");
+    num_lines_ = json.value(kNumLines, int64_t{0});
     WEFT_RETURN_IF_ERROR(lines_.Restore(json.value(kLines, "")));
     return plateau_.has_value() ? plateau_->Restore(json.value(kPlateau, "")) : absl::OkStatus();
   }
 
-  // Writes to standard output what an earlier generation has not written yet. `lines_of_step`: of
-  // each step before.
-  void Print(const std::string& lines, int64_t lines_of_step) {
-    if (!num_lines_.has_value()) {
-      num_lines_ = (flags_.run.begin_step - former_.begin) * lines_of_step;
-    }
+  // Writes to standard output what is not there yet.
+  void Print(const std::string& lines) {
     for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
-      if ((*num_lines_)++ < former_.num_lines) continue;
+      if (num_lines_++ < start_.num_lines) continue;
       std::fwrite(line.data(), 1, line.size(), stdout);
       std::fputc('\n', stdout);
     }
@@ -330,12 +321,12 @@ class Recorder {
     samples_ += result.samples;
     if (!lines.empty()) {
       progress_.Clear();
-      Print(lines, static_cast<int64_t>(result.values.size()));
+      Print(lines);
       ++steps_done_;
     }
     if (progress_.IsDue() && steps_done_ > 0) {
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
-      progress_.Show(FormatProgress(steps_done_, steps_, lines_.Last(),
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - since_;
+      progress_.Show(FormatProgress(steps_done_, inputs_.steps, lines_.Last(),
                                     static_cast<double>(samples_) / seconds.count()));
     }
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(WriteFetched(result, &*fetched_));
@@ -361,11 +352,10 @@ class Recorder {
     return metrics_failure_.ok() ? metrics_.Finish() : metrics_failure_;
   }
 
+  const RunStart& start_;
   const RunFlags& flags_;
   const RunFiles& inputs_;
-  const Former former_;
-  absl::optional<int64_t> num_lines_;  // of this run and those before, so far
-  const int64_t steps_;
+  int64_t num_lines_ = 0;  // of the run, so far
   JobLink* const link_;
   StepLines lines_;
   MetricsLines metrics_lines_;
@@ -379,16 +369,19 @@ class Recorder {
   OpProfile profile_;
   absl::optional<PlateauSchedule> plateau_;
   ProgressLine progress_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   int64_t steps_done_ = 0;
   int64_t samples_ = 0;
   bool has_metrics_ = false;  // lines
   absl::Status failure_, trace_failure_, checkpoint_failure_, metrics_failure_;
 };
 
-// Adds the file to messages about programs. Those about feeds have it.
-absl::Status NameFile(const RunFlags& flags, const absl::Status& status) {
+// Adds the file to messages about programs, and the flag to those about the engine that connects
+// ranks. Those about feeds have theirs.
+absl::Status NameFile(const RunFlags& flags, const std::string& backend,
+                      const absl::Status& status) {
   const absl::string_view message = status.message();
+  if (absl::StrContains(message, kSelfTest)) return Annotate("--backend " + backend, status);
   if (!flags.feeds.empty() && absl::StartsWith(message, flags.feeds + ": ")) return status;
   if (!flags.resume.empty() && absl::StartsWith(message, "checkpoint: ")) {
     return Annotate(flags.resume, status);
@@ -473,79 +466,43 @@ absl::Status SeparateServers(RunFlags* flags) {
   return absl::OkStatus();
 }
 
-// The flags with what the checkpoint says, and the files.
-absl::StatusOr<std::unique_ptr<ElasticRun::Prepared>> Prepare(RunFlags flags,
-                                                              const Checkpoint* resume,
-                                                              JobLink* link) {
-  if (resume != nullptr) {
-    WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*resume, &flags)));
+// Reads what the flags name.
+absl::StatusOr<RunStart> ReadStart(RunFlags flags, JobLink* link) {
+  WEFT_RETURN_IF_ERROR(CheckDevice(flags));
+  WEFT_RETURN_IF_ERROR(CheckFiles(flags));
+  RunStart start;
+  if (!flags.resume.empty()) {
+    WEFT_ASSIGN_OR_RETURN(start.resume, ReadCheckpoint(flags.resume));
+    WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*start.resume, &flags)));
   }
   WEFT_RETURN_IF_ERROR(SeparateServers(&flags));
   WEFT_ASSIGN_OR_RETURN(RunFiles files, ReadRunFiles(flags, link));
-  auto prepared = std::make_unique<ElasticRun::Prepared>(
-      ElasticRun::Prepared{std::move(flags), std::move(files), {}});
-  if (resume != nullptr) prepared->buffers = resume->buffers;
-  if (prepared->flags.reports) {
-    const int64_t bytes = PersistableBytes(*prepared->files.main);
-    WEFT_RETURN_IF_ERROR(CheckFreeSpace(prepared->flags.save, bytes));
-    WEFT_RETURN_IF_ERROR(CheckFreeSpace(prepared->flags.checkpoint, bytes));
+  if (flags.reports) {
+    const int64_t bytes = PersistableBytes(*files.main);
+    WEFT_RETURN_IF_ERROR(CheckFreeSpace(flags.save, bytes));
+    WEFT_RETURN_IF_ERROR(CheckFreeSpace(flags.checkpoint, bytes));
+    if (start.resume.has_value()) NoteAnotherProgram(*start.resume, flags, FingerprintOf(files));
   }
-  return prepared;
+  start.end_step = flags.run.begin_step + files.steps;
+  start.flags = std::move(flags);
+  start.files = std::make_shared<const RunFiles>(std::move(files));
+  start.time = std::chrono::steady_clock::now();
+  return start;
 }
 
-// What the run is about to do, for those who have seen processes go.
-void PrintGeneration(const ElasticRun& elastic, const World& world, int64_t step) {
-  const Generation& generation = elastic.generation;
-  if (generation.number == 1) return;
-  std::vector<std::string> shares;
-  for (int p = 0; p < world.num_processes(); ++p) {
-    const int first = FirstRankOf(p, world.size, world.num_processes());
-    const int last = FirstRankOf(p + 1, world.size, world.num_processes()) - 1;
-    shares.push_back(first == last ? absl::StrCat(first) : absl::StrCat(first, " to ", last));
-  }
-  PrintNote(absl::StrCat("generation ", generation.number, " of the job goes on before step ", step,
-                         "; ranks of processes: ", absl::StrJoin(shares, ", ")));
-}
+// Changes a run before it begins. `knows`: what the host knows before the step that follows the
+// last result. `is_written`: waits until that is in its files.
+using Attach = std::function<absl::Status(const std::function<std::string()>& knows,
+                                          const std::function<absl::Status()>& is_written,
+                                          RunInputs* inputs, RunOptions* options)>;
 
-// Sets `exit_status` if a signal has stopped the run. `elastic`: null, or of the generations of the
-// job.
-absl::Status TrainInJob(RunFlags flags, const JobSession& session, const RunDecorator& decorate,
-                        ElasticRun* elastic, int* exit_status) {
-  WEFT_RETURN_IF_ERROR(CheckDevice(flags));
-  WEFT_RETURN_IF_ERROR(CheckFiles(flags));
-  ElasticRun::Start begins;
-  if (elastic != nullptr) {
-    WEFT_RETURN_IF_ERROR(ElasticRun::CheckFlags(flags));
-    WEFT_ASSIGN_OR_RETURN(begins, elastic->Agree(session.link()));
-  }
-  absl::optional<Checkpoint> resume;
-  if (!flags.resume.empty() && !begins.step.has_value()) {
-    WEFT_ASSIGN_OR_RETURN(resume, ReadCheckpoint(flags.resume));
-  }
-  std::unique_ptr<ElasticRun::Prepared> prepared;
-  if (!begins.all_have_read) {
-    WEFT_ASSIGN_OR_RETURN(prepared,
-                          Prepare(flags, resume.has_value() ? &*resume : nullptr, session.link()));
-    if (elastic != nullptr) elastic->prepared = std::move(prepared);
-  }
-  const ElasticRun::Prepared& before = elastic != nullptr ? *elastic->prepared : *prepared;
-  const bool reports = flags.reports;
-  flags = before.flags;
-  flags.reports = reports;
-  const RunFiles& read = before.files;
-  const World world = WorldOf(flags.run.nranks + flags.run.num_servers, session.link());
-  const int64_t begin_step = flags.run.begin_step, end_step = begin_step + read.steps;
-  Recorder::Former former{begin_step, 0, begins.host};
-  if (elastic != nullptr) {
-    WEFT_RETURN_IF_ERROR(ElasticRun::CheckProgram(flags, *read.main));
-    former.num_lines = elastic->generation.num_lines;
-    flags.run.begin_step = begins.step.value_or(begin_step);
-    if (begins.step.has_value()) {
-      WEFT_ASSIGN_OR_RETURN(resume, elastic->Resume(world, flags, *begins.step, end_step));
-    }
-    if (flags.reports) PrintGeneration(*elastic, world, flags.run.begin_step);
-  }
-  Recorder recorder(flags, read, session.link(), std::move(former));
+// Sets `exit_status` if a signal has stopped the run.
+absl::Status TrainInJob(RunStart start, const JobSession& session, const Attach& attach,
+                        const RunDecorator& decorate, int* exit_status) {
+  const RunFlags& flags = start.flags;
+  const RunFiles& read = *start.files;
+  absl::optional<Checkpoint>& resume = start.resume;
+  Recorder recorder(start, session.link());
   WEFT_RETURN_IF_ERROR(recorder.Open());
 
   RunInputs inputs;
@@ -555,27 +512,8 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, const RunDeco
   inputs.params = read.params.has_value() ? &read.params->params : nullptr;
   inputs.resume = resume.has_value() ? &*resume : nullptr;
   inputs.feeds = read.feeds;
-  if (resume.has_value() && flags.reports) NoteAnotherProgram(*resume, flags, FingerprintOf(read));
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
   RunOptions options = flags.run;
-  if (elastic != nullptr) {
-    WEFT_RETURN_IF_ERROR(
-        elastic->Begin(world, session.link(), options.begin_step, recorder.HostState()));
-    options.kept = elastic->kept();
-    options.goes_on = options.begin_step > begin_step;
-    // Its values would be there a third time.
-    inputs.on_resumed = [&resume] {
-      resume->shared.clear();
-      for (auto& of_rank : resume->own) of_rank.clear();
-    };
-    inputs.on_result = [&recorder, elastic, n = options.nranks](const StepResult& result) {
-      WEFT_RETURN_IF_ERROR(recorder.Add(result));
-      if (result.rank + 1 < n) return absl::OkStatus();
-      // Otherwise the run could go on from a later step, and nobody would write it.
-      WEFT_RETURN_IF_ERROR(recorder.WaitForCheckpoint());
-      return elastic->Deliver(result.step + 1, recorder.HostState());
-    };
-  }
   options.link = session.link();
   options.new_group = session.new_group();
   if (!flags.trace.empty() || !flags.profile.empty()) {
@@ -611,7 +549,7 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, const RunDeco
   if (flags.cuda_graph != "off") {
     options.graph = flags.cuda_graph == "on" ? GraphMode::kOn : GraphMode::kAuto;
   }
-  options.steps = end_step - options.begin_step;
+  options.steps = start.end_step - options.begin_step;
   options.returns_persistables = !flags.save.empty();
   if (read.plateau.has_value()) {
     options.feedback = Feedback{read.plateau->variable, read.plateau->schedule.every(),
@@ -622,23 +560,32 @@ absl::Status TrainInJob(RunFlags flags, const JobSession& session, const RunDeco
     WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags, read));
   }
   options.warn = [](const std::string& message) { PrintWarning(kRunCommand, message); };
+  if (attach) {
+    // Its values would be there a third time.
+    inputs.on_resumed = [&resume] {
+      resume->shared.clear();
+      for (auto& of_rank : resume->own) of_rank.clear();
+    };
+    WEFT_RETURN_IF_ERROR(attach([&recorder] { return recorder.HostState(); },
+                                [&recorder] { return recorder.WaitForCheckpoint(); }, &inputs,
+                                &options));
+  }
   if (decorate) decorate(&inputs, &options);
 
-  const auto start = elastic != nullptr ? elastic->start : std::chrono::steady_clock::now();
   const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
   recorder.ClearProgress();
   if (!result.ok()) {
-    return recorder.Returned(result.status()) ? result.status() : NameFile(flags, result.status());
+    return recorder.Returned(result.status()) ? result.status()
+                                              : NameFile(flags, session.backend(), result.status());
   }
-  if (result->end_step < end_step) {
+  if (result->end_step < start.end_step) {
     WEFT_RETURN_IF_ERROR(recorder.Stop());
     WEFT_ASSIGN_OR_RETURN(const int signal, FindStopSignal(session.link()));
     *exit_status = 128 + signal;
-    if (flags.reports) PrintStopped(flags, *result, end_step, signal);
+    if (flags.reports) PrintStopped(flags, *result, start.end_step, signal);
     return absl::OkStatus();
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return recorder.Finish(*result, seconds.count());
+  return recorder.Finish(*result);
 }
 
 // The part of this process in one generation after the other.
@@ -656,27 +603,32 @@ absl::Status TrainElastic(const RunFlags& flags, JobSessionOptions job,
   job.num_ranks = flags.run.nranks * found->num_processes;
   job.is_over = [&client] { return client.IsOver(); };
   if (!flags.checkpoint.empty()) CatchStopSignals();
+  const auto train = [&](const JobSession& session) -> absl::Status {
+    RunFlags of_generation = flags;
+    of_generation.run.nranks = job.num_ranks;
+    of_generation.reports = session.is_first();
+    WEFT_ASSIGN_OR_RETURN(RunStart start,
+                          elastic.Prepare(of_generation, session.link(), ReadStart));
+    const Attach attach = [&](const auto& knows, const auto& is_written, RunInputs* inputs,
+                              RunOptions* options) {
+      return elastic.Attach(session.link(), knows, is_written, inputs, options);
+    };
+    return TrainInJob(std::move(start), session, attach, decorate, exit_status);
+  };
   for (;;) {
     absl::Status status;
     *exit_status = kExitDone;
     {
       job.generation = elastic.generation;
       absl::StatusOr<std::unique_ptr<JobSession>> session = JobSession::Join(job, std::getenv);
-      status = session.status();
-      if (status.ok()) {
-        RunFlags of_generation = flags;
-        of_generation.run.nranks = job.num_ranks;
-        of_generation.reports = (*session)->is_first();
-        status = (*session)->Finish(
-            TrainInJob(std::move(of_generation), **session, decorate, &elastic, exit_status));
-      }
+      status = session.ok() ? (*session)->Finish(train(**session)) : session.status();
     }
     if (status.ok()) {
       client.Finish();
       return status;
     }
     const bool is_own = !absl::IsAborted(status) && !absl::IsUnavailable(status);
-    switch (client.End(is_own, &elastic.generation)) {
+    switch (client.End(is_own, elastic.LastStep(), &elastic.generation)) {
       case GenerationClient::Next::kGoesOn:
         continue;
       case GenerationClient::Next::kIsDone:
@@ -711,8 +663,11 @@ absl::Status Train(RunFlags flags, const RunDecorator& decorate,
   if (!flags.checkpoint.empty()) CatchStopSignals();
   flags.run.nranks *= (*session)->num_processes();
   flags.reports = (*session)->is_first();
-  return (*session)->Finish(
-      TrainInJob(std::move(flags), **session, decorate, nullptr, exit_status));
+  const auto train = [&]() -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(RunStart start, ReadStart(std::move(flags), (*session)->link()));
+    return TrainInJob(std::move(start), **session, nullptr, decorate, exit_status);
+  };
+  return (*session)->Finish(train());
 }
 
 // Checks combinations of flags.

@@ -2,8 +2,10 @@
 #ifndef WEFT_TOOLS_CMD_WEFT_RUN_FILES_H_
 #define WEFT_TOOLS_CMD_WEFT_RUN_FILES_H_
 
+#include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "executor/files/checkpoint.h"
 #include "executor/jobs/job_link.h"
 #include "executor/run/runner.h"
 #include "proto/program.h"
@@ -65,6 +68,19 @@ struct RunFiles {
   std::vector<std::string> reported;
   std::set<std::string> sums;
   int64_t steps = 0;
+};
+
+// With what a process begins its part of a run.
+struct RunStart {
+  RunFlags flags;                         // with what a checkpoint says
+  std::shared_ptr<const RunFiles> files;  // of the flags
+  absl::optional<Checkpoint> resume;
+  int64_t end_step = 0;
+  std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now();
+  // Of a run that goes on without processes that it has lost: what the host knows before the first
+  // step (empty: nothing), and how many of the lines of the run are on standard output.
+  std::string host;
+  int64_t num_lines = 0;
 };
 
 // Reads the files and compares them with the program. Says, if `flags.reports`, what does not fit,

@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <random>
 #include <utility>
 
@@ -19,12 +21,11 @@
 namespace weft {
 namespace {
 
-// Messages. Of a process: "begins", then "ended GENERATION own" or "ended GENERATION lost", and at
-// last "finished". Of the launcher: "over GENERATION", "generation NUMBER PROCESS PROCESSES LINES
-// NAME", "done" and "fail".
-constexpr absl::string_view kBegins = "begins", kEnded = "ended", kOwn = "own", kLost = "lost",
-                            kFinished = "finished", kOver = "over", kGeneration = "generation",
-                            kDone = "done", kFail = "fail";
+using Kind = ControlMessage::Kind;
+
+// By kind.
+constexpr absl::string_view kWords[] = {"begins",     "ended", "finished", "over",
+                                        "generation", "done",  "fail"};
 
 std::string RandomName() {
   std::random_device random;
@@ -33,17 +34,69 @@ std::string RandomName() {
 
 }  // namespace
 
+std::string ControlMessage::Encode() const {
+  const Generation& g = generation;
+  std::string text(kWords[static_cast<int>(kind)]);
+  if (kind == Kind::kOver) absl::StrAppend(&text, " ", g.number);
+  if (kind == Kind::kEnded) absl::StrAppend(&text, " ", g.number, " ", is_own ? 1 : 0, " ", step);
+  if (kind == Kind::kGeneration) {
+    absl::StrAppend(&text, " ", g.number, " ", g.process, " ", g.num_processes, " ", g.num_lines,
+                    " ", g.name);
+  }
+  return text;
+}
+
+absl::optional<ControlMessage> ControlMessage::Decode(absl::string_view text) {
+  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  const auto* const word = absl::c_find(kWords, words[0]);
+  if (word == std::end(kWords)) return absl::nullopt;
+  const auto read = [&](size_t i, auto* number) {
+    return i < words.size() && absl::SimpleAtoi(words[i], number) && *number >= 0;
+  };
+  ControlMessage message;
+  message.kind = static_cast<Kind>(word - std::begin(kWords));
+  Generation& g = message.generation;
+  int is_own = 0;
+  bool is_read = true;
+  if (message.kind == Kind::kOver) is_read = read(1, &g.number);
+  if (message.kind == Kind::kEnded) {
+    is_read = read(1, &g.number) && read(2, &is_own) && read(3, &message.step);
+    message.is_own = is_own == 1;
+  }
+  if (message.kind == Kind::kGeneration) {
+    is_read = read(1, &g.number) && read(2, &g.process) && read(3, &g.num_processes) &&
+              read(4, &g.num_lines) && g.process < g.num_processes && words.size() == 6 &&
+              !words[5].empty();
+    if (is_read) g.name = words[5];
+  }
+  // Other spellings are none.
+  if (!is_read || message.Encode() != text) return absl::nullopt;
+  return message;
+}
+
+absl::StatusOr<std::string> DescribeControl(int fd) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, "fstat");
+  return absl::StrCat(fd, ":", info.st_ino);
+}
+
 absl::StatusOr<absl::optional<GenerationClient>> GenerationClient::Find(const GetEnv& get) {
   const char* const text = get(kControlVariable);
   if (text == nullptr || *text == '\0') return absl::nullopt;
   int fd = -1;
+  uint64_t inode = 0;
   struct stat info;
-  if (!absl::SimpleAtoi(text, &fd) || fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode) ||
-      fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 ||
-      send(fd, kBegins.data(), kBegins.size(), MSG_NOSIGNAL) < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kControlVariable, "=", text,
-                     ": expected the socket that weft launch --elastic has opened"));
+  const std::vector<absl::string_view> words = absl::StrSplit(text, ':');
+  const std::string begins = ControlMessage{Kind::kBegins}.Encode();
+  // No two sockets of a system have one number at a time.
+  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &fd) ||
+      !absl::SimpleAtoi(words[1], &inode) || fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode) ||
+      info.st_ino != inode || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 ||
+      send(fd, begins.data(), begins.size(), MSG_NOSIGNAL) < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kControlVariable, "=", text,
+        ": expected the socket that weft launch --elastic has opened: a script must hand it on, as "
+        "exec does, and Python with pass_fds or close_fds=False"));
   }
   return absl::optional<GenerationClient>(GenerationClient(fd));
 }
@@ -61,69 +114,64 @@ bool GenerationClient::IsOver() const {
 }
 
 void GenerationClient::Finish() const {
+  const std::string finished = ControlMessage{Kind::kFinished}.Encode();
   // A launcher that has ended needs no word.
-  (void)send(fd_, kFinished.data(), kFinished.size(), MSG_NOSIGNAL);
+  (void)send(fd_, finished.data(), finished.size(), MSG_NOSIGNAL);
 }
 
-GenerationClient::Next GenerationClient::End(bool is_own, Generation* generation) const {
-  const std::string ended =
-      absl::StrCat(kEnded, " ", generation->number, " ", is_own ? kOwn : kLost);
+GenerationClient::Next GenerationClient::End(bool is_own, int64_t step,
+                                             Generation* generation) const {
+  const std::string ended = ControlMessage{Kind::kEnded, *generation, is_own, step}.Encode();
   if (send(fd_, ended.data(), ended.size(), MSG_NOSIGNAL) < 0) return Next::kFails;
   for (;;) {
     std::array<char, 256> buffer;
     const ssize_t size = recv(fd_, buffer.data(), buffer.size(), 0);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return Next::kFails;  // the launcher has ended
-    const std::vector<absl::string_view> words =
-        absl::StrSplit(absl::string_view(buffer.data(), size), ' ');
-    if (words[0] == kOver) continue;
-    if (words[0] == kDone) return Next::kIsDone;
-    Generation next;
-    if (words[0] == kGeneration && words.size() == 6 && absl::SimpleAtoi(words[1], &next.number) &&
-        absl::SimpleAtoi(words[2], &next.process) &&
-        absl::SimpleAtoi(words[3], &next.num_processes) &&
-        absl::SimpleAtoi(words[4], &next.num_lines)) {
-      next.name = std::string(words[5]);
-      *generation = next;
-      return Next::kGoesOn;
-    }
-    return Next::kFails;
+    const auto message = ControlMessage::Decode({buffer.data(), static_cast<size_t>(size)})
+                             .value_or(ControlMessage());
+    if (message.kind == Kind::kOver) continue;
+    if (message.kind == Kind::kDone) return Next::kIsDone;
+    if (message.kind != Kind::kGeneration) return Next::kFails;
+    *generation = message.generation;
+    return Next::kGoesOn;
   }
 }
 
-bool Generations::IsBegin(absl::string_view message) { return message == kBegins; }
+bool Generations::IsBegin(absl::string_view text) {
+  return text == ControlMessage{Kind::kBegins}.Encode();
+}
 
-bool Generations::OnMessage(int process, absl::string_view message) {
+bool Generations::OnMessage(int process, absl::string_view text) {
   Member& member = members_[process];
-  const auto refuse = [&] {
-    say_(process, std::string(kFail));
-    return false;
-  };
-  if (message == kBegins) {
+  const auto message = ControlMessage::Decode(text).value_or(ControlMessage());
+  if (message.kind == Kind::kBegins && number_ == 1) {
     member.takes_part = true;
     member.has_finished = false;
-    return number_ == 1 || refuse();
+    return true;
   }
-  if (message == kFinished) {
+  if (message.kind == Kind::kFinished) {
     member.has_finished = true;
     return true;
   }
-  for (const bool is_own : {true, false}) {
-    if (message != absl::StrCat(kEnded, " ", number_, " ", is_own ? kOwn : kLost)) continue;
-    if (member.state != State::kRuns || has_ended_) return refuse();
+  if (message.kind == Kind::kEnded && message.generation.number == number_ &&
+      member.state == State::kRuns && !has_ended_) {
     member.state = State::kWaits;
-    member.has_failed = is_own;
+    member.has_failed = message.is_own;
+    if (message.step > step_) num_without_loss_ = 0;
+    step_ = std::max(step_, message.step);
     SayIsOver();
     return true;
   }
-  return refuse();
+  say_(process, {Kind::kFail});
+  return false;
 }
 
 // To those that wait for others before they have met.
 void Generations::SayIsOver() const {
   for (size_t p = 0; p < members_.size(); ++p) {
     if (members_[p].state != State::kRuns) continue;
-    say_(static_cast<int>(p), absl::StrCat(kOver, " ", number_));
+    say_(static_cast<int>(p), {Kind::kOver, {number_}});
   }
 }
 
@@ -169,10 +217,8 @@ Generations::Decision Generations::Decide(int64_t num_lines, bool may_go_on) {
   num_without_loss_ = has_lost ? 0 : num_without_loss_ + 1;
   const bool goes_on = may_go_on && !is_done && !has_exited && has_enough &&
                        (has_lost || (!has_failed && num_without_loss_ <= kMaxWithoutLoss));
-  int next = 0;
-  const int size = num_left();
   if (goes_on) ++number_;
-  const std::string name = RandomName();
+  Generation next{number_, 0, num_left(), num_lines, RandomName()};
   has_ended_ = !goes_on;
   for (size_t p = 0; p < members_.size(); ++p) {
     Member& member = members_[p];
@@ -180,9 +226,11 @@ Generations::Decision Generations::Decide(int64_t num_lines, bool may_go_on) {
     if (member.state != State::kWaits) continue;
     member.state = State::kRuns;
     member.has_failed = false;
-    say_(static_cast<int>(p), goes_on ? absl::StrCat(kGeneration, " ", number_, " ", next++, " ",
-                                                     size, " ", num_lines, " ", name)
-                                      : std::string(is_done ? kDone : kFail));
+    say_(static_cast<int>(p), {goes_on   ? Kind::kGeneration
+                               : is_done ? Kind::kDone
+                                         : Kind::kFail,
+                               next});
+    ++next.process;
   }
   if (goes_on) return Decision::kGoesOn;
   return may_go_on && has_lost && !is_done && !has_exited && !has_enough ? Decision::kHasTooFew

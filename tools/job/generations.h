@@ -24,14 +24,44 @@ struct Generation {
   std::string name = "1";  // of the address where it forms; nobody guesses those of later ones
 };
 
-// The variable that names the socket to the launcher: the number of an open file.
+// What a process and the launcher say to each other.
+struct ControlMessage {
+  enum class Kind {
+    // Of a process: it begins to take part; it has ended its part of a generation, by an error; its
+    // part is done.
+    kBegins,
+    kEnded,
+    kFinished,
+    // Of the launcher: a process of the generation is lost; the next generation; others have done
+    // all that the job has to do; the job fails.
+    kOver,
+    kGeneration,
+    kDone,
+    kFail
+  };
+  Kind kind = Kind::kFail;
+  Generation generation = {};  // of kEnded and kOver, the number alone
+  // Of kEnded: whether the process has failed itself, and the last step that all ranks have kept.
+  bool is_own = false;
+  int64_t step = 0;
+
+  std::string Encode() const;
+  // None: no message.
+  static absl::optional<ControlMessage> Decode(absl::string_view text);
+};
+
+// The variable that names the socket to the launcher: the number of an open file, and that of the
+// socket.
 inline constexpr char kControlVariable[] = "WEFT_JOB_CONTROL";
+// Its value. ErrnoToStatus.
+absl::StatusOr<std::string> DescribeControl(int fd);
 
 // The end of a process.
 class GenerationClient {
  public:
-  // None: the job is not elastic. InvalidArgument, naming the variable, if it names no socket.
-  // Tells the launcher that this process takes part.
+  // None: the job is not elastic. InvalidArgument, naming the variable, if that is not the socket
+  // of the launcher, to which nothing is written then. Tells the launcher that this process takes
+  // part.
   static absl::StatusOr<absl::optional<GenerationClient>> Find(const GetEnv& get);
 
   GenerationClient(GenerationClient&& other) noexcept;
@@ -47,11 +77,12 @@ class GenerationClient {
 
   enum class Next { kGoesOn, kIsDone, kFails };
   // The part of this process in the generation has ended by an error, and nothing of it runs any
-  // more. `is_own`: this process has failed itself, not because of others. Waits for the launcher:
+  // more. `is_own`: this process has failed itself, not because of others. `step`: the last one
+  // that all ranks have kept. Waits for the launcher:
   //   kGoesOn  sets `generation` to the next one
   //   kIsDone  others have done all that the job has to do
   //   kFails   the job ends with the error
-  Next End(bool is_own, Generation* generation) const;
+  Next End(bool is_own, int64_t step, Generation* generation) const;
 
  private:
   explicit GenerationClient(int fd) : fd_(fd) {}
@@ -61,22 +92,22 @@ class GenerationClient {
 
 // The end of the launcher: decides when all processes have ended their part of a generation. A
 // process that was stopped and has gone on only seemed to be lost: all go on if nobody has failed
-// itself, but not more than kMaxWithoutLoss times in a row.
+// itself, but not more than kMaxWithoutLoss times in a row without a further step.
 class Generations {
  public:
   static constexpr int kMaxWithoutLoss = 3;
 
   // Sends a message to a process of the job, by its number in the first generation.
-  using Say = std::function<void(int process, const std::string& message)>;
+  using Say = std::function<void(int process, const ControlMessage& message)>;
 
   Generations(int num_processes, int min_processes, Say say)
       : min_processes_(min_processes), say_(std::move(say)), members_(num_processes) {}
 
   // Whether a message says that a process begins to take part.
   static bool IsBegin(absl::string_view message);
-  // What a process has said. One that begins after a loss, or ends its part of another generation,
-  // is told that it fails: the job that it would join is not there any more. Returns false for
-  // these.
+  // What a process has said. One that begins after a loss, ends its part of another generation, or
+  // says what is no message, is told that it fails: the job that it would join is not there any
+  // more. Returns false for these.
   bool OnMessage(int process, absl::string_view message);
   // A process was killed. The others learn that it is lost.
   void OnKilled(int process);
@@ -121,7 +152,8 @@ class Generations {
   const Say say_;
   std::vector<Member> members_;
   int number_ = 1;
-  int num_without_loss_ = 0;  // generations in a row
+  int num_without_loss_ = 0;  // generations in a row, without a further step
+  int64_t step_ = 0;          // that all ranks have kept
   bool has_ended_ = false;
 };
 

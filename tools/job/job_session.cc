@@ -133,6 +133,7 @@ absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& jo
     WEFT_RETURN_IF_ERROR(StartMpi(job));
     WEFT_ASSIGN_OR_RETURN(const MpiSession::Meeting meeting, mpi_->NewMeeting());
     link.address = meeting.address;
+    link.share_port = meeting.share_port;
     if (link.token.empty()) link.token = meeting.token;
   } else {
     const absl::Status& status = job.address.status();

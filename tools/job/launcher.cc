@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,21 +28,9 @@ namespace weft {
 namespace {
 
 constexpr auto kSameTime = std::chrono::milliseconds(100);
-constexpr auto kGiveUpAfter = std::chrono::seconds(5);
 // How often, and after which time, the launcher looks for whom it waits.
 constexpr auto kLookEvery = std::chrono::milliseconds(500);
 constexpr auto kSayWhomAfter = std::chrono::seconds(10);
-// A process of an elastic job that is found stopped so often in a row is lost. Looks, rather than
-// time: a job that is stopped as a whole may go on.
-constexpr auto kLookForStoppedEvery = std::chrono::milliseconds(200);
-constexpr int kMaxStoppedLooks = 6;
-// The least time that a process has to leave a generation: it may be in the middle of a long op.
-constexpr std::chrono::steady_clock::duration kLeaveWithin = std::chrono::seconds(10);
-
-std::string SignalName(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name == nullptr ? absl::StrCat("signal ", signal) : absl::StrCat("SIG", name);
-}
 
 bool IsIgnored(int signal) {
   struct sigaction action;
@@ -80,12 +67,7 @@ class Pipe {
     return pipe2(fds_.data(), O_CLOEXEC) == 0 ? absl::OkStatus()
                                               : absl::ErrnoToStatus(errno, "pipe");
   }
-  // Sockets that keep the borders of messages, instead of a pipe.
-  absl::Status OpenSockets() {
-    return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds_.data()) == 0
-               ? absl::OkStatus()
-               : absl::ErrnoToStatus(errno, "socketpair");
-  }
+  void SetWriteEnd(int fd) { fds_[1] = fd; }
   int read_end() const { return fds_[0]; }
   int write_end() const { return fds_[1]; }
   int ReleaseReadEnd() { return std::exchange(fds_[0], -1); }
@@ -101,7 +83,7 @@ class Pipe {
 
 // In the new process: everything up to the program. Returns if something fails.
 void BecomeProgram(pid_t parent, const sigset_t& mask, bool ignores_sigpipe, int out, int err,
-                   int control, char* const* argv, char* const* environment) {
+                   int file, char* const* argv, char* const* environment) {
   setpgid(0, 0);
   // Of the parent's thread; the parent may have died before.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -115,14 +97,19 @@ void BecomeProgram(pid_t parent, const sigset_t& mask, bool ignores_sigpipe, int
     return;
   }
   if (null != STDIN_FILENO) close(null);
-  if (control >= 0) fcntl(control, F_SETFD, 0);  // stays open
+  if (file >= 0) fcntl(file, F_SETFD, 0);  // stays open
   execvpe(argv[0], argv, environment);
 }
 
 }  // namespace
 
-absl::StatusOr<Launcher> Launcher::Create() {
-  Launcher launcher;
+Launcher::Launcher() {
+  std::random_device random;
+  job_id_ = absl::StrCat(getpid(), "-", absl::Hex(random(), absl::kZeroPad8), "-",
+                         absl::Hex(random(), absl::kZeroPad8));
+}
+
+absl::Status Launcher::TakeSignals() {
   // Other files must not take the place of streams that the caller has closed.
   int fd = -1;
   do {
@@ -136,29 +123,28 @@ absl::StatusOr<Launcher> Launcher::Create() {
   for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
     if (!IsIgnored(signal)) sigaddset(&mask, signal);
   }
-  std::random_device random;
-  launcher.job_id_ = absl::StrCat(getpid(), "-", absl::Hex(random(), absl::kZeroPad8), "-",
-                                  absl::Hex(random(), absl::kZeroPad8));
-  launcher.ignores_sigpipe_ = IsIgnored(SIGPIPE);
+  ignores_sigpipe_ = IsIgnored(SIGPIPE);
   signal(SIGPIPE, SIG_IGN);
   // An ignored SIGCHLD would reap processes unseen.
   signal(SIGCHLD, SIG_DFL);
-  if (sigprocmask(SIG_BLOCK, &mask, &launcher.former_mask_) != 0) {
+  if (sigprocmask(SIG_BLOCK, &mask, &former_mask_) != 0) {
     return absl::ErrnoToStatus(errno, "sigprocmask");
   }
-  launcher.signal_fd_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (launcher.signal_fd_ < 0) return absl::ErrnoToStatus(errno, "signalfd");
-  return launcher;
+  signal_fd_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+  return signal_fd_ >= 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "signalfd");
 }
-
-Launcher::Launcher(Launcher&& other) noexcept
-    : job_id_(std::move(other.job_id_)),
-      signal_fd_(std::exchange(other.signal_fd_, -1)),
-      former_mask_(other.former_mask_),
-      ignores_sigpipe_(other.ignores_sigpipe_) {}
 
 Launcher::~Launcher() {
   if (signal_fd_ >= 0) close(signal_fd_);
+}
+
+std::string Launcher::Describe(const Process& process) {
+  return absl::StrCat("process ", process.rank, " (pid ", process.pid, ")");
+}
+
+std::string Launcher::SignalName(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? absl::StrCat("signal ", signal) : absl::StrCat("SIG", name);
 }
 
 void Launcher::Error(absl::string_view text) {
@@ -174,27 +160,17 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.grace_s));
   for (Process& process : processes_) Close(&process);
   processes_.clear();
-  generations_ = absl::nullopt;
-  if (options.min_processes > 0) {
-    generations_.emplace(
-        options.processes, options.min_processes, [this](int p, const std::string& message) {
-          // One that cannot be told has ended.
-          send(processes_[p].control, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-        });
-    look_stopped_at_ = Clock::now();
-  }
-  too_few_.clear();
-  waiting_since_ = absl::nullopt;
   failed_ = nullptr;
   report_at_ = look_at_ = stopped_at_ = kill_at_ = give_up_at_ = absl::nullopt;
   has_said_whom_ = false;
+  WEFT_RETURN_IF_ERROR(OnAttempt(options));
   WEFT_RETURN_IF_ERROR(Start(options, attempt));
   while (!IsDone()) {
     Poll();
     ReadSignals();
     CollectEnded();
     OnDeadlines();
-    if (generations_.has_value()) Decide(Clock::now());
+    OnRound(Clock::now());
   }
 
   LaunchResult result;
@@ -212,13 +188,14 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
 
 absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
   const std::string token = NewJobToken();
+  // Everybody sees the names that are in use. Who knew the next one could take it.
+  const std::string address = "unix:weft-launch-" + NewJobToken();
   for (int rank = 0; rank < options.processes; ++rank) {
     Process process(rank);
     const absl::Status status = StartProcess(
         options.command,
         {absl::StrCat("WEFT_JOB_RANK=", rank), absl::StrCat("WEFT_JOB_SIZE=", options.processes),
-         absl::StrCat("WEFT_JOB_ADDRESS=unix:weft-launch-", job_id_, "-", attempt),
-         absl::StrCat("WEFT_JOB_ID=", job_id_),
+         "WEFT_JOB_ADDRESS=" + address, absl::StrCat("WEFT_JOB_ID=", job_id_),
          absl::StrCat("WEFT_JOB_RESTARTS=", options.max_restarts),
          absl::StrCat("WEFT_JOB_TOKEN=", token), absl::StrCat("WEFT_JOB_ATTEMPT=", attempt)},
         &process);
@@ -234,14 +211,12 @@ absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
 
 absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
                                     std::vector<std::string> variables, Process* process) {
-  Pipe out, err, failure, control;
+  Pipe out, err, failure, file;
   WEFT_RETURN_IF_ERROR(out.Open());
   WEFT_RETURN_IF_ERROR(err.Open());
   WEFT_RETURN_IF_ERROR(failure.Open());
-  if (generations_.has_value()) {
-    WEFT_RETURN_IF_ERROR(control.OpenSockets());
-    variables.push_back(absl::StrCat(kControlVariable, "=", control.write_end()));
-  }
+  WEFT_ASSIGN_OR_RETURN(const int fd, FileOf(process->rank, &variables));
+  file.SetWriteEnd(fd);
   const std::vector<std::string> environment = EnvironmentWith(variables);
   const std::vector<char*> argv = Pointers(command), environment_pointers = Pointers(environment);
   const pid_t parent = getpid();
@@ -249,7 +224,7 @@ absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
   if (pid < 0) return absl::ErrnoToStatus(errno, "fork");
   if (pid == 0) {
     BecomeProgram(parent, former_mask_, ignores_sigpipe_, out.write_end(), err.write_end(),
-                  control.write_end(), argv.data(), environment_pointers.data());
+                  file.write_end(), argv.data(), environment_pointers.data());
     const int error = errno;
     if (write(failure.write_end(), &error, sizeof(error)) < 0) _exit(126);
     _exit(127);
@@ -268,7 +243,6 @@ absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
                                absl::StrCat("cannot start ", command[0]));
   }
   process->pid = pid;
-  process->control = control.ReleaseReadEnd();
   for (auto [pipe, stream] : {std::make_pair(&out, &process->out), {&err, &process->err}}) {
     fcntl(pipe->read_end(), F_SETFL, O_NONBLOCK);
     stream->fd = pipe->ReleaseReadEnd();
@@ -282,9 +256,8 @@ bool Launcher::IsDone() const {
 }
 
 Launcher::Time Launcher::NextDeadline() const {
-  Time next = Time::max();
-  for (const absl::optional<Time>& at :
-       {report_at_, look_at_, look_stopped_at_, kill_at_, give_up_at_}) {
+  Time next = NextRound();
+  for (const absl::optional<Time>& at : {report_at_, look_at_, kill_at_, give_up_at_}) {
     if (at.has_value()) next = std::min(next, *at);
   }
   for (const Process& process : processes_) {
@@ -301,13 +274,8 @@ bool Launcher::MayDrain(const Process& process) const {
 
 // Waits for something to do; reads and writes.
 void Launcher::Poll() {
-  std::vector<pollfd> polled = {{signal_fd_, POLLIN, 0}};
-  std::vector<Process*> controls;  // of polled, from 1 on
-  for (Process& process : processes_) {
-    if (process.control < 0) continue;
-    polled.push_back({process.control, POLLIN, 0});
-    controls.push_back(&process);
-  }
+  std::vector<pollfd> polled = {{signal_fd_, POLLIN, 0}, {PolledFile(), POLLIN, 0}};
+  size_t next_polled = polled.size();
   std::vector<std::pair<Process*, bool>> streams;  // of polled, after these
   if (!output_.IsFull()) {
     for (Process& process : processes_) {
@@ -327,10 +295,6 @@ void Launcher::Poll() {
     timeout = static_cast<int>(std::max<int64_t>(0, std::min<int64_t>(left, 1000000)));
   }
   if (poll(polled.data(), polled.size(), timeout) <= 0) return;
-  size_t next_polled = 1;
-  for (Process* process : controls) {
-    if (polled[next_polled++].revents != 0) ReadControl(process);
-  }
   for (const auto& [process, is_out] : streams) {
     if (polled[next_polled++].revents != 0) Read(process, is_out);
   }
@@ -348,7 +312,6 @@ void Launcher::Fail(absl::string_view text) {
   SignalAll(SIGTERM);
 }
 
-// Reads what is there, once.
 bool Launcher::Read(Process* process, bool is_out) {
   Stream* const stream = is_out ? &process->out : &process->err;
   char piece[65536];
@@ -358,39 +321,12 @@ bool Launcher::Read(Process* process, bool is_out) {
   if (n > 0) {
     stream->lines.Add({piece, static_cast<size_t>(n)}, &lines);
     if (is_out) process->num_lines += std::count(piece, piece + n, '\n');
-  } else if (is_out && generations_.has_value()) {
-    // What is left of a line of a process that is lost comes again, whole, from another one.
-    if (stream->fd >= 0) close(stream->fd);
-    stream->fd = -1;
   } else {
     if (n < 0) Fail(absl::StrCat("cannot read output: ", std::strerror(errno)));
-    stream->lines.Finish(&lines);
-    if (stream->fd >= 0) close(stream->fd);
-    stream->fd = -1;
+    if (stream->fd >= 0) close(std::exchange(stream->fd, -1));
   }
   is_out ? output_.AddOut(lines) : output_.AddErr(lines);
   return n > 0;
-}
-
-bool Launcher::ReadControl(Process* process) {
-  char message[256];
-  const ssize_t n = recv(process->control, message, sizeof(message), MSG_DONTWAIT);
-  if (n > 0) {
-    const absl::string_view text(message, static_cast<size_t>(n));
-    if (Generations::IsBegin(text)) {
-      // What a script has printed before is no line of the run.
-      while (process->out.fd >= 0 && Read(process, true)) {
-      }
-      process->num_lines = 0;
-    }
-    if (!generations_->OnMessage(process->rank, text)) {
-      Note(absl::StrCat("process ", process->rank, " (pid ", process->pid,
-                        ") begins another run after a loss, which needs a weft launch of its own"));
-    }
-    return true;
-  }
-  if (n == 0 || (errno != EAGAIN && errno != EINTR)) close(std::exchange(process->control, -1));
-  return false;
 }
 
 void Launcher::ReadSignals() {
@@ -431,16 +367,11 @@ void Launcher::CollectEnded() {
         waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOHANG | WNOWAIT);
     if (result != 0 || info.si_pid == 0) continue;
     process.has_ended = true;
-    while (process.control >= 0) {
-      if (!ReadControl(&process)) break;
-    }
     process.killed_by = info.si_code == CLD_EXITED ? 0 : info.si_status;
     process.exit_status = process.killed_by == 0 ? info.si_status : 128 + process.killed_by;
     process.drain_until = Clock::now() + grace_;
-    // What it has left running. Nothing of a process that is lost may write into the next
-    // generation.
-    kill(-process.pid, process.killed_by != 0 && generations_.has_value() ? SIGKILL : SIGTERM);
     OnEnd(&process);
+    kill(-process.pid, SIGTERM);  // what it has left running
   }
   for (Process& process : processes_) {
     if (process.has_ended && !process.is_reaped && process.out.fd < 0 && process.err.fd < 0) {
@@ -450,20 +381,12 @@ void Launcher::CollectEnded() {
 }
 
 void Launcher::OnEnd(Process* process) {
-  if (generations_.has_value()) {
-    if (process->killed_by != 0 && IsElastic()) return OnLoss(process);
-    generations_->OnExit(process->rank, process->exit_status);
-    if (process->exit_status == 0 && !generations_->TakesPart(process->rank)) {
-      // It has taken over nothing.
-      for (Process& other : processes_) {
-        if (other.is_lost) OnFailure(&other);
-      }
-    }
-  }
-  if (process->exit_status == 0) return;
-  const bool was_stopped = absl::c_any_of(
-      stop_signals_, [&](int signal) { return process->exit_status == 128 + signal; });
-  if (!was_stopped) OnFailure(process);
+  if (process->exit_status != 0 && !WasStopped(*process)) OnFailure(process);
+}
+
+bool Launcher::WasStopped(const Process& process) const {
+  return absl::c_any_of(stop_signals_,
+                        [&](int signal) { return process.exit_status == 128 + signal; });
 }
 
 void Launcher::OnFailure(Process* process) {
@@ -479,96 +402,6 @@ void Launcher::OnFailure(Process* process) {
   }
 }
 
-// Whether the job goes on without a process.
-bool Launcher::IsElastic() const {
-  return generations_.has_value() && failed_ == nullptr && !launcher_failure_.has_value() &&
-         stop_signals_.empty() && (!generations_->HasEnded() || generations_->IsDone());
-}
-
-void Launcher::OnLoss(Process* process) {
-  process->is_lost = true;
-  generations_->OnKilled(process->rank);
-  // All that the job has to do is done, but not what other commands do.
-  if (generations_->IsDone())
-    return generations_->TakesPart(process->rank) ? void() : OnFailure(process);
-  const int left = generations_->num_left();
-  if (left == 0) return OnFailure(process);
-  Note(absl::StrCat("process ", process->rank, " (pid ", process->pid, ") was killed by ",
-                    SignalName(process->killed_by), "; ", left,
-                    left == 1 ? " process is left" : " processes are left"));
-}
-
-// One that is stopped is lost, if others run and are enough.
-void Launcher::LookForStopped(Time now) {
-  if (!look_stopped_at_.has_value() || *look_stopped_at_ > now) return;
-  look_stopped_at_ = now + kLookForStoppedEvery;
-  if (!IsElastic()) {
-    look_stopped_at_ = absl::nullopt;
-    return;
-  }
-  std::vector<Process*> stopped;
-  int num_running = 0;
-  for (Process& process : processes_) {
-    if (!process.IsRunning() || process.is_killed) continue;
-    const bool is_stopped = IsStopped(process.pid);
-    process.stopped_looks = is_stopped ? process.stopped_looks + 1 : 0;
-    if (!is_stopped) ++num_running;
-    if (process.stopped_looks >= kMaxStoppedLooks) stopped.push_back(&process);
-  }
-  const bool are_enough = num_running >= std::max(1, generations_->min_processes());
-  if (!are_enough && !generations_->IsDone()) return;
-  for (Process* process : stopped) {
-    Note(absl::StrCat("process ", process->rank, " (pid ", process->pid,
-                      ") is stopped, and is killed: the others go on without it"));
-    Kill(process);
-  }
-}
-
-void Launcher::Kill(Process* process) {
-  process->is_killed = true;
-  kill(-process->pid, SIGKILL);
-}
-
-int64_t Launcher::NumLines() const {
-  int64_t lines = 0;
-  for (const Process& process : processes_) lines += process.num_lines;
-  return lines;
-}
-
-void Launcher::Decide(Time now) {
-  LookForStopped(now);
-  if (!IsElastic()) {
-    // They report their errors, and end.
-    if (generations_->IsDue()) generations_->Decide(NumLines(), /*may_go_on=*/false);
-    return;
-  }
-  if (!generations_->IsAnyWaiting()) waiting_since_ = absl::nullopt;
-  if (generations_->IsAnyWaiting() && !waiting_since_.has_value()) waiting_since_ = now;
-  if (waiting_since_.has_value() && now >= *waiting_since_ + std::max(grace_, kLeaveWithin)) {
-    for (Process& process : processes_) {
-      if (!process.IsRunning() || process.is_killed || generations_->IsWaiting(process.rank))
-        continue;
-      Note(absl::StrCat("process ", process.rank, " (pid ", process.pid,
-                        ") has not left the generation that has ended, and is killed (--grace_s)"));
-      Kill(&process);
-    }
-  }
-  if (!generations_->IsDue()) return;
-  // All that they have written counts.
-  for (Process& process : processes_) {
-    while (process.out.fd >= 0 && Read(&process, true)) {
-    }
-  }
-  if (generations_->Decide(NumLines(), /*may_go_on=*/true) != Generations::Decision::kHasTooFew)
-    return;
-  for (Process& process : processes_) {
-    if (process.is_lost) OnFailure(&process);
-  }
-  const int left = generations_->num_left();
-  too_few_ = absl::StrCat(": ", left, left == 1 ? " process is left" : " processes are left",
-                          ", fewer than --min_processes");
-}
-
 void Launcher::OnDeadlines() {
   const Time now = Clock::now();
   const bool is_any_running =
@@ -577,8 +410,8 @@ void Launcher::OnDeadlines() {
   if (kill_at_.has_value() && *kill_at_ <= now) {
     for (Process& process : processes_) {
       if (process.IsRunning()) {
-        Note(absl::StrCat("process ", process.rank, " (pid ", process.pid, ") has not ended after ",
-                          sent_, " and is killed (--grace_s)"));
+        Note(absl::StrCat(Describe(process), " has not ended after ", sent_,
+                          " and is killed (--grace_s)"));
       }
       process.drain_until = std::min(process.drain_until, now);
     }
@@ -590,11 +423,8 @@ void Launcher::OnDeadlines() {
     if (!MayDrain(process) || process.drain_until > now) continue;
     for (const bool is_out : {true, false}) {
       Stream* const stream = is_out ? &process.out : &process.err;
-      while (stream->fd >= 0 && generations_.has_value() && Read(&process, is_out)) {
-      }
       if (stream->fd >= 0) Read(&process, is_out);
       if (stream->fd >= 0) close(std::exchange(stream->fd, -1));
-      Read(&process, is_out);
     }
     Finish(&process);
   }
@@ -624,7 +454,7 @@ void Launcher::OnLastProcesses(Time now) {
   if (are_stopped && !stopped_at_.has_value()) stopped_at_ = now;
   const auto name = [&](absl::string_view what) {
     return absl::StrCat(
-        "process ", running[0]->rank, " (pid ", running[0]->pid, ")",
+        Describe(*running[0]),
         running.size() == 1 ? "" : absl::StrCat(" and ", running.size() - 1, " more"), what);
   };
   if (now >= last_since_ + kSayWhomAfter && !has_said_whom_) {
@@ -642,8 +472,7 @@ void Launcher::GiveUp() {
   gave_up_ = true;
   for (Process& process : processes_) {
     if (process.is_reaped) continue;
-    PrintError("weft launch", absl::StrCat("process ", process.rank, " (pid ", process.pid,
-                                           ") has not ended after SIGKILL"));
+    PrintError("weft launch", absl::StrCat(Describe(process), " has not ended after SIGKILL"));
     launcher_failure_ = 1;
     process.is_reaped = true;
   }
@@ -654,27 +483,28 @@ void Launcher::ReportFailure() {
   // Its last words come first.
   Read(failed_, true);
   Read(failed_, false);
-  Error(absl::StrCat("process ", failed_->rank, " (pid ", failed_->pid, ") ",
+  Error(absl::StrCat(Describe(*failed_),
                      failed_->killed_by == 0
-                         ? absl::StrCat("exited with status ", failed_->exit_status)
-                         : absl::StrCat("was killed by ", SignalName(failed_->killed_by)),
-                     too_few_));
+                         ? absl::StrCat(" exited with status ", failed_->exit_status)
+                         : absl::StrCat(" was killed by ", SignalName(failed_->killed_by)),
+                     failed_->consequence));
   SignalAll(SIGTERM);
 }
 
 void Launcher::Close(Process* process) {
-  for (int* fd : {&process->out.fd, &process->err.fd, &process->control}) {
+  for (int* fd : {&process->out.fd, &process->err.fd}) {
     if (*fd >= 0) close(std::exchange(*fd, -1));
   }
 }
 
 // Kills what is left of a process that has ended.
 void Launcher::Finish(Process* process) {
-  if (generations_.has_value() && !process->is_lost) {
-    std::string line;
-    process->out.lines.Finish(&line);
-    output_.AddOut(line);
-  }
+  std::string out, err;
+  // What is left of a line of a process that is lost comes again, whole, from another one.
+  if (!process->is_lost) process->out.lines.Finish(&out);
+  process->err.lines.Finish(&err);
+  output_.AddOut(out);
+  output_.AddErr(err);
   Close(process);
   kill(-process->pid, SIGKILL);
   waitpid(process->pid, nullptr, 0);

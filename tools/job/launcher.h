@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <vector>
@@ -14,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "tools/job/generations.h"
 #include "tools/job/line_prefixer.h"
 #include "tools/job/output_queue.h"
 
@@ -24,12 +24,8 @@ struct LaunchOptions {
   std::vector<std::string> command;  // command[0] is searched for in PATH
   int processes = 1;
   int max_restarts = 0;  // for WEFT_JOB_RESTARTS
-  // How long processes have to end after a signal, before they are killed; and to end their part of
-  // a generation of an elastic job.
+  // How long processes have to end after a signal, before they are killed.
   double grace_s = 30;
-  // Processes that are killed, or stopped, are lost: the others go on as the next generation of the
-  // job (tools/job/generations.h), unless there are fewer than so many. 0: the job is not elastic.
-  int min_processes = 0;
 };
 
 // How an attempt has ended.
@@ -42,11 +38,6 @@ struct LaunchResult {
 };
 
 // Errors and notes go to standard error as lines that begin with "weft launch: ".
-//
-// An elastic job goes on without processes that are killed, and kills those that are stopped. A
-// line of standard output that such a process has not finished is left out.
-//
-// That holds for commands that take over what is lost, as weft run does; a loss ends others.
 //
 // Every process has a process group of its own, an empty standard input, and an environment with
 // WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_ADDRESS, WEFT_JOB_ID, WEFT_JOB_TOKEN and
@@ -63,12 +54,13 @@ struct LaunchResult {
 // started.
 class Launcher {
  public:
-  // Takes over the signals of this process, which must have one thread.
-  static absl::StatusOr<Launcher> Create();
+  Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+  virtual ~Launcher();
 
-  Launcher(Launcher&& other) noexcept;
-  Launcher& operator=(Launcher&&) = delete;
-  ~Launcher();
+  // Takes over the signals of this process, which must have one thread. Before Run.
+  absl::Status TakeSignals();
 
   // Runs the processes to their end. NotFound and PermissionDenied if the command cannot be
   // started, or another error of the system; none of them runs then.
@@ -77,9 +69,11 @@ class Launcher {
   // The same in all attempts: WEFT_JOB_ID.
   const std::string& job_id() const { return job_id_; }
 
- private:
+ protected:
   using Clock = std::chrono::steady_clock;
   using Time = Clock::time_point;
+
+  static constexpr Clock::duration kGiveUpAfter = std::chrono::seconds(5);
 
   struct Stream {
     explicit Stream(int rank) : lines(absl::StrCat("[", rank, "] ")) {}
@@ -94,11 +88,10 @@ class Launcher {
     int rank;
     pid_t pid = 0;
     Stream out, err;
-    int control = -1;  // of an elastic job: the socket to the process
-    int stopped_looks = 0;
+    int64_t num_lines = 0;  // of standard output
+    // The others do what it has left: its unfinished line is dropped.
     bool is_lost = false;
-    bool is_killed = false;  // by the launcher, as it would hold up the others
-    int64_t num_lines = 0;   // of standard output
+    std::string consequence;  // why its failure ends the job
     // Ended, but not reaped yet: so the system does not give its number to another process group.
     bool has_ended = false;
     bool is_reaped = false;
@@ -109,8 +102,39 @@ class Launcher {
     bool IsRunning() const { return !has_ended; }
   };
 
-  Launcher() = default;
+  // What a kind of job adds.
+  // An attempt begins.
+  virtual absl::Status OnAttempt(const LaunchOptions& /*options*/) { return absl::OkStatus(); }
+  // A process starts: adds variables, and returns a file that stays open in it alone; -1: none.
+  virtual absl::StatusOr<int> FileOf(int /*rank*/, std::vector<std::string>* /*variables*/) {
+    return -1;
+  }
+  // A file that calls for a round when it is readable; -1: none.
+  virtual int PolledFile() const { return -1; }
+  // When the next round is due, at the latest.
+  virtual Time NextRound() const { return Time::max(); }
+  // Everything that has happened so far is known.
+  virtual void OnRound(Time /*now*/) {}
+  // A process has ended.
+  virtual void OnEnd(Process* process);
 
+  std::deque<Process>& processes() { return processes_; }
+  Clock::duration grace() const { return grace_; }
+  // Reads what is there, once. Whether there was something.
+  bool Read(Process* process, bool is_out);
+  // Whether a signal that this process has passed on has ended it.
+  bool WasStopped(const Process& process) const;
+  void OnFailure(Process* process);
+  // Whether all end because of a failure, or are killed.
+  bool HasFailed() const {
+    return failed_ != nullptr || launcher_failure_.has_value() || give_up_at_.has_value();
+  }
+  void Fail(absl::string_view text);
+  void Note(absl::string_view text);
+  static std::string Describe(const Process& process);  // "process 2 (pid 4711)"
+  static std::string SignalName(int signal);
+
+ private:
   absl::Status Start(const LaunchOptions& options, int attempt);
   absl::Status StartProcess(const std::vector<std::string>& command,
                             std::vector<std::string> variables, Process* process);
@@ -118,22 +142,10 @@ class Launcher {
   bool MayDrain(const Process& process) const;
   Time NextDeadline() const;
   void Poll();
-  // Whether there was something.
-  bool Read(Process* process, bool is_out);
   void Close(Process* process);
-  bool ReadControl(Process* process);  // the same
   void ReadSignals();
   void OnStopSignal(int signal);
   void CollectEnded();
-  void OnEnd(Process* process);
-  void OnFailure(Process* process);
-  // Of an elastic job.
-  bool IsElastic() const;
-  void OnLoss(Process* process);
-  void LookForStopped(Time now);
-  void Kill(Process* process);
-  int64_t NumLines() const;  // of the run
-  void Decide(Time now);
   void OnDeadlines();
   // Of processes that go on, or are stopped, after all others have ended well.
   void OnLastProcesses(Time now);
@@ -141,9 +153,7 @@ class Launcher {
   void GiveUp();
   void SignalAll(int signal);
   void Finish(Process* process);
-  void Fail(absl::string_view text);
   void Error(absl::string_view text);
-  void Note(absl::string_view text);
 
   std::string job_id_;
   int signal_fd_ = -1;
@@ -154,18 +164,14 @@ class Launcher {
   // Of the attempt that is running.
   Clock::duration grace_ = {};
   std::deque<Process> processes_;
-  absl::optional<Generations> generations_;  // of an elastic job
-  absl::optional<Time> look_stopped_at_;
-  absl::optional<Time> waiting_since_;  // when the first process has ended its part
-  std::string too_few_;                 // why the loss of failed_ ends the job
-  Process* failed_ = nullptr;           // the first
-  absl::optional<Time> report_at_;      // failed_ is not reported yet
-  absl::optional<Time> look_at_;        // the last processes
-  Time last_since_;                     // since when others have ended
-  absl::optional<Time> stopped_at_;     // since when all of these are
-  bool has_said_whom_ = false;          // it waits for
-  absl::optional<Time> kill_at_;        // the time of grace ends
-  absl::optional<Time> give_up_at_;     // killed processes should have ended
+  Process* failed_ = nullptr;        // the first
+  absl::optional<Time> report_at_;   // failed_ is not reported yet
+  absl::optional<Time> look_at_;     // the last processes
+  Time last_since_;                  // since when others have ended
+  absl::optional<Time> stopped_at_;  // since when all of these are
+  bool has_said_whom_ = false;       // it waits for
+  absl::optional<Time> kill_at_;     // the time of grace ends
+  absl::optional<Time> give_up_at_;  // killed processes should have ended
   bool gave_up_ = false;
   const char* sent_ = "";                 // the signal with which the time of grace began
   std::vector<int> stop_signals_;         // that this process has received

@@ -1,0 +1,74 @@
+// Starts the processes of an elastic job (docs/reliability.md).
+#ifndef WEFT_TOOLS_JOB_ELASTIC_LAUNCHER_H_
+#define WEFT_TOOLS_JOB_ELASTIC_LAUNCHER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "tools/job/generations.h"
+#include "tools/job/launcher.h"
+
+namespace weft {
+
+// A job that goes on without processes that are killed, as its next generation, if so many are
+// left. Kills those that are stopped, and those that do not leave a generation in time. A line of
+// standard output that such a process has not finished is left out.
+//
+// That holds for commands that take over what is lost, as weft run does; a loss ends others.
+//
+// Every process also has WEFT_JOB_CONTROL, and the socket that it names.
+class ElasticLauncher : public Launcher {
+ public:
+  explicit ElasticLauncher(int min_processes) : min_processes_(min_processes) {}
+  ~ElasticLauncher() override;
+
+ protected:
+  absl::Status OnAttempt(const LaunchOptions& options) override;
+  absl::StatusOr<int> FileOf(int rank, std::vector<std::string>* variables) override;
+  int PolledFile() const override { return controls_; }
+  Time NextRound() const override { return look_stopped_at_; }
+  void OnRound(Time now) override;
+  void OnEnd(Process* process) override;
+
+ private:
+  struct Member {
+    int control = -1;  // the socket to the process
+    int stopped_looks = 0;
+    absl::optional<Time> killed_at;  // by the launcher, as it would hold up the others
+    int64_t num_lines_before = 0;    // of standard output, before its part has begun
+  };
+
+  // Whether the job goes on without a process.
+  bool IsElastic() const {
+    return !HasFailed() && (!generations_->HasEnded() || generations_->IsDone());
+  }
+  void ReadControls();
+  void OnMessage(Process* process, absl::string_view text);
+  void OnLoss(Process* process);
+  // A loss ends the job.
+  void FailOfLosses(const std::string& consequence);
+  void LookForStopped(Time now);
+  void EndLateMembers(Time now);
+  void ReadLines(Process* process);
+  int64_t NumLines();  // of the run
+  // "3 processes are left".
+  std::string DescribeLeft() const;
+  void Kill(Process* process, Time now);
+  void CloseAll();
+
+  const int min_processes_;
+  int controls_ = -1;  // epoll
+  // Of the attempt that is running.
+  std::vector<Member> members_;  // by rank
+  absl::optional<Generations> generations_;
+  Time look_stopped_at_;
+  absl::optional<Time> waiting_since_;  // when the first process has ended its part
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_JOB_ELASTIC_LAUNCHER_H_
