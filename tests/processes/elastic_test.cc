@@ -101,6 +101,16 @@ TEST(ElasticTest, AnErrorOfAProcessEndsTheJob) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("loss mean_0.tmp_0 is "), Not(HasSubstr("generation"))));
 }
 
+TEST(ElasticTest, ABackendThatComputesWronglyIsNamed) {
+  ElasticProgram program(ModeOf("allreduce"));
+  const ElasticOutcome outcome =
+      program.Run("wrong:1:0:0:0:kill", {2, 2, {}, {"--backend", "gloo"}});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("--backend gloo: self-test of collectives: sum by all-reduce "));
+  EXPECT_EQ(outcome.out, "");
+}
+
 TEST(ElasticTest, TheHostGoesBackToo) {
   ElasticProgram program(ModeOf("allreduce"));
   const Args plateau = {"--lr_schedule",

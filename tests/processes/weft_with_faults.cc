@@ -8,7 +8,9 @@
 //   result      in process 0, before (NUMBER 0) or after (1) the result of the rank is written
 //   late        NUMBER * 100 us after that: the end of the run and what is saved there
 //   checkpoint  in process 0, before (0), after (1) or while (2) the checkpoint of the step is
-//   written none        nowhere
+//   written
+//   wrong       nowhere: all-reduces have wrong results
+//   none        nowhere
 //
 // WHAT is kill, stop, slow, or
 //
@@ -40,6 +42,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
+#include "executor/communicators/self_test_testing.h"
 #include "executor/run/runner.h"
 #include "ops/kernel.h"
 #include "tools/cmd/weft_commands.h"
@@ -167,6 +170,10 @@ class FaultyRun {
         [this, new_group = options->new_group](
             GroupOptions group) -> absl::StatusOr<std::unique_ptr<CommunicatorGroup>> {
       WEFT_ASSIGN_OR_RETURN(auto made, new_group(std::move(group)));
+      if (IsAt("wrong")) {
+        made = std::make_unique<testing::WrongGroup>(std::move(made), CollectiveKind::kAllReduce,
+                                                     /*count=*/1);
+      }
       return NewFaultyGroup(
           std::make_unique<NoticingGroup>(std::move(made)),
           [this](const RingKey&, int rank, int64_t, CollectiveCall*) { return Call(rank); });
