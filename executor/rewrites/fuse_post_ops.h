@@ -15,7 +15,8 @@ namespace weft {
 // the type of such a value (Kernel::unread), as gradients of sums do, get the result of the last op
 // instead. Variables in `accessed` and persistable ones are written as the program says.
 //
-// Only for fp32, and for bf16 where the kernel computes with it. Results differ at most in rounding. O(plan).
+// Only for fp32, and for bf16 where the kernel computes with it. Results differ at most in
+// rounding. O(plan).
 void FusePostOps(const std::vector<int>& accessed, Plan* plan);
 
 }  // namespace weft
