@@ -351,6 +351,8 @@ class RankInterpreter final : public RankMemory {
 
   void VisitBranch(const Op& op) override {
     const RankValue condition = ConditionOf(op);
+    const size_t num_around = conditions_inside_.size();
+    if (expressions_.AreMade()) conditions_inside_.push_back(condition);
     for (int block : op.SubBlocks()) {
       const auto leave = [&](const LogEntry& entry, const RankValue& inside, bool is_followed) {
         if (!is_followed) return WriteUnknown(op, entry.var);
@@ -359,6 +361,7 @@ class RankInterpreter final : public RankMemory {
       const bool is_followed = WalkBlock(block, /*max_visits=*/1, leave);
       if (!is_followed) events_.conditions.push_back({op.id(), Symbol(), RankValue()});
     }
+    conditions_inside_.resize(num_around);
   }
 
   // One bool, or whether all of several tensors are non-empty.
@@ -536,7 +539,7 @@ class RankInterpreter final : public RankMemory {
       if (facts.keeps_outputs) {
         for (Symbol name : out) ins_.push_back(WrittenBefore(name));
       }
-      const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
+      const absl::Span<const RankValue> outs = Outputs(op, facts);
       for (size_t i = 0; i < out.size(); ++i) {
         if (!facts.is_left[i]) Write(Resolve(out[i]), outs[i]);
       }
@@ -545,6 +548,14 @@ class RankInterpreter final : public RankMemory {
     } else {
       VisitWhole(op, facts);
     }
+  }
+
+  // For ins_: inside a branch, what they are where it runs.
+  absl::Span<const RankValue> Outputs(const Op& op, const SignatureFacts& facts) {
+    for (const RankValue& condition : conditions_inside_) {
+      for (RankValue& in : ins_) expressions_.Choose(condition, /*holds=*/true, &in);
+    }
+    return functions_->Of(op, facts, ins_);
   }
 
   // The value of an output before the op, or of a gradient: zero unless an earlier op has written
@@ -598,7 +609,7 @@ class RankInterpreter final : public RankMemory {
       const absl::Span<const VarId> parts = PartsOf(Resolve(name));
       ins_.push_back(parts.empty() ? Read(name) : Read(parts[m]));
     }
-    const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
+    const absl::Span<const RankValue> outs = Outputs(op, facts);
     const absl::Span<const Symbol> out = op.output_args();
     for (size_t i = 0; i < out.size(); ++i) Write(PartsOf(Resolve(out[i]))[m], outs[i]);
   }
@@ -624,7 +635,7 @@ class RankInterpreter final : public RankMemory {
       }
       ins_.push_back(expressions_.Opaque(whole, "fused", members));
     }
-    const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
+    const absl::Span<const RankValue> outs = Outputs(op, facts);
     const absl::Span<const Symbol> out = op.output_args();
     for (size_t i = 0; i < out.size(); ++i) {
       const VarId var = Resolve(out[i]);
@@ -649,6 +660,7 @@ class RankInterpreter final : public RankMemory {
   RankEvents events_;
   absl::flat_hash_map<int64_t, int64_t> exchanges_;  // by ring: calls, and members of buffers
   std::vector<RankValue> ins_;
+  std::vector<RankValue> conditions_inside_;  // of the branches around the op
 };
 
 RankValues RankValues::Of(const ProgramFacts& program, const RankValuesOptions& options) {
