@@ -7,7 +7,9 @@ namespace weft {
 
 void AddViewSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("share_data", "X -> Out&X")
+                   .With(Trait::kLinear)
                    .Infer(OutputsLike("X"))
+                   .Algebra(Algebra::kCopy)
                    .Batch({batch::Elementwise, Powers::kFirst}));
   // Reuses memory for another variable, which need not have the type of X.
   schemas->Add(OpSchema("share_buffer", "X* -> Out*&X, XOut*?")

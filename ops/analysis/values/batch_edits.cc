@@ -11,10 +11,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/core/block_args.h"
 #include "ops/analysis/training/losses.h"
+#include "ops/analysis/values/sum_losses.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/batch_rules.h"
 #include "ops/schema/op_kinds.h"
@@ -288,6 +290,78 @@ class LossEditFinder : public EditFinder {
   const Quotients quotients_;
 };
 
+// Divides means, and values that all ranks have, by the number of ranks where they are added to
+// sums: the whole is a sum over the batch.
+class SumTermEditFinder : public EditFinder {
+ public:
+  SumTermEditFinder(const ProgramFacts& facts, const BatchFlowOptions& options)
+      : EditFinder(facts, options, BatchFlowOptions::Extent::kToLosses),
+        losses_(facts.Get(FindLosses)) {
+    for (OpId id : program_.block(0).ops()) ++num_with_args_[KeyOf(program_.op(id))];
+  }
+
+ private:
+  Targets TargetsOf(const BatchFlow& flow) const override {
+    Targets targets;
+    for (Symbol loss : losses_) {
+      const VarId var = program_.block(0).Resolve(loss);
+      if (var.valid() && flow.AtEnd(var).relation.IsUnrelated()) targets.push_back(var);
+    }
+    return targets;
+  }
+
+  bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) override {
+    bool has_changed = false;
+    for (const LostRelation& lost : flow.lost_relations()) {
+      if (needed.contains(lost.op)) has_changed |= EditInputs(program_.op(lost.op), lost.inputs);
+    }
+    return has_changed;
+  }
+
+  bool EditInputs(const Op& op, const std::vector<BatchRelation>& inputs) {
+    const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
+    const bool adds = algebra == Algebra::kAdd || algebra == Algebra::kSubtract;
+    if (!adds || !IsOfForwardPass(op) || inputs.size() != 2 || !HasOneGradientOp(op)) return false;
+    if (options_.edits.inputs.count(op.id()) > 0) return false;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const VarId mean = program_.block(0).FindVar(op.input_args()[i]);
+      const VarId sum = program_.block(0).FindVar(op.input_args()[1 - i]);
+      const bool is_mean = inputs[i] == BatchRelation::Partial() || inputs[i].IsSame();
+      if (!is_mean || inputs[1 - i] != BatchRelation::PartialSum()) continue;
+      if (!IsMadeOnce(mean) || !IsMadeOnce(sum) || !IsFloat(mean)) continue;
+      options_.edits.inputs[op.id()][i] = BatchInputEdit::kDivide;
+      return true;
+    }
+    return false;
+  }
+
+  // By an op of the forward pass.
+  bool IsMadeOnce(VarId id) const {
+    const auto writer = writers_.find(id);
+    return id.valid() && writer != writers_.end() && !has_several_writers_.contains(id) &&
+           !program_.var(id).persistable() && IsOfForwardPass(program_.op(writer->second));
+  }
+
+  // Of its own type, that reads what it reads.
+  bool HasOneGradientOp(const Op& op) const {
+    const auto found = num_with_args_.find(KeyOf(op, "_grad"));
+    return found != num_with_args_.end() && found->second == 1;
+  }
+
+  // Type and operands.
+  static std::string KeyOf(const Op& op, absl::string_view suffix = "") {
+    std::string key = absl::StrCat(op.type(), suffix);
+    for (const char* slot : {"X", "Y"}) {
+      const absl::Span<const Symbol> names = op.Input(slot);
+      absl::StrAppend(&key, " ", names.size() == 1 ? names[0].value() : 0);
+    }
+    return key;
+  }
+
+  const std::vector<Symbol>& losses_;
+  absl::flat_hash_map<std::string, int> num_with_args_;  // ops by KeyOf
+};
+
 // Has ops that compare samples read those of all ranks. What follows is computed on every rank as
 // on one device.
 class SampleEditFinder : public EditFinder {
@@ -512,6 +586,19 @@ class ConditionEditFinder : public InputEditFinder {
   }
 };
 
+// Only where all losses are sums then, and nothing else makes them so: an op that is divided counts
+// in another way in gradients of means.
+BatchEdits FindSumTermEdits(const ProgramFacts& program, BatchFlowOptions options) {
+  if (!options.setting.nranks.has_value()) return {};
+  options.edits = SumTermEditFinder(program, options).Find();
+  if (options.edits.empty()) return {};
+  options.extent = BatchFlowOptions::Extent::kToLosses;
+  const BatchFlow flow = BatchFlow::Of(program, options);
+  const SumLosses sums = FindSumLosses(program, flow);
+  const bool are_all = sums.are_all && !sums.gradients.empty() && flow.lifts().empty();
+  return are_all ? std::move(options.edits) : BatchEdits();
+}
+
 }  // namespace
 
 BatchEdits FindLossEdits(const ProgramFacts& program, BatchFlowOptions options) {
@@ -523,7 +610,8 @@ BatchEdits FindLossEdits(const ProgramFacts& program, BatchFlowOptions options) 
     options.edits = LossEditFinder(program, options, Quotients::kSums).Find();
   }
   // Conditions after the losses.
-  return ConditionEditFinder(program, options).Find();
+  BatchEdits edits = ConditionEditFinder(program, options).Find();
+  return edits.empty() ? FindSumTermEdits(program, std::move(options)) : edits;
 }
 
 BatchEdits FindSampleEdits(const ProgramFacts& program, BatchFlowOptions options) {

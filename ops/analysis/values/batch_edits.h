@@ -23,7 +23,9 @@ namespace weft {
 // device. A sum that no gradient flows through, such as the d in n / d of a weighted mean, is
 // summed. If the number of ranks is known, d is also divided by it, so that n / d is a mean;
 // otherwise, or where only that helps, n / d is a sum over the batch. An op that decides a
-// condition reads means and sums over the ranks, as in FindStateEdits.
+// condition reads means and sums over the ranks, as in FindStateEdits. If there is none of these, a
+// mean, or a value that all ranks have, is divided by the number of ranks where it is added to a
+// sum, so that the loss is a sum over the batch (FindSumTerms in sum_terms.h).
 BatchEdits FindLossEdits(const ProgramFacts& program, BatchFlowOptions options);
 
 // The edits after which losses that compare samples with each other (contrastive losses) are those

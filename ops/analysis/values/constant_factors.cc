@@ -107,7 +107,8 @@ class ConstantFactors::Walk {
       const Block block = program_.block(op.block());
       for (Symbol name : op.output_args()) {
         const VarId var = block.Resolve(name);
-        if (var.valid() && program_.var(var).block() != op.block()) is_written_inside_.insert(var);
+        if (!var.valid() || program_.var(var).block() == op.block()) continue;
+        is_written_inside_.insert(storage_.ClassOf(op.block(), name));
       }
     }
     is_walked_.resize(program_.num_blocks(), false);
@@ -130,12 +131,11 @@ class ConstantFactors::Walk {
     if (!gradients.empty()) result_.gradient_factors_.emplace(op.id(), std::move(gradients));
     const Number made = op.SubBlocks().empty() ? Made(op, facts) : absl::nullopt;
     const Block block = program_.block(op.block());
-    for (Symbol name : op.output_args()) numbers_.erase(block.Resolve(name));
+    for (Symbol name : op.output_args()) EraseNumbersWith(op, name);
     const absl::Span<const Symbol> out = op.Output("Out");
     if (!made.has_value() || out.size() != 1) return;
     const VarId var = block.Resolve(out[0]);
-    if (!var.valid() || is_written_inside_.contains(var)) return;
-    if (storage_.SharesMemory(op.block(), out[0])) return;
+    if (!var.valid() || is_written_inside_.contains(storage_.ClassOf(op.block(), out[0]))) return;
     const absl::optional<TensorType> type = DeclaredType(program_.var(var));
     if (!type.has_value() || type->kind != TensorType::Kind::kDense) return;
     for (const char* attr : {"dtype", "out_dtype"}) {
@@ -143,7 +143,33 @@ class ConstantFactors::Walk {
       if (given != -1 && DTypeFromProto(static_cast<int>(given)) != type->dtype) return;
     }
     const Number number = InType(*made, type->dtype);
-    if (number.has_value()) numbers_[var] = *number;
+    if (!number.has_value()) return;
+    numbers_[var] = *number;
+    if (storage_.SharesMemory(op.block(), out[0])) {
+      sharing_[storage_.ClassOf(op.block(), out[0])].push_back(var);
+    }
+  }
+
+  // Of the output, and of what may share its memory. An op whose output takes the memory of an
+  // input, or gets a copy of it, leaves the input as it is.
+  void EraseNumbersWith(const Op& op, Symbol output) {
+    const Block block = program_.block(op.block());
+    const VarId var = block.Resolve(output);
+    numbers_.erase(var);
+    if (!storage_.SharesMemory(op.block(), output)) return;
+    const auto sharing = sharing_.find(storage_.ClassOf(op.block(), output));
+    if (sharing == sharing_.end()) return;
+    std::vector<VarId> kept;
+    for (VarId other : sharing->second) {
+      const bool is_input = absl::c_any_of(
+          op.input_args(), [&](Symbol name) { return block.Resolve(name) == other; });
+      if (is_input && other != var && !storage_.SharedBy(op.id()).empty()) {
+        kept.push_back(other);
+      } else {
+        numbers_.erase(other);
+      }
+    }
+    sharing->second = std::move(kept);
   }
 
   Number NumberIn(const Op& op, absl::Span<const Symbol> names) const {
@@ -297,10 +323,13 @@ class ConstantFactors::Walk {
   ConstantFactors& result_;
   const Program& program_;
   const Storage storage_;
-  // By ops of other blocks than their own, which may not run, or run again.
-  absl::flat_hash_set<VarId> is_written_inside_;
+  // Classes of storage_ with variables that ops of other blocks than their own write, which may not
+  // run, or run again.
+  absl::flat_hash_set<uint64_t> is_written_inside_;
   std::vector<bool> is_walked_;  // by block
   absl::flat_hash_map<VarId, double> numbers_;
+  // By class of storage_: variables that may share memory, and have or had a number.
+  absl::flat_hash_map<uint64_t, std::vector<VarId>> sharing_;
 };
 
 void ConstantFactors::Find() {

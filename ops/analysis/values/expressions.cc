@@ -138,12 +138,25 @@ ExprId ExpressionTable::Initial(absl::string_view variable) {
 }
 
 ExprId ExpressionTable::Select(ExprId condition, ExprId yes, ExprId no) {
+  bool holds = true;
+  condition = WithoutNegations(condition, &holds);
+  if (!holds) std::swap(yes, no);
+  return Call(select_, {condition, yes, no});
+}
+
+ExprId ExpressionTable::WithoutNegations(ExprId condition, bool* holds) const {
   for (auto found = negated_.find(condition); found != negated_.end();
        found = negated_.find(condition)) {
     condition = found->second;
-    std::swap(yes, no);
+    *holds = !*holds;
   }
-  return Call(select_, {condition, yes, no});
+  return condition;
+}
+
+ExprId ExpressionTable::Given(ExprId condition, bool holds, ExprId expr) const {
+  condition = WithoutNegations(condition, &holds);
+  while (IsSelect(expr) && Operands(expr)[0] == condition) expr = Operands(expr)[holds ? 1 : 2];
+  return expr;
 }
 
 ExprId ExpressionTable::Scaled(ExprId expr, double factor) {

@@ -88,6 +88,10 @@ class ExpressionTable {
   ExprId Select(ExprId condition, ExprId yes, ExprId no);
   // `negation` holds where `condition` does not.
   void NoteNegation(ExprId negation, ExprId condition) { negated_.emplace(negation, condition); }
+  // The condition that no negation is noted of. Flips *holds once for each negation on the way.
+  ExprId WithoutNegations(ExprId condition, bool* holds) const;
+  // What `expr` is where `condition` holds, or does not: branches on that condition have chosen.
+  ExprId Given(ExprId condition, bool holds, ExprId expr) const;
   bool IsSelect(ExprId expr) const { return OperationOf(expr) == select_; }
   // `expr` in the element type of that name.
   ExprId Cast(ExprId expr, absl::string_view dtype);

@@ -172,8 +172,32 @@ void RankExpressions::KeepTerms(absl::Span<const RankValue> ins, absl::Span<cons
   terms_.push_back(std::move(placed));
 }
 
-void RankExpressions::SetSelect(const RankValue& condition, const RankValue& yes,
-                                const RankValue& no, RankValue* out) {
+// Whether equal expressions are equal values. The mean of a condition over the ranks may have the
+// expression that each rank has for its own (RankValues lifts it), and what rank 0 has given to all
+// that of each rank: neither is the other.
+bool RankExpressions::IsOneCondition(const RankValue& condition) {
+  bool holds = true;
+  const ExprId expr = table_->WithoutNegations(Scaled(condition), &holds);
+  const auto found = placement_of_condition_.try_emplace(expr, condition.placement).first;
+  if (found->second != condition.placement) found->second = Placement::kRankSubset;
+  return found->second == Placement::kReplicated || found->second == Placement::kLocal;
+}
+
+void RankExpressions::Choose(const RankValue& condition, bool holds, RankValue* value) {
+  const bool is_placed =
+      value->placement == Placement::kReplicated || value->placement == Placement::kLocal;
+  if (!IsOneCondition(condition) || !is_placed || value->is_zero) return;
+  const ExprId chosen = table_->Given(Scaled(condition), holds, value->expr);
+  if (chosen == value->expr || chosen == table_->Zero()) return;
+  const Term term = table_->Unscaled(chosen);
+  value->expr = term.expr;
+  value->factor *= term.factor;
+}
+
+void RankExpressions::SetSelect(const RankValue& condition, RankValue yes, RankValue no,
+                                RankValue* out) {
+  Choose(condition, true, &yes);
+  Choose(condition, false, &no);
   double factor = 1;
   ExprId a = table_->Zero(), b = table_->Zero();
   if (yes.is_zero || no.is_zero || SameFactor(yes.factor, no.factor)) {

@@ -62,8 +62,10 @@ class RankExpressions {
   void SetSum(absl::Span<const RankValue> ins, absl::Span<const double> factors, bool keeps_terms,
               RankValue* out);
   // `yes` if `condition` holds, else `no`.
-  void SetSelect(const RankValue& condition, const RankValue& yes, const RankValue& no,
-                 RankValue* out);
+  void SetSelect(const RankValue& condition, RankValue yes, RankValue no, RankValue* out);
+  // Sets the value to what it is where `condition` holds, or does not. Keeps one that is the same
+  // either way, or chosen by another condition.
+  void Choose(const RankValue& condition, bool holds, RankValue* value);
 
  private:
   // A summand of a value that adds replicated to rank-local values.
@@ -75,6 +77,7 @@ class RankExpressions {
   };
 
   void KeepTerms(absl::Span<const RankValue> ins, absl::Span<const double> factors, RankValue* out);
+  bool IsOneCondition(const RankValue& condition);
 
   ExpressionTable* const all_;
   ExpressionTable* table_;  // null: none are made
@@ -88,6 +91,8 @@ class RankExpressions {
   absl::flat_hash_map<ExprId, Source> cast_from_;
   absl::flat_hash_map<ExprId, ExprId> whole_of_rows_;
   std::vector<std::vector<PlacedTerm>> terms_;  // by RankValue::terms; 0: none
+  // Where the values of conditions are; kRankSubset: one expression stands for several values.
+  absl::flat_hash_map<ExprId, RankValue::Placement> placement_of_condition_;
 };
 
 }  // namespace weft

@@ -24,6 +24,8 @@
 #include "ops/analysis/values/rank_functions.h"
 #include "ops/analysis/values/rank_memory.h"
 #include "ops/analysis/values/signature_facts.h"
+#include "ops/analysis/values/sum_losses.h"
+#include "ops/analysis/values/sum_terms.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
 #include "proto/all_ops.h"
@@ -53,15 +55,18 @@ class RankInterpreter final : public RankMemory {
     // Lifts count all ranks.
     if (options.batch == nullptr || !options.group.empty()) return;
     for (const BatchLift& lift : options.batch->lifts()) lifts_.emplace(lift.op, lift.power);
+    FindTerms();
   }
 
   RankValues Run() {
     const bool is_once = options_.is_startup || options_.IsOneRank();
     WalkSteps(is_once);
     const auto is_equal = [](const RankUpdate& update) { return update.IsEqualOnRanks(); };
-    if (!lifts_.empty() && !absl::c_all_of(events_.updates, is_equal)) {
+    const bool takes_for_one_device = !lifts_.empty() || !terms_.empty();
+    if (takes_for_one_device && !absl::c_all_of(events_.updates, is_equal)) {
       // Ranks that update by values of their own compute no value of one device: once more.
       lifts_.clear();
+      terms_.clear();
       carried_.clear();
       WalkSteps(is_once);
     }
@@ -85,6 +90,42 @@ class RankInterpreter final : public RankMemory {
     for (const auto& [name, layout] : options_.setting.feeds) {
       const VarId var = program_.block(0).FindVar(name);
       if (var.valid() && !layout.axis.has_value()) whole_.insert(var);
+    }
+  }
+
+  // Only where the gradients of all losses begin as those of sums, and stay so.
+  void FindTerms() {
+    const SumLosses& sums = functions_->sums();
+    if (options_.IsOneRank() || options_.is_startup || !lifts_.empty()) return;
+    if (sums.gradients.empty() || !sums.are_all) return;
+    terms_ = FindSumTerms(program_, *options_.batch);
+    if (options_.original_ops == nullptr) return;
+    // One device divides, too.
+    absl::erase_if(terms_,
+                   [&](const auto& term) { return (*options_.original_ops)[term.second.value()]; });
+  }
+
+  // Divides a mean by the number of ranks that add it up: what they have together is the mean.
+  bool MakesTerm(const Op& op) const {
+    if (terms_.empty() || op.block() != 0 || op.output_args().size() != 1) return false;
+    const auto term = terms_.find(Resolve(op.output_args()[0]));
+    return term != terms_.end() && term->second == op.id();
+  }
+
+  // The gradient of a sum counts as the n-th part of it, and that of a mean as it is. So the
+  // gradient of a term, taken for that of the mean, is n times as large, until an op divides it as
+  // the mean was.
+  void CountGradientsOfTerms(const Op& op, const SignatureFacts& facts) {
+    if (terms_.empty() || facts.algebra != Algebra::kBackward) return;
+    for (size_t i = 0; i < op.output_args().size(); ++i) {
+      const int forward = facts.forward_input[i];
+      const VarId var = Resolve(op.output_args()[i]);
+      if (forward < 0 || !var.valid() || facts.is_left[i]) continue;
+      if (!terms_.contains(Resolve(op.input_args()[forward]))) continue;
+      RankValue value = Read(var);
+      value.factor *= options_.RankFactor();
+      value.ChangeUnscaledSums(1);
+      Write(var, value);
     }
   }
 
@@ -351,6 +392,8 @@ class RankInterpreter final : public RankMemory {
 
   void VisitBranch(const Op& op) override {
     const RankValue condition = ConditionOf(op);
+    const size_t num_around = conditions_inside_.size();
+    if (expressions_.AreMade()) conditions_inside_.push_back(condition);
     for (int block : op.SubBlocks()) {
       const auto leave = [&](const LogEntry& entry, const RankValue& inside, bool is_followed) {
         if (!is_followed) return WriteUnknown(op, entry.var);
@@ -359,6 +402,7 @@ class RankInterpreter final : public RankMemory {
       const bool is_followed = WalkBlock(block, /*max_visits=*/1, leave);
       if (!is_followed) events_.conditions.push_back({op.id(), Symbol(), RankValue()});
     }
+    conditions_inside_.resize(num_around);
   }
 
   // One bool, or whether all of several tensors are non-empty.
@@ -507,6 +551,7 @@ class RankInterpreter final : public RankMemory {
 
   void VisitFunction(const Op& op, const SignatureFacts& facts) override {
     if (lifts_.contains(op.id())) return VisitLift(op);
+    if (MakesTerm(op)) return Write(Resolve(op.output_args()[0]), Read(op.input_args()[0]));
     const absl::Span<const Symbol> in = op.input_args();
     const absl::Span<const Symbol> out = op.output_args();
     size_t members = 0;
@@ -536,15 +581,24 @@ class RankInterpreter final : public RankMemory {
       if (facts.keeps_outputs) {
         for (Symbol name : out) ins_.push_back(WrittenBefore(name));
       }
-      const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
+      const absl::Span<const RankValue> outs = Outputs(op, facts);
       for (size_t i = 0; i < out.size(); ++i) {
         if (!facts.is_left[i]) Write(Resolve(out[i]), outs[i]);
       }
+      CountGradientsOfTerms(op, facts);
     } else if (all_alike) {
       for (size_t m = 0; m < members; ++m) VisitMember(op, facts, m);
     } else {
       VisitWhole(op, facts);
     }
+  }
+
+  // For ins_: inside a branch, what they are where it runs.
+  absl::Span<const RankValue> Outputs(const Op& op, const SignatureFacts& facts) {
+    for (const RankValue& condition : conditions_inside_) {
+      for (RankValue& in : ins_) expressions_.Choose(condition, /*holds=*/true, &in);
+    }
+    return functions_->Of(op, facts, ins_);
   }
 
   // The value of an output before the op, or of a gradient: zero unless an earlier op has written
@@ -598,7 +652,7 @@ class RankInterpreter final : public RankMemory {
       const absl::Span<const VarId> parts = PartsOf(Resolve(name));
       ins_.push_back(parts.empty() ? Read(name) : Read(parts[m]));
     }
-    const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
+    const absl::Span<const RankValue> outs = Outputs(op, facts);
     const absl::Span<const Symbol> out = op.output_args();
     for (size_t i = 0; i < out.size(); ++i) Write(PartsOf(Resolve(out[i]))[m], outs[i]);
   }
@@ -624,7 +678,7 @@ class RankInterpreter final : public RankMemory {
       }
       ins_.push_back(expressions_.Opaque(whole, "fused", members));
     }
-    const absl::Span<const RankValue> outs = functions_->Of(op, facts, ins_);
+    const absl::Span<const RankValue> outs = Outputs(op, facts);
     const absl::Span<const Symbol> out = op.output_args();
     for (size_t i = 0; i < out.size(); ++i) {
       const VarId var = Resolve(out[i]);
@@ -640,8 +694,9 @@ class RankInterpreter final : public RankMemory {
   absl::optional<OpOperations> operations_;
   absl::optional<RankFunctions> functions_;
 
-  absl::flat_hash_map<OpId, int> lifts_;  // BatchLift::power
-  absl::flat_hash_set<VarId> whole_;      // data that all ranks get the whole of
+  absl::flat_hash_map<OpId, int> lifts_;    // BatchLift::power
+  absl::flat_hash_map<VarId, OpId> terms_;  // FindSumTerms
+  absl::flat_hash_set<VarId> whole_;        // data that all ranks get the whole of
   absl::optional<absl::flat_hash_set<VarId>> differentiated_;
   // Of variables that earlier steps changed. Sparse, because few change and values are large.
   absl::flat_hash_map<VarId, RankValue> carried_;
@@ -649,6 +704,7 @@ class RankInterpreter final : public RankMemory {
   RankEvents events_;
   absl::flat_hash_map<int64_t, int64_t> exchanges_;  // by ring: calls, and members of buffers
   std::vector<RankValue> ins_;
+  std::vector<RankValue> conditions_inside_;  // of the branches around the op
 };
 
 RankValues RankValues::Of(const ProgramFacts& program, const RankValuesOptions& options) {

@@ -14,6 +14,8 @@
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/training/gradient_links.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
@@ -59,7 +61,7 @@ class EditWriter {
       // Blocks may write what their op does not name.
       if (!op.SubBlocks().empty()) edited_.clear();
     }
-    WEFT_RETURN_IF_ERROR(WriteGradients());
+    WEFT_RETURN_IF_ERROR(WriteGradients(edits));
     return CommitEdits(&rewriter_);
   }
 
@@ -83,7 +85,6 @@ class EditWriter {
   // Into new variables, before the op, which reads them instead, as do its gradient ops.
   absl::Status WriteInputs(const Op& op, const std::map<size_t, BatchInputEdit>& edits) {
     std::map<size_t, std::string> renamed;
-    bool divides = false;
     for (const auto& [i, edit] : edits) {
       const std::string variable(main_.name(op.input_args()[i]));
       // The variable that another op reads for the same value, if there is one.
@@ -93,14 +94,15 @@ class EditWriter {
         rewriter_.InsertBefore(op.id(), BuildOp(OpOf(edit, variable, edited)));
       }
       renamed[i] = edited;
-      divides = divides || edit == BatchInputEdit::kDivide;
       Explain(variable, EditOpOf(edit).what, op);
     }
     pb::OpDesc desc = op.ToProto();
     Rename(renamed, desc.mutable_inputs());
     rewriter_.Replace(op.id(), desc);
-    if (divides) return RenameDivisorOfGradient(op, renamed.begin()->second);
-    gathered_[op.id()] = std::move(renamed);
+    if (AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kDivide) {
+      return RenameDivisorOfGradient(op, renamed.begin()->second);
+    }
+    renamed_[op.id()] = std::move(renamed);
     return absl::OkStatus();
   }
 
@@ -118,14 +120,14 @@ class EditWriter {
 
   // Gradient ops read what their op reads. Of gathered samples, all ranks compute the same
   // gradient: its sum over the ranks, scattered, is that of the rank's samples, times the number of
-  // ranks.
-  absl::Status WriteGradients() {
-    if (gathered_.empty()) return absl::OkStatus();
+  // ranks. The gradient of an n-th part is divided as the part was.
+  absl::Status WriteGradients(const BatchEdits& edits) {
+    if (renamed_.empty()) return absl::OkStatus();
     for (const Op& gradient : BlockOps(main_, 0)) {
       if (!IsBackward(gradient)) continue;
       WEFT_ASSIGN_OR_RETURN(const absl::optional<OpId> of, DifferentiatedBy(gradient));
       if (!of.has_value()) continue;
-      const std::map<size_t, std::string>& renamed = gathered_.at(*of);
+      const std::map<size_t, std::string>& renamed = renamed_.at(*of);
       const GradientLinks links = *LinkGradient(main_.op(*of), gradient);
       std::map<size_t, std::string> inputs, outputs;
       for (size_t i = 0; i < links.inputs.size(); ++i) {
@@ -136,12 +138,14 @@ class EditWriter {
         const Symbol of_own = gradient.output_args()[i];
         const auto name = renamed.find(links.outputs[i]);
         if (name == renamed.end() || main_.name(of_own) == kEmptyVarName) continue;
-        outputs[i] = Declare(std::string(main_.name(of_own)), BatchInputEdit::kGather,
-                             absl::StrCat(name->second, kGradSuffix));
-        NewOp scatter = OpOf(BatchInputEdit::kGather, outputs[i], std::string(main_.name(of_own)));
-        scatter.type = "c_reducescatter";
-        scatter.role = kRoleBackward;
-        rewriter_.InsertAfter(gradient.id(), BuildOp(scatter));
+        const bool divides = edits.inputs.at(*of).at(name->first) == BatchInputEdit::kDivide;
+        const auto edit = divides ? BatchInputEdit::kDivide : BatchInputEdit::kGather;
+        outputs[i] =
+            Declare(std::string(main_.name(of_own)), edit, absl::StrCat(name->second, kGradSuffix));
+        NewOp back = OpOf(edit, outputs[i], std::string(main_.name(of_own)));
+        if (!divides) back.type = "c_reducescatter";
+        back.role = kRoleBackward;
+        rewriter_.InsertAfter(gradient.id(), BuildOp(back));
       }
       pb::OpDesc desc = gradient.ToProto();
       Rename(inputs, desc.mutable_inputs());
@@ -151,12 +155,12 @@ class EditWriter {
     return absl::OkStatus();
   }
 
-  // The op in gathered_ whose gradient op it is. Of ops with equal arguments, the one whose
+  // The op in renamed_ whose gradient op it is. Of ops with equal arguments, the one whose
   // output's gradient it reads by its name.
   absl::StatusOr<absl::optional<OpId>> DifferentiatedBy(const Op& gradient) const {
     absl::optional<OpId> found, by_name;
     bool has_several = false;
-    for (const auto& [id, renamed] : gathered_) {
+    for (const auto& [id, renamed] : renamed_) {
       const Op op = main_.op(id);
       const absl::optional<GradientLinks> links = LinkGradient(op, gradient);
       if (!links.has_value() || !HasArgumentsOf(op, gradient, *links)) continue;
@@ -248,8 +252,8 @@ class EditWriter {
   Rewriter rewriter_;
   UniqueNames names_;
   std::set<std::string> declared_;
-  // By op, without those that divide: new variables by input.
-  std::map<OpId, std::map<size_t, std::string>> gathered_;
+  // By op, without divisions: new variables by input.
+  std::map<OpId, std::map<size_t, std::string>> renamed_;
   // By variable that no op has written since, and edit: the variable with the edited value.
   std::map<std::string, std::map<BatchInputEdit, std::string>> edited_;
 };

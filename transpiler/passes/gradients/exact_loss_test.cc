@@ -80,6 +80,54 @@ TEST(ExactLoss, MeansAndSumsStayAsTheyAre) {
 )");
 }
 
+// The mean beside a sum: both are sums then, of the parts of the ranks.
+std::string MeanAndSum(const std::string& changes) {
+  return absl::StrCat(R"(
+    var x : fp32[-1, 2] need_check_feed
+    var w : fp32[2, 2] parameter persistable
+    var lr : fp32[1] persistable
+    var h, h@GRAD, h@GRAD@0, h@GRAD@1 : fp32[-1, 2]
+    var m, m@GRAD, s, s@GRAD : fp32[]
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[m] = mean(X=[h])
+    Out=[s] = reduce_sum(X=[h]) {reduce_all=true})",
+                      changes, R"(
+    X@GRAD=[h@GRAD@0] = mean_grad(Out@GRAD=[m@GRAD], X=[h]) role=backward
+    X@GRAD=[h@GRAD@1] = reduce_sum_grad(Out@GRAD=[s@GRAD], X=[h]) role=backward {reduce_all=true}
+    Out=[h@GRAD] = sum(X=[h@GRAD@0, h@GRAD@1]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[h@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+)");
+}
+
+constexpr char kMeanAndSum[] = R"(
+    Out=[loss] = elementwise_add(X=[m], Y=[s]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], value=1.0}
+    X@GRAD=[m@GRAD], Y@GRAD=[s@GRAD] = elementwise_add_grad(Out@GRAD=[loss@GRAD], X=[m], Y=[s]) role=backward)";
+
+TEST(ExactLoss, AMeanIsDividedWhereItIsAddedToASum) {
+  ExpectRewrite("exact-loss", MeanAndSum(R"(
+  + var m@PART, m@PART@GRAD : fp32[]
+  + Out=[m@PART] = scale(X=[m]) {nranks=4, scale=0.25}
+  - Out=[loss] = elementwise_add(X=[m], Y=[s]) role=forward|loss
+  + Out=[loss] = elementwise_add(X=[m@PART], Y=[s]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], value=1.0}
+  - X@GRAD=[m@GRAD], Y@GRAD=[s@GRAD] = elementwise_add_grad(Out@GRAD=[loss@GRAD], X=[m], Y=[s]) role=backward
+  + X@GRAD=[m@PART@GRAD], Y@GRAD=[s@GRAD] = elementwise_add_grad(Out@GRAD=[loss@GRAD], X=[m@PART], Y=[s]) role=backward
+  + Out=[m@GRAD] = scale(X=[m@PART@GRAD]) role=backward {nranks=4, scale=0.25})"),
+                OnRanks(4));
+}
+
+// Nobody knows what to divide by; or the gradient of another loss is divided.
+TEST(ExactLoss, AMeanBesideASumStaysAsItIs) {
+  ExpectNoRewrite("exact-loss", MeanAndSum(kMeanAndSum));
+  ExpectNoRewrite("exact-loss", absl::StrCat(MeanAndSum(kMeanAndSum), R"(
+    Out=[other] = mean(X=[h]) role=forward|loss
+    Out=[other@GRAD] = fill_constant() role=backward|loss {shape=longs[], value=1.0}
+)"),
+                  OnRanks(4));
+}
+
 TEST(ExactLoss, OffChangesNothing) {
   ExpectNoRewrite("exact-loss{exact_loss=off}", kVariables + WeightedMean("", "d"));
 }

@@ -301,6 +301,91 @@ TEST_F(LossesOfBothKinds, OtherCombinationsAreRefused) {
                             HasSubstr("error: W314: op 22 (sgd) updates v")}));
 }
 
+// loss = mean + sum on one device, and on ranks a part of the mean beside the rank's own sum.
+class MeanBesideASum : public ::testing::Test {
+ protected:
+  struct Parts {
+    std::string divide = "    Out=[part] = scale(X=[mean]) {scale=0.5, nranks=2}\n";
+    std::string mean = "part";  // what is added
+    std::string divide_gradient =
+        "    Out=[mean@GRAD] = scale(X=[part@GRAD]) role=backward {scale=0.5, nranks=2}\n";
+    std::string gradient = "part@GRAD";  // of what is added
+    std::string reduction = "sum";
+    std::string after = "";  // the loss
+  };
+
+  static std::string Step(const Parts& parts) {
+    return absl::StrCat(kVars, R"(
+    var mean, mean@GRAD, part, part@GRAD, sum, sum@GRAD : fp32[]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[mean] = mean(X=[y])
+    Out=[sum] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0], keep_dim=false}
+)",
+                        parts.divide, "    Out=[loss] = elementwise_add(X=[", parts.mean,
+                        "], Y=[sum]) role=forward|loss\n", parts.after, R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[)",
+                        parts.gradient, "], Y@GRAD=[sum@GRAD] = elementwise_add_grad(X=[",
+                        parts.mean, "], Y=[sum], Out@GRAD=[loss@GRAD]) role=backward\n",
+                        parts.divide_gradient, R"(
+    X@GRAD=[y@GRAD@0] = mean_grad(X=[y], Out@GRAD=[mean@GRAD]) role=backward
+    X@GRAD=[y@GRAD@1] = reduce_sum_grad(X=[y], Out@GRAD=[sum@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[y@GRAD] = sum(X=[y@GRAD@0, y@GRAD@1]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)",
+                        parts.reduction.empty()
+                            ? ""
+                            : absl::StrCat("    Out=[w@GRAD] = c_allreduce_", parts.reduction,
+                                           "(X=[w@GRAD]) role=backward {use_calc_stream=true}\n"),
+                        kUpdate);
+  }
+
+  static std::vector<std::string> FoundIn(const Parts& parts, int nranks = 2) {
+    const Parts one_device{"", "mean", "", "mean@GRAD", ""};
+    return Differences(Step(one_device), Step(parts), ForRanks(nranks));
+  }
+};
+
+TEST_F(MeanBesideASum, IsItsNthPartOnEachRank) { EXPECT_THAT(FoundIn({}), IsEmpty()); }
+
+TEST_F(MeanBesideASum, MustBeDividedWithItsGradientAndOnce) {
+  constexpr char kDivide[] = "    Out=[part] = scale(X=[mean]) {scale=0.5, nranks=2}\n";
+  constexpr char kGradient[] =
+      "    Out=[mean@GRAD] = scale(X=[part@GRAD]) role=backward {scale=0.5, nranks=2}\n";
+  constexpr char kAsItIs[] = "    Out=[mean@GRAD] = assign(X=[part@GRAD]) role=backward\n";
+  constexpr char kAgain[] =
+      "    Out=[mean@GRAD] = scale(X=[mean@GRAD]) role=backward {scale=0.5, nranks=2}\n";
+  constexpr char kOther[] =
+      "    Out=[mean@GRAD] = scale(X=[part@GRAD]) role=backward {scale=0.25}\n";
+  constexpr char kTwice[] = "    Out=[part] = scale(X=[mean]) {scale=1.0, nranks=2}\n";
+  constexpr char kAgainSum[] =
+      "    Out=[sum@GRAD] = scale(X=[sum@GRAD]) role=backward {scale=0.5, nranks=2}\n";
+  const std::vector<Parts> wrong = {
+      {kDivide, "part", kAsItIs, "part@GRAD", "sum"},
+      {kDivide, "part", "", "mean@GRAD", "sum"},
+      {kDivide, "part", absl::StrCat(kGradient, kAgain), "part@GRAD", "sum"},
+      {kDivide, "part", kOther, "part@GRAD", "sum"},
+      {kDivide, "part", absl::StrCat(kGradient, kAgainSum), "part@GRAD", "sum"},
+      {kTwice, "part", kGradient, "part@GRAD", "sum"},
+      {kDivide, "part", kGradient, "part@GRAD", "avg"},
+      {kDivide, "part", kGradient, "part@GRAD", ""},
+      // Its value is another one than that of one device.
+      {kDivide, "part", kGradient, "part@GRAD", "sum",
+       "    Out=[loss] = elementwise_mul(X=[loss], Y=[part]) role=forward\n"},
+      {kDivide, "part", kGradient, "part@GRAD", "sum",
+       "    Out=[t] = exp(X=[part])\n    Out=[state] = assign(X=[t])\n"},
+      {kDivide, "part", kGradient, "part@GRAD", "sum",
+       "    Out=[part] = c_allreduce_sum(X=[part]) {use_calc_stream=true}\n"
+       "    Out=[state] = assign(X=[part])\n"},
+  };
+  for (const Parts& parts : wrong) {
+    EXPECT_THAT(FoundIn(parts), Contains(StartsWith("error: W")))
+        << parts.divide << parts.divide_gradient << parts.reduction << parts.after;
+  }
+  EXPECT_THAT(FoundIn({}, 4), Contains(StartsWith("error: W")));
+  EXPECT_THAT(FoundIn(wrong[0]), Contains(HasSubstr("W312")));
+}
+
 // A loss that is a sum, and a decay of the weights.
 TEST(Batch, WhatAllRanksHaveIsNotAddedBeforeASum) {
   constexpr char kStep[] = R"(

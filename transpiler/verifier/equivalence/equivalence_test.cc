@@ -19,6 +19,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -100,6 +101,15 @@ TEST(Equivalence, ALossThatIsDividedInTheForwardPassMayNotBeAveraged) {
               Contains(HasSubstr("W601")));
   EXPECT_THAT(Differences(Undivided(""), DividedByScale("0.25", kSumGradient)),
               Contains(HasSubstr("W601")));
+}
+
+// One device has the factor, too: that it is 1/n does not make it a division by n.
+TEST(Equivalence, AFactorOfTheLossIsNoDivisionByTheNumberOfRanks) {
+  const std::string average = absl::StrReplaceAll(kSumGradient, {{"_sum", "_avg"}});
+  const std::string halved = DividedByScale("0.5", "");
+  EXPECT_THAT(Differences(halved, DividedByScale("0.5", average)), IsEmpty());
+  EXPECT_THAT(Differences(halved, DividedByScale("0.5", kSumGradient)),
+              IsSupersetOf({HasSubstr("W312"), HasSubstr("W601")}));
 }
 
 // The gradient of a sum is complete once ranks have added it up.
@@ -197,6 +207,70 @@ TEST(Equivalence, ADivisorThatABranchChangesIsNoConstant) {
           "    var o : fp32[]\n    var w@GRAD"}});
   };
   EXPECT_THAT(Differences(Undivided(""), step("n")), Contains(HasSubstr("W601")));
+}
+
+// What an op prints, or shares the memory of, is a constant until something writes that memory.
+TEST(Equivalence, AConstantMayBePrinted) {
+  const auto divided = [](absl::string_view make, absl::string_view by, absl::string_view blocks) {
+    return absl::StrReplaceAll(
+        Undivided(absl::StrCat(kSumGradient, kFillN, make,
+                               "    Out=[w@GRAD] = elementwise_div(X=[w@GRAD], Y=[", by, "])\n")) +
+            std::string(blocks),
+        {{"    var w@GRAD",
+          "    var due : bool[1] persistable\n    var scope : step_scopes\n"
+          "    var p, q : fp32[]\n    var w@GRAD"}});
+  };
+  constexpr char kDouble[] = " = scale(X=[n]) {scale=2.0}\n";
+  constexpr char kBranch[] =
+      "    Out=[n], Scope=[scope] = conditional_block(Cond=[due], Input=[n]) "
+      "{sub_block=block(1), is_scalar_condition=true}\n";
+  constexpr char kInside[] =
+      "    block 1:\n    Out=[n] = fill_constant() {shape=longs[], dtype=5, value=4.0}\n";
+  for (const char* op : {"Out=[p] = print(In=[n])", "Out=[p] = share_data(X=[n])"}) {
+    SCOPED_TRACE(op);
+    const std::string shares = absl::StrCat("    ", op, "\n");
+    const auto found = [&](absl::string_view make, absl::string_view by,
+                           absl::string_view blocks = "") {
+      return Differences(Undivided(""), divided(make, by, blocks));
+    };
+    EXPECT_THAT(found(shares, "p"), IsEmpty());
+    // What is read is not changed.
+    EXPECT_THAT(found(shares, "n"), IsEmpty());
+    EXPECT_THAT(found(shares + "    Out=[q] = print(In=[p])\n", "q"), IsEmpty());
+    EXPECT_THAT(found(absl::StrCat(shares, "    Out=[n]", kDouble), "p"),
+                Contains(HasSubstr("W601")));
+    EXPECT_THAT(found(absl::StrCat(shares, "    Out=[p]", kDouble), "n"),
+                Contains(HasSubstr("W601")));
+    EXPECT_THAT(found(absl::StrCat("    Out=[n]", kDouble, shares), "p"),
+                Contains(HasSubstr("W601")));
+    EXPECT_THAT(found(absl::StrCat(shares, kBranch), "p", kInside), Contains(HasSubstr("W601")));
+    EXPECT_THAT(found(absl::StrCat(kBranch, shares), "p", kInside), Contains(HasSubstr("W601")));
+  }
+}
+
+// Another name of one value, unless something writes the memory of both.
+TEST(Equivalence, AGradientMayBeReducedUnderAnotherName) {
+  const auto reduced = [](absl::string_view reduction, absl::string_view last,
+                          absl::string_view before_last = "") {
+    return absl::StrReplaceAll(
+        Undivided(absl::StrCat("    Out=[g] = share_data(X=[w@GRAD])\n    Out=[g] = ", reduction,
+                               "(X=[g]) {ring_id=0, use_calc_stream=true}\n", before_last, last)),
+        {{"    var w@GRAD", "    var g : fp32[4, 1]\n    var w@GRAD"}});
+  };
+  constexpr char kBack[] = "    Out=[w@GRAD] = assign(X=[g])\n";
+  EXPECT_THAT(Differences(Undivided(""), reduced("c_allreduce_avg", kBack)), IsEmpty());
+  EXPECT_THAT(Differences(Undivided(""), reduced("c_allreduce_sum", kBack)),
+              Contains(HasSubstr("W312")));
+  EXPECT_THAT(Differences(Undivided(""), reduced("c_allreduce_sum", kBack,
+                                                 "    Out=[g] = scale(X=[g]) {scale=0.5}\n")),
+              IsEmpty());
+  // Paddle updates by what all ranks have, and Weft by what one has: neither is taken for right.
+  EXPECT_THAT(Differences(Undivided(""), reduced("c_allreduce_avg", "")),
+              IsSupersetOf({HasSubstr("W413"), HasSubstr("W310")}));
+  EXPECT_THAT(Differences(Undivided(""),
+                          reduced("c_allreduce_avg", "    Out=[g] = share_data(X=[w@GRAD])\n",
+                                  "    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=2.0}\n")),
+              Contains(HasSubstr("W413")));
 }
 
 // As fleet writes it behind the reduction of a fused buffer.
@@ -954,6 +1028,97 @@ TEST(Equivalence, ABranchOnTheOppositeConditionMaySwapItsValues) {
   EXPECT_THAT(Differences(original, step("b", "not_due", "a"), ForRanks(1)), IsEmpty());
   EXPECT_THAT(Differences(original, step("a", "not_due", "b"), ForRanks(1)),
               Contains(HasSubstr("W602")));
+}
+
+// A step with a branch on each of two conditions: one updates w, the other makes it smaller.
+std::string Branching(absl::string_view conditions, absl::string_view first,
+                      absl::string_view first_condition, absl::string_view second,
+                      absl::string_view second_condition) {
+  const auto branch = [](absl::string_view condition, int block) {
+    return absl::StrCat("    Out=[w], Scope=[scope] = conditional_block(Cond=[", condition,
+                        "], Input=[w]) {sub_block=block(", block, "), is_scalar_condition=true}\n");
+  };
+  return absl::StrCat(R"(
+    var t : int64[1] persistable
+    var five, six : int64[1]
+    var due, not_due, late : bool[1]
+    var scope : step_scopes
+    var a : fp32[2] need_check_feed
+    var w, v : fp32[2] persistable
+    Out=[t] = increment(X=[t]) {step=1.0}
+    Out=[five] = fill_constant() {shape=longs[1], dtype=3, value=5.0}
+    Out=[six] = fill_constant() {shape=longs[1], dtype=3, value=6.0}
+    Out=[due] = less_than(X=[t], Y=[five])
+)",
+                      conditions, branch(first_condition, 1), branch(second_condition, 2),
+                      "    block 1:\n", first, "    block 2:\n", second);
+}
+
+TEST(Equivalence, BranchesOfWhichOneRunsHaveNoOrder) {
+  constexpr char kNot[] = "    Out=[not_due] = logical_not(X=[due])\n";
+  constexpr char kOther[] = "    Out=[not_due] = less_than(X=[five], Y=[t])\n";
+  constexpr char kAdd[] = "    Out=[w] = elementwise_add(X=[w], Y=[v])\n";
+  constexpr char kExp[] = "    Out=[w] = exp(X=[w])\n";
+  constexpr char kHalve[] = "    Out=[w] = scale(X=[w]) {scale=0.5}\n";
+  constexpr char kSetV[] = "    Out=[v] = exp(X=[w])\n    Out=[w] = exp(X=[v])\n";
+  for (const char* second : {kExp, kHalve, kSetV}) {
+    SCOPED_TRACE(second);
+    const std::string original = Branching(kNot, kAdd, "due", second, "not_due");
+    const auto found = [&](const std::string& main) {
+      return Differences(original, main, ForRanks(1));
+    };
+    EXPECT_THAT(found(Branching(kNot, second, "not_due", kAdd, "due")), IsEmpty());
+    EXPECT_THAT(found(Branching(kNot, second, "due", kAdd, "not_due")),
+                Contains(HasSubstr("W602")));
+    EXPECT_THAT(found(Branching(kNot, second, "due", kAdd, "due")), Contains(HasSubstr("W602")));
+    EXPECT_THAT(found(Branching(kOther, second, "not_due", kAdd, "due")),
+                Contains(HasSubstr("W602")));
+    // A condition that is computed anew in between is another one.
+    const std::string between = absl::StrCat(kNot, "    Out=[due] = less_than(X=[t], Y=[six])\n");
+    EXPECT_THAT(found(Branching(between, second, "not_due", kAdd, "due")),
+                Contains(HasSubstr("W602")));
+  }
+  // Both may run.
+  for (const char* conditions : {kOther, "    Out=[not_due] = less_than(X=[t], Y=[six])\n"}) {
+    EXPECT_THAT(Differences(Branching(conditions, kAdd, "due", kHalve, "not_due"),
+                            Branching(conditions, kHalve, "not_due", kAdd, "due"), ForRanks(1)),
+                Contains(HasSubstr("W602")));
+  }
+}
+
+// Only ranks with a condition of one value for all of them may follow it so.
+TEST(Equivalence, TheMeanOfAConditionOverTheRanksIsNoConditionOfARank) {
+  const auto step = [](absl::string_view reduces, absl::string_view first,
+                       absl::string_view second) {
+    return absl::StrCat(R"(
+    var x : fp32[-1, 2] need_check_feed
+    var m, k : fp32[]
+    var due, late, not_late : bool[]
+    var scope : step_scopes
+    var w, v : fp32[2] persistable
+    Out=[m] = mean(X=[x])
+    Out=[k] = fill_constant() {shape=longs[], dtype=5, value=0.5}
+    Out=[due] = less_than(X=[m], Y=[k])
+)",
+                        reduces, R"(    Out=[late] = less_than(X=[m], Y=[k])
+    Out=[not_late] = logical_not(X=[late])
+    Out=[w], Scope=[scope] = conditional_block(Cond=[)",
+                        first, R"(], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
+    Out=[w], Scope=[scope] = conditional_block(Cond=[)",
+                        second, R"(], Input=[w]) {sub_block=block(2), is_scalar_condition=true}
+    block 1:
+    Out=[w] = )",
+                        first == "due" ? "elementwise_add(X=[w], Y=[v])" : "exp(X=[w])",
+                        "\n    block 2:\n    Out=[w] = ",
+                        second == "due" ? "elementwise_add(X=[w], Y=[v])\n" : "exp(X=[w])\n");
+  };
+  constexpr char kAverage[] = "    Out=[m] = c_allreduce_avg(X=[m]) {use_calc_stream=true}\n";
+  // Where both are of the rank, or both the mean.
+  EXPECT_THAT(Differences(step("", "due", "not_late"), step("", "not_late", "due"), ForRanks(1)),
+              IsEmpty());
+  EXPECT_THAT(
+      Differences(step("", "due", "not_late"), step(kAverage, "not_late", "due"), ForRanks(2)),
+      Contains(HasSubstr("W602")));
 }
 
 TEST(Equivalence, ALoopMayRunZeroTimes) {
