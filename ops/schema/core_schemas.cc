@@ -5,20 +5,15 @@ namespace weft {
 void AddCoreSchemas(OpSchemaTable* schemas) {
   AddActivationSchemas(schemas);
   AddClipSchemas(schemas);
-  AddComparisonSchemas(schemas);
   AddCopySchemas(schemas);
-  AddCumulativeSchemas(schemas);
   AddElementwiseSchemas(schemas);
   AddOrderStatisticsSchemas(schemas);
-  AddPreluSchemas(schemas);
   AddReduceSchemas(schemas);
   AddSumSchemas(schemas);
-  AddSwigluSchemas(schemas);
   AddWhereSchemas(schemas);
   AddConcatSplitSchemas(schemas);
   AddCreationSchemas(schemas);
   AddGatherScatterSchemas(schemas);
-  AddOneHotSchemas(schemas);
   AddRandomSchemas(schemas);
   AddReshapeSchemas(schemas);
   AddSelectedRowsSchemas(schemas);
@@ -30,7 +25,6 @@ void AddCoreSchemas(OpSchemaTable* schemas) {
   AddMatmulSchemas(schemas);
   AddNormSchemas(schemas);
   AddRnnSchemas(schemas);
-  AddSoftmaxSchemas(schemas);
   AddWindowSchemas(schemas);
   AddLossSchemas(schemas);
   AddMetricsSchemas(schemas);

@@ -14,15 +14,11 @@ void AddCoreSchemas(OpSchemaTable* schemas);
 
 void AddActivationSchemas(OpSchemaTable* schemas);
 void AddClipSchemas(OpSchemaTable* schemas);
-void AddComparisonSchemas(OpSchemaTable* schemas);
 void AddCopySchemas(OpSchemaTable* schemas);
-void AddCumulativeSchemas(OpSchemaTable* schemas);
 void AddElementwiseSchemas(OpSchemaTable* schemas);
 void AddOrderStatisticsSchemas(OpSchemaTable* schemas);
-void AddPreluSchemas(OpSchemaTable* schemas);
 void AddReduceSchemas(OpSchemaTable* schemas);
 void AddSumSchemas(OpSchemaTable* schemas);
-void AddSwigluSchemas(OpSchemaTable* schemas);
 void AddWhereSchemas(OpSchemaTable* schemas);
 
 // --- Tensors made, and elements moved -----------------------------------------------------------
@@ -30,7 +26,6 @@ void AddWhereSchemas(OpSchemaTable* schemas);
 void AddConcatSplitSchemas(OpSchemaTable* schemas);
 void AddCreationSchemas(OpSchemaTable* schemas);
 void AddGatherScatterSchemas(OpSchemaTable* schemas);
-void AddOneHotSchemas(OpSchemaTable* schemas);
 void AddRandomSchemas(OpSchemaTable* schemas);
 void AddReshapeSchemas(OpSchemaTable* schemas);
 void AddSelectedRowsSchemas(OpSchemaTable* schemas);
@@ -45,7 +40,6 @@ void AddLookupTableSchemas(OpSchemaTable* schemas);
 void AddMatmulSchemas(OpSchemaTable* schemas);
 void AddNormSchemas(OpSchemaTable* schemas);
 void AddRnnSchemas(OpSchemaTable* schemas);
-void AddSoftmaxSchemas(OpSchemaTable* schemas);
 void AddWindowSchemas(OpSchemaTable* schemas);
 
 // --- Losses and metrics -------------------------------------------------------------------------
