@@ -3,31 +3,14 @@
 namespace weft {
 
 void AddExtraSchemas(OpSchemaTable* schemas) {
-  AddDenseAlgebraSchemas(schemas);
-  AddDiagonalSchemas(schemas);
-  AddProductSchemas(schemas);
-  AddSpecialFunctionSchemas(schemas);
-  AddNormalizationSchemas(schemas);
-  AddSamplingSchemas(schemas);
-  AddDeformableConvSchemas(schemas);
-  AddFractionalPoolSchemas(schemas);
-  AddGridSampleSchemas(schemas);
-  AddImageSchemas(schemas);
-  AddInterpolateSchemas(schemas);
-  AddPadSchemas(schemas);
-  AddPaddle1Schemas(schemas);
-  AddPixelShuffleSchemas(schemas);
-  AddUnfoldSchemas(schemas);
-  AddYoloSchemas(schemas);
-  AddIndexingSchemas(schemas);
-  AddSequenceSchemas(schemas);
-  AddClassWeightsSchemas(schemas);
-  AddCvmSchemas(schemas);
-  AddBroadcastTensorsSchemas(schemas);
-  AddModelAverageSchemas(schemas);
-  AddRollSchemas(schemas);
-  AddSparsifySchemas(schemas);
-  AddSecondGradientsSchemas(schemas);
+  const auto add_all = [schemas](auto... add) { (add(schemas), ...); };
+  add_all(AddDenseAlgebraSchemas, AddDiagonalSchemas, AddProductSchemas, AddSpecialFunctionSchemas,
+          AddNormalizationSchemas, AddSamplingSchemas, AddDeformableConvSchemas,
+          AddFractionalPoolSchemas, AddGridSampleSchemas, AddImageSchemas, AddInterpolateSchemas,
+          AddPadSchemas, AddPaddle1Schemas, AddPixelShuffleSchemas, AddUnfoldSchemas,
+          AddYoloSchemas, AddIndexingSchemas, AddSequenceSchemas, AddClassWeightsSchemas,
+          AddCvmSchemas, AddBroadcastTensorsSchemas, AddModelAverageSchemas, AddRollSchemas,
+          AddSparsifySchemas, AddSecondGradientsSchemas);
 }
 
 }  // namespace weft

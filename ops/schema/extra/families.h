@@ -1,5 +1,5 @@
-// The op families that few models use. Outside this directory only the table of all schemas depends
-// on them.
+// The op families that few models use, one function and one file (x_schemas.cc) each. Outside this
+// directory only the table of all schemas depends on them.
 #ifndef WEFT_OPS_SCHEMA_EXTRA_FAMILIES_H_
 #define WEFT_OPS_SCHEMA_EXTRA_FAMILIES_H_
 
@@ -10,54 +10,42 @@ namespace weft {
 // All of these.
 void AddExtraSchemas(OpSchemaTable* schemas);
 
+// Adds the schemas of one file.
+using AddSchemas = void(OpSchemaTable* schemas);
+
 // --- Linear algebra -----------------------------------------------------------------------------
 
-void AddDenseAlgebraSchemas(OpSchemaTable* schemas);
-void AddDiagonalSchemas(OpSchemaTable* schemas);
-void AddProductSchemas(OpSchemaTable* schemas);
+AddSchemas AddDenseAlgebraSchemas, AddDiagonalSchemas, AddProductSchemas;
 
 // --- Functions of numbers -----------------------------------------------------------------------
 
-void AddSpecialFunctionSchemas(OpSchemaTable* schemas);
+AddSchemas AddSpecialFunctionSchemas;
 
 // --- Normalization and activation ---------------------------------------------------------------
 
-void AddNormalizationSchemas(OpSchemaTable* schemas);
-void AddSamplingSchemas(OpSchemaTable* schemas);
+AddSchemas AddNormalizationSchemas, AddSamplingSchemas;
 
 // --- Images and detection -----------------------------------------------------------------------
 
-void AddDeformableConvSchemas(OpSchemaTable* schemas);
-void AddFractionalPoolSchemas(OpSchemaTable* schemas);
-void AddGridSampleSchemas(OpSchemaTable* schemas);
-void AddImageSchemas(OpSchemaTable* schemas);
-void AddInterpolateSchemas(OpSchemaTable* schemas);
-void AddPadSchemas(OpSchemaTable* schemas);
-void AddPaddle1Schemas(OpSchemaTable* schemas);
-void AddPixelShuffleSchemas(OpSchemaTable* schemas);
-void AddUnfoldSchemas(OpSchemaTable* schemas);
-void AddYoloSchemas(OpSchemaTable* schemas);
+AddSchemas AddDeformableConvSchemas, AddFractionalPoolSchemas, AddGridSampleSchemas,
+    AddImageSchemas, AddInterpolateSchemas, AddPadSchemas, AddPaddle1Schemas,
+    AddPixelShuffleSchemas, AddUnfoldSchemas, AddYoloSchemas;
 
 // --- Sequences and search -----------------------------------------------------------------------
 
-void AddIndexingSchemas(OpSchemaTable* schemas);
-void AddSequenceSchemas(OpSchemaTable* schemas);
+AddSchemas AddIndexingSchemas, AddSequenceSchemas;
 
 // --- Large vocabularies and click-through rates -------------------------------------------------
 
-void AddClassWeightsSchemas(OpSchemaTable* schemas);
-void AddCvmSchemas(OpSchemaTable* schemas);
+AddSchemas AddClassWeightsSchemas, AddCvmSchemas;
 
 // --- Other --------------------------------------------------------------------------------------
 
-void AddBroadcastTensorsSchemas(OpSchemaTable* schemas);
-void AddModelAverageSchemas(OpSchemaTable* schemas);
-void AddRollSchemas(OpSchemaTable* schemas);
-void AddSparsifySchemas(OpSchemaTable* schemas);
+AddSchemas AddBroadcastTensorsSchemas, AddModelAverageSchemas, AddRollSchemas, AddSparsifySchemas;
 
 // --- Gradients of gradients, made from the schemas of the ops -----------------------------------
 
-void AddSecondGradientsSchemas(OpSchemaTable* schemas);
+AddSchemas AddSecondGradientsSchemas;
 
 }  // namespace weft
 
