@@ -12,23 +12,11 @@
 namespace weft {
 namespace {
 
-SharedRing::Options RingOptions(const RingKey& key, const GroupOptions& options, bool polls) {
-  SharedRing::Options result;
-  result.key = key;
-  result.nranks = SizeOf(key, options.nranks);
-  result.count = result.nranks;
-  result.polls = polls;
-  result.warn_after_s = options.warn_after_s;
-  result.timeout_s = options.timeout_s;
-  result.warn = options.warn;
-  return result;
-}
-
 class LocalRing {
  public:
-  LocalRing(const RingKey& key, const GroupOptions& options, bool polls)
+  LocalRing(const RingKey& key, const GroupOptions& options)
       : state_(SizeOf(key, options.nranks)),
-        ring_(state_.data(), RingOptions(key, options, polls)) {
+        ring_(state_.data(), SharedRing::Options::For(key, options)) {
     for (int r = 0; r < ring_.nranks(); ++r) ends_.emplace_back(&ring_, key, r, BuffersOfThreads());
   }
 
@@ -47,8 +35,7 @@ class LocalGroup : public CommunicatorGroup {
 
   absl::StatusOr<Communicator*> Get(const RingKey& key, int rank) override {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto [ring, is_new] =
-        rings_.try_emplace(key, key, options_, HasProcessorForEach(options_.nranks));
+    const auto [ring, is_new] = rings_.try_emplace(key, key, options_);
     if (is_new && !aborted_.ok()) ring->second.Break(aborted_);
     return ring->second.end(PositionOf(key, rank));
   }

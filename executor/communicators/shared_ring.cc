@@ -200,6 +200,18 @@ struct alignas(kCacheLine) SharedRing::State {
   char message[kMaxMessage];
 };
 
+SharedRing::Options SharedRing::Options::For(const RingKey& key, const GroupOptions& options) {
+  Options result;
+  result.key = key;
+  result.nranks = SizeOf(key, options.nranks);
+  result.count = result.nranks;
+  result.polls = HasProcessorForEach(options.nranks);
+  result.warn_after_s = options.warn_after_s;
+  result.timeout_s = options.timeout_s;
+  result.warn = options.warn;
+  return result;
+}
+
 size_t SharedRing::StateBytes(int nranks) {
   return sizeof(State) + nranks * (sizeof(Rank) + 2 * InlineBytes(nranks));
 }

@@ -53,6 +53,9 @@ class PrivateRingState {
 class SharedRing {
  public:
   struct Options {
+    // Of a ring whose ranks are all in this process.
+    static Options For(const RingKey& key, const GroupOptions& options);
+
     RingKey key;
     int nranks = 1;      // of the ring
     int first = 0;       // of the ranks of this process, which are consecutive

@@ -10,11 +10,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <new>
 #include <random>
-#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -22,7 +20,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/optional.h"
 #include "base/available_memory.h"
+#include "base/free_parts.h"
 
 namespace weft {
 namespace {
@@ -164,67 +164,13 @@ size_t TensorSegmentBytes(int num_processes) {
 
 namespace {
 
-// The free blocks of a segment, by offset. Best fit; neighbors merge.
-class Blocks {
- public:
-  explicit Blocks(size_t bytes) { Insert(0, bytes); }
-
-  // Returns the offset of a block; kNone if there is none.
-  static constexpr size_t kNone = SIZE_MAX;
-  size_t Take(size_t bytes) {
-    const auto found = by_size_.lower_bound({bytes, 0});
-    if (found == by_size_.end()) return kNone;
-    const auto [size, offset] = *found;
-    Erase(offset, size);
-    if (size > bytes) Insert(offset + bytes, size - bytes);
-    return offset;
-  }
-
-  struct Block {
-    size_t begin;
-    size_t end;
-  };
-  // Returns the free block that it becomes part of.
-  Block Give(size_t offset, size_t bytes) {
-    Block block{offset, offset + bytes};
-    auto next = by_offset_.lower_bound(offset);
-    if (next != by_offset_.end() && next->first == block.end) {
-      block.end += next->second;
-      Erase(next->first, next->second);
-      next = by_offset_.lower_bound(offset);
-    }
-    if (next != by_offset_.begin()) {
-      const auto [before, size] = *std::prev(next);
-      if (before + size == offset) {
-        block.begin = before;
-        Erase(before, size);
-      }
-    }
-    Insert(block.begin, block.end - block.begin);
-    return block;
-  }
-
- private:
-  void Insert(size_t offset, size_t bytes) {
-    by_offset_.emplace(offset, bytes);
-    by_size_.emplace(bytes, offset);
-  }
-  void Erase(size_t offset, size_t bytes) {
-    by_offset_.erase(offset);
-    by_size_.erase({bytes, offset});
-  }
-
-  std::map<size_t, size_t> by_offset_;
-  std::set<std::pair<size_t, size_t>> by_size_;  // bytes, offset
-};
-
 // What outlives the Memory until the last block is free.
 class Heap {
  public:
   explicit Heap(std::shared_ptr<SharedSegment> segment)
-      : segment_(std::move(segment)),
-        base_(static_cast<char*>(segment_->data())),
-        blocks_(segment_->bytes() / kUnit * kUnit) {}
+      : segment_(std::move(segment)), base_(static_cast<char*>(segment_->data())) {
+    free_.Give(0, segment_->bytes() / kUnit * kUnit);
+  }
 
   struct Allocated {
     char* data;
@@ -237,14 +183,14 @@ class Heap {
     const size_t skew = bytes < kSkewedBytes ? 0 : num_skewed_++ % kSkews * kSkew;
     const size_t taken = RoundedUp(std::max<size_t>(bytes, 1) + skew, kUnit);
     CheckMemory(taken);
-    const size_t offset = blocks_.Take(taken);
-    if (offset == Blocks::kNone) throw std::bad_alloc();
-    return {base_ + offset + skew, offset, taken};
+    const absl::optional<size_t> offset = free_.Take(taken);
+    if (!offset.has_value()) throw std::bad_alloc();
+    return {base_ + *offset + skew, *offset, taken};
   }
 
   void Free(size_t offset, size_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const Blocks::Block block = blocks_.Give(offset, bytes);
+    const FreeParts::Part part = free_.Give(offset, bytes);
     if (bytes < kLarge || kept_ + bytes <= kMaxKept) {
       kept_ += bytes;
       return;
@@ -253,9 +199,9 @@ class Heap {
     char* const begin = base_ + offset;
     char* const end = begin + bytes;
     char* first = Aligned(begin);
-    if (first < base_ + block.begin) first += kPage;
+    if (first < base_ + part.begin) first += kPage;
     char* last = Aligned(end);
-    if (last < end && last + kPage <= base_ + block.end) last += kPage;
+    if (last < end && last + kPage <= base_ + part.end) last += kPage;
     if (first < last) madvise(first, last - first, MADV_REMOVE);
   }
 
@@ -289,7 +235,7 @@ class Heap {
   const std::shared_ptr<SharedSegment> segment_;
   char* const base_;
   std::mutex mutex_;
-  Blocks blocks_;
+  FreeParts free_;
   uint32_t num_skewed_ = 0;
   size_t kept_ = 0;
   size_t unchecked_ = 0;

@@ -60,16 +60,10 @@ class Ring {
  private:
   static SharedRing::Options RingOptions(const RingKey& key, const GroupOptions& options,
                                          const World& world) {
-    SharedRing::Options result;
-    result.key = key;
-    result.nranks = SizeOf(key, options.nranks);
+    SharedRing::Options result = SharedRing::Options::For(key, options);
     result.first = PositionOf(key, world.first);
     result.count =
         (world.end() < world.size ? PositionOf(key, world.end()) : result.nranks) - result.first;
-    result.polls = HasProcessorForEach(options.nranks);
-    result.warn_after_s = options.warn_after_s;
-    result.timeout_s = options.timeout_s;
-    result.warn = options.warn;
     return result;
   }
 

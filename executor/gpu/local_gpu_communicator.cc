@@ -145,15 +145,8 @@ class LocalGpuRing {
 
  private:
   static SharedRing::Options RingOptions(const RingKey& key, const GroupOptions& options) {
-    SharedRing::Options result;
-    result.key = key;
-    result.nranks = SizeOf(key, options.nranks);
-    result.count = result.nranks;
-    result.polls = HasProcessorForEach(options.nranks);
+    SharedRing::Options result = SharedRing::Options::For(key, options);
     result.copies = false;  // the host does not read inputs
-    result.warn_after_s = options.warn_after_s;
-    result.timeout_s = options.timeout_s;
-    result.warn = options.warn;
     return result;
   }
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <numeric>
 #include <queue>
-#include <set>
 #include <utility>
 
+#include "absl/types/optional.h"
+#include "base/free_parts.h"
 #include "ops/memory.h"
 
 namespace weft {
@@ -118,80 +118,38 @@ void PlaceBySize(absl::Span<const ArenaValue> values, ArenaLayout* layout) {
   }
 }
 
-// Free parts of a block of memory that grows at its end.
-class FreeParts {
+// A block of memory that grows at its end.
+class GrowingBlock {
  public:
-  // The smallest part that is large enough; of several, the lowest.
   int64_t Take(int64_t bytes) {
-    const auto found = by_size_.lower_bound({bytes, 0});
-    if (found == by_size_.end()) return Grow(bytes);
-    const auto [size, offset] = *found;
-    Erase(offset, size);
-    if (size > bytes) Insert(offset + bytes, size - bytes);
-    return offset;
-  }
-
-  void Give(int64_t offset, int64_t bytes) {
-    const auto after = by_offset_.find(offset + bytes);
-    if (after != by_offset_.end()) {
-      const int64_t size = after->second;
-      Erase(offset + bytes, size);
-      bytes += size;
-    }
-    auto before = by_offset_.lower_bound(offset);
-    if (before != by_offset_.begin() && (--before)->first + before->second == offset) {
-      const auto [begin, size] = *before;
-      Erase(begin, size);
-      offset = begin;
-      bytes += size;
-    }
-    Insert(offset, bytes);
-  }
-
-  int64_t end() const { return end_; }
-
- private:
-  // Begins in the part at the end, if that is free.
-  int64_t Grow(int64_t bytes) {
-    int64_t offset = end_;
-    if (!by_offset_.empty()) {
-      const auto [begin, size] = *by_offset_.rbegin();
-      if (begin + size == end_) {
-        Erase(begin, size);
-        offset = begin;
-      }
-    }
+    if (const absl::optional<size_t> offset = free_.Take(bytes); offset.has_value()) return *offset;
+    // Begins in the part at the end, if that is free.
+    const size_t offset = free_.TakeLast(end_).value_or(end_);
     end_ = offset + bytes;
     return offset;
   }
-  void Insert(int64_t offset, int64_t size) {
-    by_offset_[offset] = size;
-    by_size_.insert({size, offset});
-  }
-  void Erase(int64_t offset, int64_t size) {
-    by_offset_.erase(offset);
-    by_size_.erase({size, offset});
-  }
+  void Give(int64_t offset, int64_t bytes) { free_.Give(offset, bytes); }
+  int64_t end() const { return end_; }
 
-  std::map<int64_t, int64_t> by_offset_;           // sizes
-  std::set<std::pair<int64_t, int64_t>> by_size_;  // size, offset
-  int64_t end_ = 0;
+ private:
+  FreeParts free_;
+  size_t end_ = 0;
 };
 
 // In the order in which values begin.
 void PlaceByTime(absl::Span<const ArenaValue> values, ArenaLayout* layout) {
   using Ending = std::pair<int, int>;  // last, value
   std::priority_queue<Ending, std::vector<Ending>, std::greater<Ending>> living;
-  FreeParts parts;
+  GrowingBlock block;
   for (int value : ByBegin(values)) {
     for (; !living.empty() && living.top().first < values[value].first; living.pop()) {
       const int ended = living.top().second;
-      parts.Give(layout->offsets[ended], RoomFor(values[ended].bytes));
+      block.Give(layout->offsets[ended], RoomFor(values[ended].bytes));
     }
-    layout->offsets[value] = parts.Take(RoomFor(values[value].bytes));
+    layout->offsets[value] = block.Take(RoomFor(values[value].bytes));
     living.push({values[value].last, value});
   }
-  layout->bytes = parts.end();
+  layout->bytes = block.end();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // written (scatter) or added to (index_add, scatter_nd_add).
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "base/status_macros.h"
 #include "ops/cpu/indices.h"
@@ -111,12 +112,13 @@ absl::StatusOr<Kernel> Gather(OpKernel& op, Select select) {
   });
 }
 
-// Elements selected several times get the sum.
+// The gradient of input `slot`. Elements selected several times get the sum, in the order of their
+// positions.
 template <typename Select>
-absl::StatusOr<Kernel> GatherGrad(OpKernel& op, Select select) {
-  op.Ignore({"X"});
+absl::StatusOr<Kernel> GatherGrad(OpKernel& op, const std::string& slot, Select select) {
+  op.Ignore({slot});
   const In dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD");
+  const Out dx = op.out(slot + "@GRAD");
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_RETURN_IF_ERROR(Clear(ctx, dx(ctx).raw(), dx(ctx).bytes()));
@@ -130,7 +132,7 @@ template <typename MakeSelect>
 void AddGather(KernelTable* table, const char* type, MakeSelect make_select) {
   table->Add(
       type, [=](OpKernel op) { return Gather(op, make_select(op)); },
-      [=](OpKernel op) { return GatherGrad(op, make_select(op)); });
+      [=](OpKernel op) { return GatherGrad(op, "X", make_select(op)); });
 }
 
 // --- Scatter -------------------------------------------------------------------------------------
@@ -255,20 +257,6 @@ absl::StatusOr<Kernel> Lookup(OpKernel& op, Types types, const IdSelector& selec
   });
 }
 
-// W@GRAD, with the shape of W: each row is the sum of Out@GRAD over its positions, in their order.
-absl::StatusOr<Kernel> LookupGrad(OpKernel& op, const IdSelector& select) {
-  op.Ignore({"W"});
-  const In dout = op.in("Out@GRAD");
-  const Out dtable = op.out("W@GRAD");
-  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_RETURN_IF_ERROR(Clear(ctx, dtable(ctx).raw(), dtable(ctx).bytes()));
-    return select(ctx, dtable(ctx).dims(), [&](const SliceShape& shape, const auto& place) {
-      return ScatterSlices(ctx, shape, place, Write::kAdd, dout.data<T>(ctx), dtable.data<T>(ctx));
-    });
-  });
-}
-
 absl::StatusOr<Kernel> LookupTable(OpKernel op) {
   WEFT_ASSIGN_OR_RETURN(const IdSelector select, WholeTable(op));
   return Lookup(
@@ -280,7 +268,7 @@ absl::StatusOr<Kernel> LookupTableGrad(OpKernel op) {
     return absl::UnimplementedError("attribute is_sparse: no kernel for SelectedRows");
   }
   WEFT_ASSIGN_OR_RETURN(const IdSelector select, WholeTable(op));
-  return LookupGrad(op, select);
+  return GatherGrad(op, "W", select);
 }
 
 absl::StatusOr<Kernel> Embedding(OpKernel op) {
@@ -290,7 +278,7 @@ absl::StatusOr<Kernel> Embedding(OpKernel op) {
 
 absl::StatusOr<Kernel> EmbeddingGrad(OpKernel op) {
   WEFT_ASSIGN_OR_RETURN(const IdSelector select, PartOfTable(op));
-  return LookupGrad(op, select);
+  return GatherGrad(op, "W", select);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Functions of one tensor, element by element, and their gradients. A new one is a row of the
+// Activation functions and their gradients. A new one that works element by element is a row of the
 // table. ops/formulas/activation.h has its formulas.
 #include <string>
 #include <utility>
@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -117,6 +118,53 @@ absl::Status InferLeakyReluGrad(InferContext& context) {
   return OutputsLike(read)(context);
 }
 
+// --- ReLU with a trained slope ------------------------------------------------------------------
+
+// One slope for all elements, for each channel, or for each element of a sample.
+absl::Status InferPrelu(InferContext& context, const TensorType& x) {
+  const std::string& mode = context.attrs().String("mode");
+  const std::string& format = context.attrs().String("data_format");
+  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "mode", {"all", "channel", "element"}));
+  const size_t rank = x.dims.size();
+  int64_t slopes = 1;
+  if (mode == "channel") {
+    if (rank < 2) return context.InputError("X", "channels");
+    slopes = x.dims[format.back() == 'C' ? rank - 1 : 1];
+  } else if (mode == "element") {
+    if (rank < 1) return context.InputError("X", "samples");
+    slopes = Product(absl::MakeConstSpan(x.dims).subspan(1));
+  }
+  WEFT_RETURN_IF_ERROR(CheckElements(context, "Alpha", slopes));
+  context.SetOutput("Out", x);
+  return absl::OkStatus();
+}
+
+// --- Softmax and its logarithm ------------------------------------------------------------------
+
+absl::Status CheckLogSoftmaxAxis(InferContext& context, const TensorType& out) {
+  return AxisFromAttr(context, "axis", out.dims).status();
+}
+
+// Unlike log_softmax, softmax takes no scalars.
+absl::Status CheckSoftmaxAxis(InferContext& context, const TensorType& type) {
+  return ResolveAxis(context, "axis", type.dims.size()).status();
+}
+
+// --- The gated unit of feed-forward layers ------------------------------------------------------
+
+// Without y, x has both: the halves of its last dimension.
+absl::Status InferSwiglu(InferContext& context, const TensorType& x) {
+  TensorType out = x;
+  if (!context.HasInput("y")) {
+    if (x.dims.empty() || x.dims.back() % 2 == 1) {
+      return context.InputError("x", "a last dimension of two halves");
+    }
+    if (out.dims.back() != -1) out.dims.back() /= 2;
+  }
+  context.SetOutput("out", out);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddActivationSchemas(OpSchemaTable* schemas) {
@@ -130,6 +178,37 @@ void AddActivationSchemas(OpSchemaTable* schemas) {
                    .Infer(InferLeakyReluGrad));
   // Its gradient is a scale by 0.
   schemas->Add(Forward({"sign", {}, {}}));
+  AddWithGrad(schemas,
+              OpSchema("prelu", "Alpha, X -> Out")
+                  .Attr("data_format", "NCHW")
+                  .Attr("mode", "all")
+                  .Infer(InOrder({SameDType("Alpha", "X"), IfKnown("X", InferPrelu)}))
+                  .Batch({batch::Rows({"X"})})
+                  .Pir("(x, alpha)"),
+              {{"Alpha", "X"}, {"Out"}, {"Alpha", "X"}});
+  AddWithGrad(schemas,
+              OpSchema("log_softmax", "X -> Out")
+                  .Attr("axis", -1)
+                  .Infer(LikeXAlongAxis("axis"))
+                  .Batch({batch::Along("X", "axis")})
+                  .Pir(),
+              {{"Out"}, {"Out"}, {"X"}},
+              InOrder({SameType("Out", "Out@GRAD"), IfKnown("Out", CheckLogSoftmaxAxis),
+                       OutputsLike("Out")}));
+  AddWithGrad(schemas,
+              OpSchema("softmax", "X -> Out")
+                  .Attr("axis", -1)
+                  .Infer(InOrder({IfKnown("X", CheckSoftmaxAxis), OutputsLike("X")}))
+                  .Batch({batch::Along("X", "axis")})
+                  .Pir(),
+              {{"Out"}, {"Out"}, {"X"}, /*optional=*/false},
+              InOrder({IfKnown("Out", CheckSoftmaxAxis), OutputsLike("Out", {"Out@GRAD"})}));
+  AddWithGrad(schemas,
+              OpSchema("swiglu", "x, y? -> out")
+                  .Infer(InOrder({SameType("x", "y"), IfKnown("x", InferSwiglu)}))
+                  .Batch({batch::Swiglu})
+                  .Pir(),
+              {{"x", "y"}, {"out"}, {"x", "y"}});
 }
 
 }  // namespace weft

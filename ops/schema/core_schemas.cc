@@ -3,43 +3,15 @@
 namespace weft {
 
 void AddCoreSchemas(OpSchemaTable* schemas) {
-  AddActivationSchemas(schemas);
-  AddClipSchemas(schemas);
-  AddComparisonSchemas(schemas);
-  AddCopySchemas(schemas);
-  AddCumulativeSchemas(schemas);
-  AddElementwiseSchemas(schemas);
-  AddOrderStatisticsSchemas(schemas);
-  AddPreluSchemas(schemas);
-  AddReduceSchemas(schemas);
-  AddSumSchemas(schemas);
-  AddSwigluSchemas(schemas);
-  AddWhereSchemas(schemas);
-  AddConcatSplitSchemas(schemas);
-  AddCreationSchemas(schemas);
-  AddGatherScatterSchemas(schemas);
-  AddOneHotSchemas(schemas);
-  AddRandomSchemas(schemas);
-  AddReshapeSchemas(schemas);
-  AddSelectedRowsSchemas(schemas);
-  AddSetValueSchemas(schemas);
-  AddStridedViewsSchemas(schemas);
-  AddViewSchemas(schemas);
-  AddDropoutSchemas(schemas);
-  AddLookupTableSchemas(schemas);
-  AddMatmulSchemas(schemas);
-  AddNormSchemas(schemas);
-  AddRnnSchemas(schemas);
-  AddSoftmaxSchemas(schemas);
-  AddWindowSchemas(schemas);
-  AddLossSchemas(schemas);
-  AddMetricsSchemas(schemas);
-  AddAmpSchemas(schemas);
-  AddOptimizerSchemas(schemas);
-  AddCollectiveSchemas(schemas);
-  AddControlSchemas(schemas);
-  AddPrintSchemas(schemas);
-  AddServerSchemas(schemas);
+  const auto add_all = [schemas](auto... add) { (add(schemas), ...); };
+  add_all(AddActivationSchemas, AddClipSchemas, AddCopySchemas, AddElementwiseSchemas,
+          AddOrderStatisticsSchemas, AddReduceSchemas, AddSumSchemas, AddWhereSchemas,
+          AddConcatSplitSchemas, AddCreationSchemas, AddGatherScatterSchemas, AddRandomSchemas,
+          AddReshapeSchemas, AddSelectedRowsSchemas, AddSetValueSchemas, AddStridedViewsSchemas,
+          AddViewSchemas, AddDropoutSchemas, AddLookupTableSchemas, AddMatmulSchemas,
+          AddNormSchemas, AddRnnSchemas, AddWindowSchemas, AddLossSchemas, AddMetricsSchemas,
+          AddAmpSchemas, AddOptimizerSchemas, AddCollectiveSchemas, AddControlSchemas,
+          AddPrintSchemas, AddServerSchemas);
 }
 
 }  // namespace weft

@@ -1,10 +1,12 @@
-// Binary operations with broadcasting: arithmetic, comparison, logic.
+// Binary operations with broadcasting: arithmetic, comparison, logic. Tests of single elements.
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
+#include "ops/schema/infer_context.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
@@ -125,6 +127,19 @@ absl::Status InferMaskedFill(InferContext& context, const TensorType& x) {
   return absl::OkStatus();
 }
 
+// --- Tests of single elements -------------------------------------------------------------------
+
+absl::Status InferEachAnswer(InferContext& context, const TensorType& x) {
+  context.SetOutput("Out", {DType::kBool, x.dims});
+  return absl::OkStatus();
+}
+
+// One answer for all elements.
+absl::Status InferOneAnswer(InferContext& context) {
+  context.SetOutput("Out", {DType::kBool, {1}});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddElementwiseSchemas(OpSchemaTable* schemas) {
@@ -227,6 +242,15 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
                   .Batch({batch::Elementwise})
                   .Pir("(x:X1, y:X2)"),
               {{"X1", "X2"}, {"Out"}, {"X1", "X2"}});
+  for (const std::string name : {"isfinite", "isinf", "isnan"}) {
+    schemas->Add(OpSchema(name + "_v2", "X -> Out")
+                     .Infer(IfKnown("X", InferEachAnswer))
+                     .Batch({batch::Elementwise})
+                     .Pir(name));
+    schemas->Add(OpSchema(name, "X -> Out~")  // Paddle 1 declares the type of X
+                     .Infer(InferOneAnswer)
+                     .Batch(batch::Unrelated(batch::kWholeResult)));
+  }
 }
 
 }  // namespace weft

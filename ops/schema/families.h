@@ -10,60 +10,36 @@ namespace weft {
 // All of these.
 void AddCoreSchemas(OpSchemaTable* schemas);
 
+// Adds the schemas of one file.
+using AddSchemas = void(OpSchemaTable* schemas);
+
 // --- Elementwise and along one dimension --------------------------------------------------------
 
-void AddActivationSchemas(OpSchemaTable* schemas);
-void AddClipSchemas(OpSchemaTable* schemas);
-void AddComparisonSchemas(OpSchemaTable* schemas);
-void AddCopySchemas(OpSchemaTable* schemas);
-void AddCumulativeSchemas(OpSchemaTable* schemas);
-void AddElementwiseSchemas(OpSchemaTable* schemas);
-void AddOrderStatisticsSchemas(OpSchemaTable* schemas);
-void AddPreluSchemas(OpSchemaTable* schemas);
-void AddReduceSchemas(OpSchemaTable* schemas);
-void AddSumSchemas(OpSchemaTable* schemas);
-void AddSwigluSchemas(OpSchemaTable* schemas);
-void AddWhereSchemas(OpSchemaTable* schemas);
+AddSchemas AddActivationSchemas, AddClipSchemas, AddCopySchemas, AddElementwiseSchemas,
+    AddOrderStatisticsSchemas, AddReduceSchemas, AddSumSchemas, AddWhereSchemas;
 
 // --- Tensors made, and elements moved -----------------------------------------------------------
 
-void AddConcatSplitSchemas(OpSchemaTable* schemas);
-void AddCreationSchemas(OpSchemaTable* schemas);
-void AddGatherScatterSchemas(OpSchemaTable* schemas);
-void AddOneHotSchemas(OpSchemaTable* schemas);
-void AddRandomSchemas(OpSchemaTable* schemas);
-void AddReshapeSchemas(OpSchemaTable* schemas);
-void AddSelectedRowsSchemas(OpSchemaTable* schemas);
-void AddSetValueSchemas(OpSchemaTable* schemas);
-void AddStridedViewsSchemas(OpSchemaTable* schemas);
-void AddViewSchemas(OpSchemaTable* schemas);
+AddSchemas AddConcatSplitSchemas, AddCreationSchemas, AddGatherScatterSchemas, AddRandomSchemas,
+    AddReshapeSchemas, AddSelectedRowsSchemas, AddSetValueSchemas, AddStridedViewsSchemas,
+    AddViewSchemas;
 
 // --- Layers -------------------------------------------------------------------------------------
 
-void AddDropoutSchemas(OpSchemaTable* schemas);
-void AddLookupTableSchemas(OpSchemaTable* schemas);
-void AddMatmulSchemas(OpSchemaTable* schemas);
-void AddNormSchemas(OpSchemaTable* schemas);
-void AddRnnSchemas(OpSchemaTable* schemas);
-void AddSoftmaxSchemas(OpSchemaTable* schemas);
-void AddWindowSchemas(OpSchemaTable* schemas);
+AddSchemas AddDropoutSchemas, AddLookupTableSchemas, AddMatmulSchemas, AddNormSchemas,
+    AddRnnSchemas, AddWindowSchemas;
 
 // --- Losses and metrics -------------------------------------------------------------------------
 
-void AddLossSchemas(OpSchemaTable* schemas);
-void AddMetricsSchemas(OpSchemaTable* schemas);
+AddSchemas AddLossSchemas, AddMetricsSchemas;
 
 // --- Updates ------------------------------------------------------------------------------------
 
-void AddAmpSchemas(OpSchemaTable* schemas);
-void AddOptimizerSchemas(OpSchemaTable* schemas);
+AddSchemas AddAmpSchemas, AddOptimizerSchemas;
 
 // --- Communication, control flow, debugging -----------------------------------------------------
 
-void AddCollectiveSchemas(OpSchemaTable* schemas);
-void AddControlSchemas(OpSchemaTable* schemas);
-void AddPrintSchemas(OpSchemaTable* schemas);
-void AddServerSchemas(OpSchemaTable* schemas);
+AddSchemas AddCollectiveSchemas, AddControlSchemas, AddPrintSchemas, AddServerSchemas;
 
 }  // namespace weft
 

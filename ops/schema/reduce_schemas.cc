@@ -1,4 +1,4 @@
-// Reductions.
+// Reductions, and results of the elements up to each one along a dimension.
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,6 +99,17 @@ absl::Status InferSquaredNorm(InferContext& context, const TensorType& x) {
   return absl::OkStatus();
 }
 
+// --- Sums and products of the elements up to each one along a dimension -------------------------
+
+OpSchema Cumulative(const char* type) {
+  return OpSchema(type, "X -> Out")
+      .Attr("axis", -1)
+      .Attr("exclusive", false)
+      .Attr("flatten", false)
+      .Attr("reverse", false)
+      .Infer(LikeXAlongAxis("axis"));
+}
+
 }  // namespace
 
 void AddReduceSchemas(OpSchemaTable* schemas) {
@@ -174,6 +185,22 @@ void AddReduceSchemas(OpSchemaTable* schemas) {
                   .Batch({batch::Whole(BatchRelation::PartialSum())})
                   .Pir(),
               required);
+  AddWithGrad(schemas,
+              Cumulative("cumsum")
+                  .With(Trait::kLinear)
+                  .Batch({batch::Along("X", "axis", "flatten"), Powers::kFirst})
+                  .Pir("(x, @axis)"),
+              {{"X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas,
+              Cumulative("logcumsumexp").Batch({batch::Along("X", "axis", "flatten")}).Pir(),
+              {{"Out", "X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas,
+              OpSchema("cumprod", "X -> Out")
+                  .RequiredAttr("dim", 0)
+                  .Infer(LikeXAlongAxis("dim"))
+                  .Batch({batch::Along("X", "dim")})
+                  .Pir(),
+              {{"Out", "X"}, {"Out"}, {"X"}});
 }
 
 }  // namespace weft

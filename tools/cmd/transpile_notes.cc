@@ -16,6 +16,7 @@
 #include "absl/types/optional.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/devices/device_placement.h"
+#include "ops/analysis/training/lost_gradients.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/op_schema.h"
@@ -23,7 +24,6 @@
 #include "proto/all_ops.h"
 #include "proto/feed_layout.h"
 #include "proto/host_schedules.h"
-#include "proto/op_role.h"
 #include "tools/flags/assume_flag.h"
 #include "tools/flags/command_line.h"
 #include "tools/flags/flag_names.h"
@@ -116,46 +116,9 @@ void NoteFixedBatch(const TranspileFlags& flags, const Program& written, const S
   }
 }
 
-// What depends on a parameter that the program updates.
-std::vector<bool> TrainedValues(const Program& program) {
-  std::vector<bool> trained(program.symbols().size(), false);
-  const OpTraits traits(program);
-  for (const Op& op : AllOps(program)) {
-    if (!traits.Has(op, Trait::kOptimizer)) continue;
-    for (Symbol param : op.Input("Param")) trained[param.value()] = true;
-  }
-  for (const Op& op : AllOps(program)) {
-    const absl::Span<const Symbol> inputs = op.input_args();
-    const bool depends = std::any_of(inputs.begin(), inputs.end(),
-                                     [&](Symbol input) { return trained[input.value()]; });
-    if (!depends) continue;
-    for (Symbol output : op.output_args()) trained[output.value()] = true;
-  }
-  return trained;
-}
-
-// append_backward of Paddle has no gradient op for some collectives, and does not say so.
 void WarnOfLostGradients(const TranspileFlags& flags, const Program& written) {
-  const OpTraits traits(written);
-  std::vector<bool> is_read(written.symbols().size(), false), is_written = is_read;
-  for (const Op& op : AllOps(written)) {
-    for (Symbol input : op.input_args()) is_read[input.value()] = true;
-    for (Symbol output : op.output_args()) is_written[output.value()] = true;
-  }
-  absl::optional<std::vector<bool>> trained;
-  for (const Op& op : AllOps(written)) {
-    if (!traits.Has(op, Trait::kCollective) || IsBackward(op) || IsOptimize(op)) continue;
-    for (Symbol output : op.output_args()) {
-      const Symbol gradient = written.FindSymbol(absl::StrCat(written.name(output), kGradSuffix));
-      if (!gradient.valid() || !is_written[gradient.value()] || is_read[gradient.value()]) continue;
-      if (!trained.has_value()) trained = TrainedValues(written);
-      if (!(*trained)[output.value()]) continue;
-      PrintWarning("transpile",
-                   absl::StrCat(flags.in, ": ", op.DebugName(), ": the gradient of its output, ",
-                                written.name(gradient),
-                                ", is computed, but no op takes it back: parameters before it are "
-                                "not trained through it"));
-    }
+  for (const LostGradient& lost : LostGradients(written, OpTraits(written))) {
+    PrintWarning("transpile", absl::StrCat(flags.in, ": ", ToString(written, lost)));
   }
 }
 

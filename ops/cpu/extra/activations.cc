@@ -48,11 +48,10 @@ struct Lrn {
   }
 };
 
-absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Forward(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out"), mid_out = op.out("MidOut");
-  WEFT_ASSIGN_OR_RETURN(const Lrn lrn, Lrn::Read(spec.attrs));
+  WEFT_ASSIGN_OR_RETURN(const Lrn lrn, Lrn::Read(op.attrs()));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
@@ -69,12 +68,11 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
 
 // dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut, over the elements that X is a
 // neighbor of.
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Backward(OpKernel op) {
   const In x = op.in("X"), out = op.in("Out"), mid_out = op.in("MidOut");
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  WEFT_ASSIGN_OR_RETURN(const Lrn lrn, Lrn::Read(spec.attrs));
+  WEFT_ASSIGN_OR_RETURN(const Lrn lrn, Lrn::Read(op.attrs()));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *outs = out.data<T>(ctx), *mids = mid_out.data<T>(ctx);
@@ -103,11 +101,10 @@ void ForEachGroup(const Dims& out_dims, int64_t axis, int64_t groups, Visit visi
 }
 
 // Out = the maximum of each group of channels.
-absl::StatusOr<Kernel> Maxout(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Maxout(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const int64_t axis = spec.attrs.Int("axis"), groups = spec.attrs.Int("groups");
+  const int64_t axis = op.attrs().Int("axis"), groups = op.attrs().Int("groups");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
@@ -120,11 +117,10 @@ absl::StatusOr<Kernel> Maxout(const KernelSpec& spec) {
 }
 
 // X@GRAD = Out@GRAD at the first maximum of a group, 0 elsewhere.
-absl::StatusOr<Kernel> MaxoutGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> MaxoutGrad(OpKernel op) {
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const int64_t axis = spec.attrs.Int("axis"), groups = spec.attrs.Int("groups");
+  const int64_t axis = op.attrs().Int("axis"), groups = op.attrs().Int("groups");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
@@ -159,12 +155,11 @@ struct GumbelAttrs {
 
 // Out = softmax((X - log(-log U)) / temperature) with U drawn from (0, 1); if hard, 1 for the most
 // probable class, else 0.
-absl::StatusOr<Kernel> GumbelSoftmax(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> GumbelSoftmax(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const GumbelAttrs attrs, GumbelAttrs::Read(spec.attrs));
-  const bool hard = spec.attrs.Bool("hard");
+  WEFT_ASSIGN_OR_RETURN(const GumbelAttrs attrs, GumbelAttrs::Read(op.attrs()));
+  const bool hard = op.attrs().Bool("hard");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     std::mt19937_64 own;
@@ -193,12 +188,11 @@ absl::StatusOr<Kernel> GumbelSoftmax(const KernelSpec& spec) {
 
 // X@GRAD = Out (Out@GRAD - Σ Out Out@GRAD) / temperature: 0 if hard. Paddle's CPU kernel does not
 // divide by the temperature.
-absl::StatusOr<Kernel> GumbelSoftmaxGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> GumbelSoftmaxGrad(OpKernel op) {
   const In out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  WEFT_ASSIGN_OR_RETURN(const GumbelAttrs attrs, GumbelAttrs::Read(spec.attrs));
-  const double divisor = spec.paddle_cpu_quirks ? 1 : attrs.temperature;
+  WEFT_ASSIGN_OR_RETURN(const GumbelAttrs attrs, GumbelAttrs::Read(op.attrs()));
+  const double divisor = op.spec().paddle_cpu_quirks ? 1 : attrs.temperature;
   return op.InPlace().Make(Floats(out), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const AxisRows rows, attrs.RowsOf(out(ctx).dims()));
@@ -216,12 +210,11 @@ absl::StatusOr<Kernel> GumbelSoftmaxGrad(const KernelSpec& spec) {
 }
 
 // Out = X Noise: 1 where X >= 0, else drawn from [lower, upper), in a test the middle of that.
-absl::StatusOr<Kernel> Rrelu(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Rrelu(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out"), noise = op.out("Noise");
-  const double lower = spec.attrs.Float("lower"), upper = spec.attrs.Float("upper");
-  const bool is_test = spec.attrs.Bool("is_test");
+  const double lower = op.attrs().Float("lower"), upper = op.attrs().Float("upper");
+  const bool is_test = op.attrs().Bool("is_test");
   if (!(lower >= 0 && lower <= upper && upper <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("attributes lower and upper: expected 0 <= ", lower, " <= ", upper, " <= 1"));
@@ -247,8 +240,7 @@ absl::StatusOr<Kernel> Rrelu(const KernelSpec& spec) {
 }
 
 // X@GRAD = Out@GRAD Noise.
-absl::StatusOr<Kernel> RreluGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RreluGrad(OpKernel op) {
   op.Ignore({"X"});
   const In noise = op.in("Noise"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");

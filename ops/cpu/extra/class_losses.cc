@@ -200,13 +200,12 @@ class Paths {
 };
 
 // Paddle's Out has an extra log 2 for every node by which a path is shorter than the longest one.
-absl::StatusOr<Kernel> HierarchicalSigmoid(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> HierarchicalSigmoid(OpKernel op) {
   const In x = op.in("X"), w = op.in("W"), bias = op.in("Bias");
   const Out out = op.out("Out"), pre_out = op.out("PreOut");
   const Out w_out = op.out("W_Out");  // W itself, unchanged
-  const Paths paths(spec, &op);
-  const bool is_paddles = spec.paddle_cpu_quirks;
+  const Paths paths(op.spec(), &op);
+  const bool is_paddles = op.spec().paddle_cpu_quirks;
   op.InPlace(w_out, w);
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
@@ -234,34 +233,34 @@ absl::StatusOr<Kernel> HierarchicalSigmoid(const KernelSpec& spec) {
 }
 
 template <WeightGrad weight_grad>
-absl::StatusOr<Kernel> HierarchicalSigmoidGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> HierarchicalSigmoidGrad(OpKernel op) {
   const In x = op.in("X"), w = op.in("W"), bias = op.in("Bias"), pre_out = op.in("PreOut");
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dw = op.out("W@GRAD"), dbias = op.out("Bias@GRAD");
-  const Paths paths(spec, &op);
-  return MakeClassGrad(spec, weight_grad, x, &op, [=](const KernelContext& ctx) -> absl::Status {
-    WEFT_RETURN_IF_ERROR(CheckOperands(x(ctx), w(ctx)));
-    const int64_t examples = x(ctx).dim(0), rows = w(ctx).dim(0);
-    WEFT_RETURN_IF_ERROR(paths.Check(ctx, examples, rows));
-    const int64_t longest = paths.Longest(ctx);
-    WEFT_RETURN_IF_ERROR(CheckSize("PreOut", pre_out(ctx), examples * longest));
-    WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), examples));
-    if (bias) WEFT_RETURN_IF_ERROR(CheckSize("Bias", bias(ctx), rows));
-    return ForFloatType("input X", x(ctx), [&](auto tag) -> absl::Status {
-      using T = typename decltype(tag)::type;
-      const T *pre = pre_out.data<T>(ctx), *douts = dout.data<T>(ctx);
-      std::vector<ClassUse<T>> uses;
-      WEFT_RETURN_IF_ERROR(
-          paths.ForEachNode(ctx, rows, [&](int64_t i, int64_t j, int64_t row, bool side) {
-            const double sigmoid = -std::expm1(-double{pre[i * longest + j]});
-            uses.push_back({i, row, static_cast<T>((sigmoid - side) * douts[i])});
-          }));
-      SetClassGrads(uses, x(ctx), w(ctx), bias.get(ctx), weight_grad, dx.get(ctx), dw.get(ctx),
-                    dbias.get(ctx));
-      return absl::OkStatus();
-    });
-  });
+  const Paths paths(op.spec(), &op);
+  return MakeClassGrad(
+      op.spec(), weight_grad, x, &op, [=](const KernelContext& ctx) -> absl::Status {
+        WEFT_RETURN_IF_ERROR(CheckOperands(x(ctx), w(ctx)));
+        const int64_t examples = x(ctx).dim(0), rows = w(ctx).dim(0);
+        WEFT_RETURN_IF_ERROR(paths.Check(ctx, examples, rows));
+        const int64_t longest = paths.Longest(ctx);
+        WEFT_RETURN_IF_ERROR(CheckSize("PreOut", pre_out(ctx), examples * longest));
+        WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), examples));
+        if (bias) WEFT_RETURN_IF_ERROR(CheckSize("Bias", bias(ctx), rows));
+        return ForFloatType("input X", x(ctx), [&](auto tag) -> absl::Status {
+          using T = typename decltype(tag)::type;
+          const T *pre = pre_out.data<T>(ctx), *douts = dout.data<T>(ctx);
+          std::vector<ClassUse<T>> uses;
+          WEFT_RETURN_IF_ERROR(
+              paths.ForEachNode(ctx, rows, [&](int64_t i, int64_t j, int64_t row, bool side) {
+                const double sigmoid = -std::expm1(-double{pre[i * longest + j]});
+                uses.push_back({i, row, static_cast<T>((sigmoid - side) * douts[i])});
+              }));
+          SetClassGrads(uses, x(ctx), w(ctx), bias.get(ctx), weight_grad, dx.get(ctx), dw.get(ctx),
+                        dbias.get(ctx));
+          return absl::OkStatus();
+        });
+      });
 }
 
 // Noise-contrastive estimation: discriminates each example's labels from classes drawn as noise
@@ -326,15 +325,14 @@ class Noise {
 
 // With a nonzero seed every step has the same draws as Paddle; without one they come from the
 // generator of the rank.
-absl::StatusOr<Kernel> Nce(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Nce(OpKernel op) {
   const In input = op.in("Input"), weight = op.in("Weight"), bias = op.in("Bias");
   const In label = op.in("Label"), sample_weight = op.in("SampleWeight");
   const Out cost = op.out("Cost"), samples = op.out("SampleLabels"), outs = op.out("SampleLogits");
-  const Noise noise(&op, spec.attrs);
-  const int64_t classes = spec.attrs.Int("num_total_classes"), seed = spec.attrs.Int("seed");
-  const int64_t drawn = spec.attrs.Int("num_neg_samples");
-  const std::vector<int64_t> given = spec.attrs.Ints("custom_neg_classes");
+  const Noise noise(&op, op.attrs());
+  const int64_t classes = op.attrs().Int("num_total_classes"), seed = op.attrs().Int("seed");
+  const int64_t drawn = op.attrs().Int("num_neg_samples");
+  const std::vector<int64_t> given = op.attrs().Ints("custom_neg_classes");
   const auto choose = [=](const KernelContext& ctx) -> absl::Status {
     std::mt19937_64 own;
     std::mt19937_64* engine = &own;
@@ -381,19 +379,18 @@ absl::StatusOr<Kernel> Nce(const KernelSpec& spec) {
 // The gradients of Weight[c]·Input + Bias[c], one per sample: with dCost and SampleWeight, (o - 1)
 // b / (o + b) for a label, o (1 - o) / (o + b) for a drawn class.
 template <WeightGrad weight_grad>
-absl::StatusOr<Kernel> NceGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> NceGrad(OpKernel op) {
   op.Ignore({"Label"});
   const In input = op.in("Input"), weight = op.in("Weight"), bias = op.in("Bias");
   const In sample_labels = op.in("SampleLabels"), outs = op.in("SampleLogits");
   const In sample_weight = op.in("SampleWeight"), dcost = op.in("Cost@GRAD");
   const Out dinput = op.out("Input@GRAD"), dweight = op.out("Weight@GRAD");
   const Out dbias = op.out("Bias@GRAD");
-  const Noise noise(&op, spec.attrs);
-  const int64_t drawn = spec.attrs.Int("num_neg_samples");
-  const int64_t classes = spec.attrs.Int("num_total_classes");
+  const Noise noise(&op, op.attrs());
+  const int64_t drawn = op.attrs().Int("num_neg_samples");
+  const int64_t classes = op.attrs().Int("num_total_classes");
   return MakeClassGrad(
-      spec, weight_grad, input, &op, [=](const KernelContext& ctx) -> absl::Status {
+      op.spec(), weight_grad, input, &op, [=](const KernelContext& ctx) -> absl::Status {
         WEFT_RETURN_IF_ERROR(CheckOperands(input(ctx), weight(ctx)));
         const Tensor& labels = sample_labels(ctx);
         const int64_t examples = input(ctx).dim(0), count = labels.rank() == 2 ? labels.dim(1) : 0;

@@ -13,12 +13,11 @@ constexpr int64_t kCounts = 2;
 
 // With use_cvm, Y = X with log(shows + 1) and log(clicks + 1) - log(shows + 1) in place of the
 // counts. Otherwise Y omits their columns.
-absl::StatusOr<Kernel> Cvm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Cvm(OpKernel op) {
   op.Ignore({"CVM"});
   const In x = op.in("X");
   const Out y = op.out("Y");
-  const bool keeps_counts = spec.attrs.Bool("use_cvm");
+  const bool keeps_counts = op.attrs().Bool("use_cvm");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t width = x(ctx).dim(1), left_out = keeps_counts ? 0 : kCounts;
@@ -34,12 +33,11 @@ absl::StatusOr<Kernel> Cvm(const KernelSpec& spec) {
 }
 
 // By definition of the op, the gradients of the counts are the counts of this step: CVM.
-absl::StatusOr<Kernel> CvmGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> CvmGrad(OpKernel op) {
   op.Ignore({"X"});
   const In counts = op.in("CVM"), dy = op.in("Y@GRAD");
   const Out dx = op.out("X@GRAD");
-  const int64_t left_out = spec.attrs.Bool("use_cvm") ? 0 : kCounts;
+  const int64_t left_out = op.attrs().Bool("use_cvm") ? 0 : kCounts;
   return op.Make(Floats(dy), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t width = dx(ctx).dim(1);
@@ -69,13 +67,12 @@ class Slots {
   int64_t columns_, size_;
 };
 
-absl::StatusOr<Kernel> DataNorm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> DataNorm(OpKernel op) {
   const In x = op.in("X"), sizes = op.in("BatchSize"), sums = op.in("BatchSum");
   const In squares = op.in("BatchSquareSum"), weight = op.in("scale_w"), bias = op.in("bias");
   const Out y = op.out("Y"), means = op.out("Means"), scales = op.out("Scales");
-  const int64_t slot_dim = spec.attrs.Int("slot_dim");
-  const bool is_affine = spec.attrs.Bool("enable_scale_and_shift");
+  const int64_t slot_dim = op.attrs().Int("slot_dim");
+  const bool is_affine = op.attrs().Bool("enable_scale_and_shift");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t rows = x(ctx).dim(0), columns = x(ctx).dim(1);
@@ -111,18 +108,17 @@ void SetSums(const Slots<T>& slots, int64_t rows, Tensor* to, F f) {
 // Like Paddle's CPU kernel, and unlike its GPU kernel, leaves the summaries unchanged, although
 // they are outputs. Paddle's X@GRAD of an empty slot is that of a full one, except with scale and
 // shift.
-absl::StatusOr<Kernel> DataNormGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> DataNormGrad(OpKernel op) {
   const In x = op.in("X"), dy = op.in("Y@GRAD"), means = op.in("Means"), scales = op.in("Scales");
   const In weight = op.in("scale_w");
   op.Ignore({"bias"});
   const Out dx = op.out("X@GRAD"), dweight = op.out("scale_w@GRAD"), dbias = op.out("bias@GRAD");
   const Out dsize = op.out("BatchSize@GRAD"), dsum = op.out("BatchSum@GRAD");
   const Out dsquare = op.out("BatchSquareSum@GRAD");
-  const int64_t slot_dim = spec.attrs.Int("slot_dim");
-  const double epsilon = spec.attrs.Float("epsilon");
-  const bool is_affine = spec.attrs.Bool("enable_scale_and_shift");
-  const bool fills_empty = spec.paddle_cpu_quirks && !is_affine;
+  const int64_t slot_dim = op.attrs().Int("slot_dim");
+  const double epsilon = op.attrs().Float("epsilon");
+  const bool is_affine = op.attrs().Bool("enable_scale_and_shift");
+  const bool fills_empty = op.spec().paddle_cpu_quirks && !is_affine;
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t rows = x(ctx).dim(0), columns = x(ctx).dim(1);

@@ -125,9 +125,8 @@ struct DeformableConv {
   }
 };
 
-absl::StatusOr<Kernel> ConvDeformed(const KernelSpec& spec) {
-  OpKernel op(spec);
-  WEFT_ASSIGN_OR_RETURN(const DeformableConv conv, DeformableConv::Make(spec, &op));
+absl::StatusOr<Kernel> ConvDeformed(OpKernel op) {
+  WEFT_ASSIGN_OR_RETURN(const DeformableConv conv, DeformableConv::Make(op.spec(), &op));
   const Out output = op.out("Output");
   return op.Make(Floats(conv.input), [=, product = Gemm(Transpose::kNo, Transpose::kNo)](
                                          const KernelContext& ctx, auto zero) mutable {
@@ -147,9 +146,8 @@ absl::StatusOr<Kernel> ConvDeformed(const KernelSpec& spec) {
 
 // With dcolumn = Filterᵀ dOutput, the gradients of Input, Offset and Mask follow from the formula
 // of the columns. The gradient of Filter is the sum over the images of dOutput columnᵀ.
-absl::StatusOr<Kernel> ConvDeformedGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  WEFT_ASSIGN_OR_RETURN(const DeformableConv conv, DeformableConv::Make(spec, &op));
+absl::StatusOr<Kernel> ConvDeformedGrad(OpKernel op) {
+  WEFT_ASSIGN_OR_RETURN(const DeformableConv conv, DeformableConv::Make(op.spec(), &op));
   const In doutput = op.in("Output@GRAD");
   const Out dinput = op.out("Input@GRAD"), doffset = op.out("Offset@GRAD");
   const Out dmask = op.out("Mask@GRAD"), dfilter = op.out("Filter@GRAD");

@@ -138,8 +138,7 @@ Dims BatchOf(const Tensor& matrices) {
   return Dims(matrices.dims().begin(), matrices.dims().end() - 2);
 }
 
-absl::StatusOr<Kernel> Determinant(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Determinant(OpKernel op) {
   const In x = op.in("Input");
   const Out out = op.out("Out");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
@@ -178,11 +177,10 @@ Matrix DeterminantDerivative(const Matrix& a) {
 
 // Input@GRAD = Out@GRAD Out Input⁻ᵀ, with its limit where Input is singular. Paddle's CPU
 // kernel gives 0 for all matrices if one is singular.
-absl::StatusOr<Kernel> DeterminantGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> DeterminantGrad(OpKernel op) {
   const In x = op.in("Input"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("Input@GRAD");
-  const bool quirks = spec.paddle_cpu_quirks;
+  const bool quirks = op.spec().paddle_cpu_quirks;
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_RETURN_IF_ERROR(CheckSize("Out", out(ctx), NumElements(BatchOf(x(ctx)))));
@@ -199,8 +197,7 @@ absl::StatusOr<Kernel> DeterminantGrad(const KernelSpec& spec) {
 }
 
 // Out = the signs of all determinants, then the logarithms of their sizes.
-absl::StatusOr<Kernel> SlogDeterminant(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SlogDeterminant(OpKernel op) {
   const In x = op.in("Input");
   const Out out = op.out("Out");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
@@ -224,8 +221,7 @@ absl::StatusOr<Kernel> SlogDeterminant(const KernelSpec& spec) {
 }
 
 // Input@GRAD = Out@GRAD Input⁻ᵀ, with the gradient of the logarithm.
-absl::StatusOr<Kernel> SlogDeterminantGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SlogDeterminantGrad(OpKernel op) {
   op.Ignore({"Out"});
   const In x = op.in("Input"), dout = op.in("Out@GRAD");
   const Out dx = op.out("Input@GRAD");
@@ -290,8 +286,7 @@ std::vector<Matrix> ReadFactors(const In& x, const KernelContext& ctx) {
 }
 
 // Out = X[0] X[1] ..., from the left.
-absl::StatusOr<Kernel> MultiDot(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> MultiDot(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
@@ -304,8 +299,7 @@ absl::StatusOr<Kernel> MultiDot(const KernelSpec& spec) {
 }
 
 // X@GRAD[i] = (the product of earlier factors)ᵀ Out@GRAD (the product of later ones)ᵀ.
-absl::StatusOr<Kernel> MultiDotGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> MultiDotGrad(OpKernel op) {
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
@@ -330,8 +324,7 @@ Matrix Slice(const Tensor& weight, int64_t k) {
 }
 
 // Out[b, k] = X[b] Weight[k] Y[b]ᵀ + Bias[k].
-absl::StatusOr<Kernel> Bilinear(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Bilinear(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight"), bias = op.in("Bias");
   const Out out = op.out("Out");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
@@ -349,8 +342,7 @@ absl::StatusOr<Kernel> Bilinear(const KernelSpec& spec) {
 
 // With D = diag(Out@GRAD[:, k]), summed over k: X@GRAD = D Y Weight[k]ᵀ, Y@GRAD = D X Weight[k].
 // Weight@GRAD[k] = Xᵀ D Y, Bias@GRAD[k] = Σ Out@GRAD[:, k].
-absl::StatusOr<Kernel> BilinearGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> BilinearGrad(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD"), dweight = op.out("Weight@GRAD");
   const Out dbias = op.out("Bias@GRAD");
@@ -485,11 +477,10 @@ struct Systems {
 
 // Out = the solutions.
 template <typename System>
-absl::StatusOr<Kernel> Solve(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Solve(OpKernel op) {
   const In matrix = op.in(System::kMatrix), right = op.in(System::kRight);
   const Out out = op.out("Out");
-  const System system(spec);
+  const System system(op.spec());
   return op.Make(Floats(matrix), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Systems all(matrix(ctx).dims(), right(ctx).dims(), System::kMayBeVectors);
@@ -507,13 +498,12 @@ absl::StatusOr<Kernel> Solve(const KernelSpec& spec) {
 // The gradient of the right sides is the solution D of the transposed system for Out@GRAD, that of
 // the matrix -D Outᵀ; each summed over broadcast dimensions.
 template <typename System>
-absl::StatusOr<Kernel> SolveGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SolveGrad(OpKernel op) {
   const In matrix = op.in(System::kMatrix), right = op.in(System::kRight);
   const In out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dmatrix = op.out(absl::StrCat(System::kMatrix, "@GRAD"));
   const Out dright = op.out(absl::StrCat(System::kRight, "@GRAD"));
-  const System system(spec);
+  const System system(op.spec());
   return op.Make(Floats(matrix), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Systems all(matrix(ctx).dims(), right(ctx).dims(), System::kMayBeVectors);

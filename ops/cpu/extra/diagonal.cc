@@ -46,12 +46,11 @@ ViewOf TracedDiagonal(const KernelSpec& spec) {
 }
 
 // Out = the sums of the diagonals.
-absl::StatusOr<Kernel> Trace(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Trace(OpKernel op) {
   const In x = op.in("Input");
   const Out out = op.out("Out");
   return op.Make(FloatsAndInts(x),
-                 [=, diagonal = TracedDiagonal(spec)](const KernelContext& ctx, auto zero) {
+                 [=, diagonal = TracedDiagonal(op.spec())](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
                    const View view = diagonal(x(ctx).dims(), {});
                    std::vector<T> elements(view.size());
@@ -67,13 +66,12 @@ absl::StatusOr<Kernel> Trace(const KernelSpec& spec) {
                  });
 }
 
-absl::StatusOr<Kernel> TraceGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> TraceGrad(OpKernel op) {
   op.Ignore({"Input"});
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out("Input@GRAD");
   return op.Make(Floats(dout),
-                 [=, diagonal = TracedDiagonal(spec)](const KernelContext& ctx, auto zero) {
+                 [=, diagonal = TracedDiagonal(op.spec())](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
                    const View view = diagonal(dx(ctx).dims(), {});
                    const int64_t width = view.extents.back();
@@ -88,13 +86,12 @@ absl::StatusOr<Kernel> TraceGrad(const KernelSpec& spec) {
 // A vector becomes a diagonal, surrounded by padding_value, or 0 for a gradient; the diagonal of a
 // matrix becomes a vector.
 template <bool is_grad>
-absl::StatusOr<Kernel> Diag(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Diag(OpKernel op) {
   op.Ignore({"X"});
   const In from = op.in(is_grad ? "Out@GRAD" : "X");
   const Out to = op.out(is_grad ? "X@GRAD" : "Out");
-  const int64_t offset = spec.attrs.Int("offset");
-  const double padding = is_grad ? 0 : spec.attrs.Float("padding_value");
+  const int64_t offset = op.attrs().Int("offset");
+  const double padding = is_grad ? 0 : op.attrs().Float("padding_value");
   const auto step = [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     if (from(ctx).rank() == 2) {
@@ -108,12 +105,11 @@ absl::StatusOr<Kernel> Diag(const KernelSpec& spec) {
 }
 
 // Out = matrices with the rows of Input on a diagonal, 0 elsewhere.
-absl::StatusOr<Kernel> DiagEmbed(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> DiagEmbed(OpKernel op) {
   const In x = op.in("Input");
   const Out out = op.out("Out");
-  const int64_t dim1 = spec.attrs.Int("dim1"), dim2 = spec.attrs.Int("dim2");
-  const int64_t offset = spec.attrs.Int("offset");
+  const int64_t dim1 = op.attrs().Int("dim1"), dim2 = op.attrs().Int("dim2");
+  const int64_t offset = op.attrs().Int("offset");
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = out(ctx).dims();

@@ -16,12 +16,11 @@ namespace weft {
 namespace {
 
 template <bool is_grad>
-absl::StatusOr<Kernel> Pad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Pad(OpKernel op) {
   const In x = op.in(is_grad ? "Out@GRAD" : "X");
   const Out out = op.out(is_grad ? "X@GRAD" : "Out");
-  const double value = spec.attrs.Float("pad_value");
-  const auto step = [=, paddings = spec.attrs.Ints("paddings")](const KernelContext& ctx,
+  const double value = op.attrs().Float("pad_value");
+  const auto step = [=, paddings = op.attrs().Ints("paddings")](const KernelContext& ctx,
                                                                 auto zero) {
     using T = decltype(zero);
     const T* from = x.data<T>(ctx);
@@ -75,12 +74,11 @@ void ForEachPadded(const OpAttrs& attrs, const Dims& image, const Dims& padded, 
   }
 }
 
-absl::StatusOr<Kernel> Pad3d(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Pad3d(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const double value = spec.attrs.Float("value");
-  return op.Make(FloatsAndInts(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  const double value = op.attrs().Float("value");
+  return op.Make(FloatsAndInts(x), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* from = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
@@ -91,12 +89,11 @@ absl::StatusOr<Kernel> Pad3d(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> Pad3dGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Pad3dGrad(OpKernel op) {
   op.Ignore({"X"});
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  return op.Make(Floats(dout), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(dout), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     AddToImage<T>(dout(ctx), &dx(ctx), [&](auto visit) {
       ForEachPadded(attrs, dx(ctx).dims(), dout(ctx).dims(), visit);
@@ -183,8 +180,7 @@ absl::Status ForEachIndex(const Tensor& indices, const Dims& out, Visit visit) {
 
 // The inverse of max pooling: Out = X at the positions of Indices, 0 elsewhere.
 template <bool is_grad>
-absl::StatusOr<Kernel> Unpool(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Unpool(OpKernel op) {
   op.Ignore({"X", "Out"});
   const In x = op.in(is_grad ? "Out@GRAD" : "X"), indices = op.in("Indices");
   const Out out = op.out(is_grad ? "X@GRAD" : "Out");

@@ -14,8 +14,7 @@ namespace {
 
 // Out[t, b, k] = the id at step t of the path that ends in beam k of the last step: Parents has the
 // beam of the step before.
-absl::StatusOr<Kernel> GatherTree(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> GatherTree(OpKernel op) {
   const In ids = op.in("Ids"), parents = op.in("Parents");
   const Out out = op.out("Out");
   return op.Make(Indices(ids), [=](const KernelContext& ctx, auto zero) -> absl::Status {
@@ -39,8 +38,7 @@ absl::StatusOr<Kernel> GatherTree(const KernelSpec& spec) {
 }
 
 // Row i of Out = row i of X[Ids[i]].
-absl::StatusOr<Kernel> Multiplex(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Multiplex(OpKernel op) {
   const In ids = op.in("Ids"), x = op.in("X");
   const Out out = op.out("Out");
   return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
@@ -57,8 +55,7 @@ absl::StatusOr<Kernel> Multiplex(const KernelSpec& spec) {
 }
 
 // X@GRAD[Ids[r]][r] = Out@GRAD[r], 0 elsewhere.
-absl::StatusOr<Kernel> MultiplexGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> MultiplexGrad(OpKernel op) {
   op.Ignore({"X"});
   const In ids = op.in("Ids"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
@@ -82,12 +79,11 @@ absl::StatusOr<Kernel> MultiplexGrad(const KernelSpec& spec) {
 
 // The rows of one shard, of a table of index_num rows over nshards: their local indices from 0, and
 // ignore_value for rows of other shards.
-absl::StatusOr<Kernel> ShardIndex(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ShardIndex(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const int64_t size = spec.attrs.Int("index_num"), shards = spec.attrs.Int("nshards");
-  const int64_t shard = spec.attrs.Int("shard_id"), ignored = spec.attrs.Int("ignore_value");
+  const int64_t size = op.attrs().Int("index_num"), shards = op.attrs().Int("nshards");
+  const int64_t shard = op.attrs().Int("shard_id"), ignored = op.attrs().Int("ignore_value");
   if (size < 1 || shards < 1 || shard < 0 || shard >= shards) {
     return absl::InvalidArgumentError(absl::StrCat("attribute shard_id: ", shard, " of nshards ",
                                                    shards, ", of index_num ", size));
@@ -145,11 +141,10 @@ absl::StatusOr<std::vector<Segment>> ReadSegments(const Tensor& ids) {
 
 // Out = one row per id up to the last one, 0 if X has no row of it. SummedIds = the number of rows
 // per id, for means.
-absl::StatusOr<Kernel> SegmentPool(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SegmentPool(OpKernel op) {
   const In x = op.in("X"), ids = op.in("SegmentIds");
   const Out out = op.out("Out"), sizes = op.out("SummedIds");
-  WEFT_ASSIGN_OR_RETURN(const Pooling pooling, ReadPooling(spec.attrs));
+  WEFT_ASSIGN_OR_RETURN(const Pooling pooling, ReadPooling(op.attrs()));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, ReadSegments(ids(ctx)));
@@ -194,12 +189,11 @@ absl::StatusOr<Kernel> SegmentPool(const KernelSpec& spec) {
 
 // X@GRAD = Out@GRAD of the segment: divided by its number of rows for means, only where X = Out for
 // maxima and minima.
-absl::StatusOr<Kernel> SegmentPoolGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SegmentPoolGrad(OpKernel op) {
   op.Ignore({"SummedIds"});
   const In x = op.in("X"), ids = op.in("SegmentIds"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  WEFT_ASSIGN_OR_RETURN(const Pooling pooling, ReadPooling(spec.attrs));
+  WEFT_ASSIGN_OR_RETURN(const Pooling pooling, ReadPooling(op.attrs()));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, ReadSegments(ids(ctx)));

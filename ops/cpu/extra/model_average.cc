@@ -15,8 +15,7 @@ constexpr int64_t kMostSummed = 16384;
 
 // sum_1 has the steps since the last multiple of kMostSummed, sum_2 the earlier ones. When the
 // window is full, both move to sum_3, whose number of steps is `old_num_accumulates`.
-absl::StatusOr<Kernel> AverageAccumulates(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AverageAccumulates(OpKernel op) {
   const In param = op.in("param"), in_1 = op.in("in_sum_1"), in_2 = op.in("in_sum_2"),
            in_3 = op.in("in_sum_3");
   const In in_number = op.in("in_num_accumulates"), in_old = op.in("in_old_num_accumulates"),
@@ -24,9 +23,9 @@ absl::StatusOr<Kernel> AverageAccumulates(const KernelSpec& spec) {
   const Out out_1 = op.out("out_sum_1"), out_2 = op.out("out_sum_2"), out_3 = op.out("out_sum_3");
   const Out out_number = op.out("out_num_accumulates"), out_old = op.out("out_old_num_accumulates"),
             out_updates = op.out("out_num_updates");
-  const double window = spec.attrs.Float("average_window");
-  const int64_t least = spec.attrs.Int("min_average_window"),
-                most = spec.attrs.Int("max_average_window");
+  const double window = op.attrs().Float("average_window");
+  const int64_t least = op.attrs().Int("min_average_window"),
+                most = op.attrs().Int("max_average_window");
   op.InPlace();
   return op.Make(Floats(param), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);

@@ -25,8 +25,7 @@ View RepeatedView(const Dims& x, const Dims& out, size_t i) {
 }
 
 template <Repeats how>
-absl::StatusOr<Kernel> RepeatAll(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RepeatAll(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) {
@@ -40,8 +39,7 @@ absl::StatusOr<Kernel> RepeatAll(const KernelSpec& spec) {
 }
 
 template <Repeats how>
-absl::StatusOr<Kernel> RepeatAllGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RepeatAllGrad(OpKernel op) {
   op.Ignore({"X"});
   In dout = op.in("Out@GRAD");
   if (how == Repeats::kMeshgrid && !dout) dout = op.in("outputs@GRAD");

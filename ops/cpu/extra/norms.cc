@@ -16,11 +16,10 @@ namespace {
 
 // Out = the p-norm of X - Y: (Σ |X - Y|^p)^(1/p), the largest or smallest difference for infinite
 // p, the number of nonzero differences for p = 0.
-absl::StatusOr<Kernel> Dist(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Dist(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  const double p = spec.attrs.Float("p");
+  const double p = op.attrs().Float("p");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);
@@ -44,11 +43,10 @@ absl::StatusOr<Kernel> Dist(const KernelSpec& spec) {
 
 // X@GRAD = Out@GRAD sign(X - Y) (|X - Y| / Out)^(p - 1), for infinite p only where |X - Y| = Out,
 // and Y@GRAD its negation, each summed over broadcast dimensions; 0 where X = Y.
-absl::StatusOr<Kernel> DistGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> DistGrad(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const double p = spec.attrs.Float("p");
+  const double p = op.attrs().Float("p");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);
@@ -79,12 +77,11 @@ absl::StatusOr<Kernel> DistGrad(const KernelSpec& spec) {
 }
 
 // Norm = √(Σ X² + epsilon), Out = X / Norm.
-absl::StatusOr<Kernel> L2Normalize(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> L2Normalize(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out"), norm = op.out("Norm");
-  const int64_t axis = spec.attrs.Int("axis");
-  const double epsilon = spec.attrs.Float("epsilon");
+  const int64_t axis = op.attrs().Int("axis");
+  const double epsilon = op.attrs().Float("epsilon");
   return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const AxisRows rows = RowsAlong(x(ctx).dims(), axis);
@@ -101,11 +98,10 @@ absl::StatusOr<Kernel> L2Normalize(const KernelSpec& spec) {
 }
 
 // X@GRAD = (Out@GRAD - X (Σ X Out@GRAD) / Norm²) / Norm.
-absl::StatusOr<Kernel> L2NormalizeGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> L2NormalizeGrad(OpKernel op) {
   const In x = op.in("X"), norm = op.in("Norm"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const AxisRows rows = RowsAlong(x(ctx).dims(), axis);
@@ -150,11 +146,10 @@ struct Renorming {
 };
 
 // Out = X max_norm / norm in layers whose norm exceeds max_norm, X in others.
-absl::StatusOr<Kernel> Renorm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Renorm(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const Renorming renorming(spec.attrs);
+  const Renorming renorming(op.attrs());
   return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
@@ -169,11 +164,10 @@ absl::StatusOr<Kernel> Renorm(const KernelSpec& spec) {
 
 // X@GRAD = s (Out@GRAD - sign(X) |X|^(p - 1) Σ X Out@GRAD / norm^(p - 1) / norm) with s = max_norm
 // / norm in layers whose norm exceeds max_norm, Out@GRAD in others.
-absl::StatusOr<Kernel> RenormGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RenormGrad(OpKernel op) {
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const Renorming renorming(spec.attrs);
+  const Renorming renorming(op.attrs());
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
@@ -245,11 +239,10 @@ Estimate EstimateOf(const View& view, const T* weight, const T* u, const T* v, i
 }
 
 // Out = Weight / sigma, after some power iterations from U and V.
-absl::StatusOr<Kernel> SpectralNorm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SpectralNorm(OpKernel op) {
   const In weight = op.in("Weight"), u = op.in("U"), v = op.in("V");
   const Out out = op.out("Out");
-  const OpAttrs& attrs = spec.attrs;
+  const OpAttrs& attrs = op.attrs();
   return op.Make(
       Floats(weight), [=, dim = attrs.Int("dim"), iterations = attrs.Int("power_iters"),
                        epsilon = attrs.Float("eps")](const KernelContext& ctx, auto zero) {
@@ -265,12 +258,11 @@ absl::StatusOr<Kernel> SpectralNorm(const KernelSpec& spec) {
 // U and V, after the iterations, count as constants: Weight@GRAD = (Out@GRAD - Σ (Out@GRAD · Out) u
 // v') / sigma. Paddle's CPU kernel uses the elementwise product of Out@GRAD with Σ Out u v' instead
 // of the sum.
-absl::StatusOr<Kernel> SpectralNormGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SpectralNormGrad(OpKernel op) {
   const In weight = op.in("Weight"), u = op.in("U"), v = op.in("V"), dout = op.in("Out@GRAD");
   const Out dweight = op.out("Weight@GRAD");
-  const OpAttrs& attrs = spec.attrs;
-  const bool quirks = spec.paddle_cpu_quirks;
+  const OpAttrs& attrs = op.attrs();
+  const bool quirks = op.spec().paddle_cpu_quirks;
   return op.Make(Floats(weight), [=, dim = attrs.Int("dim"), iterations = attrs.Int("power_iters"),
                                   epsilon = attrs.Float("eps")](const KernelContext& ctx,
                                                                 auto zero) {

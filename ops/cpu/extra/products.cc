@@ -37,11 +37,10 @@ void CrossProducts(const AxisRows& rows, const T* a, const T* b, T* to) {
 }
 
 // Out = X × Y.
-absl::StatusOr<Kernel> Cross(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Cross(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  const int64_t dim = spec.attrs.Int("dim");
+  const int64_t dim = op.attrs().Int("dim");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     CrossProducts(VectorsOf(x(ctx).dims(), dim), x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx));
@@ -49,11 +48,10 @@ absl::StatusOr<Kernel> Cross(const KernelSpec& spec) {
 }
 
 // X@GRAD = Y × Out@GRAD, Y@GRAD = Out@GRAD × X.
-absl::StatusOr<Kernel> CrossGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> CrossGrad(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const int64_t dim = spec.attrs.Int("dim");
+  const int64_t dim = op.attrs().Int("dim");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const AxisRows rows = VectorsOf(x(ctx).dims(), dim);
@@ -79,8 +77,7 @@ Broadcast Interleaved(const Dims& x, const Dims& y) {
 }
 
 // Out = X ⊗ Y, the Kronecker product.
-absl::StatusOr<Kernel> Kron(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Kron(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
@@ -92,8 +89,7 @@ absl::StatusOr<Kernel> Kron(const KernelSpec& spec) {
 }
 
 // X@GRAD = Σ Out@GRAD Y over the elements of Y, Y@GRAD = Σ Out@GRAD X over those of X.
-absl::StatusOr<Kernel> KronGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> KronGrad(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
@@ -259,12 +255,11 @@ absl::StatusOr<Einsum> Parse(const std::string& equation, In operands, const Ker
   return ParseEinsum(equation, dims);
 }
 
-absl::StatusOr<Kernel> RunEinsum(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RunEinsum(OpKernel op) {
   const In operands = op.in("Operands");
   const Out out = op.out("Out"), cache = op.out("InnerCache"), shapes = op.out("XShape");
   auto gemms = std::make_shared<Gemms>();
-  const auto step = [=, equation = spec.attrs.String("equation")](const KernelContext& ctx,
+  const auto step = [=, equation = op.attrs().String("equation")](const KernelContext& ctx,
                                                                   auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Einsum einsum, Parse(equation, operands, ctx));
@@ -286,13 +281,12 @@ absl::StatusOr<Kernel> RunEinsum(const KernelSpec& spec) {
   return op.Make(Floats(operands), step);
 }
 
-absl::StatusOr<Kernel> EinsumGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> EinsumGrad(OpKernel op) {
   op.Ignore({"x_shape"});
   const In operands = op.in("InnerCache"), dout = op.in("Out@GRAD");
   const Out grads = op.out("Operands@GRAD");
   auto gemms = std::make_shared<Gemms>();
-  const auto step = [=, equation = spec.attrs.String("equation")](const KernelContext& ctx,
+  const auto step = [=, equation = op.attrs().String("equation")](const KernelContext& ctx,
                                                                   auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Einsum einsum, Parse(equation, operands, ctx));

@@ -161,11 +161,10 @@ void ForEachMiddle(const Dims& grid, bool align_corners, Visit visit) {
 }
 
 // Output[n, row, column] = Theta[n] {column, row, 1}.
-absl::StatusOr<Kernel> AffineGrid(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AffineGrid(OpKernel op) {
   const In theta = op.in("Theta");
   const Out out = op.out("Output");
-  const bool align = spec.attrs.Bool("align_corners");
+  const bool align = op.attrs().Bool("align_corners");
   return op.Make(Floats(theta), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Dims& grid = out(ctx).dims();
@@ -183,12 +182,11 @@ absl::StatusOr<Kernel> AffineGrid(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> AffineGridGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AffineGridGrad(OpKernel op) {
   op.Ignore({"Theta"});
   const In dout = op.in("Output@GRAD");
   const Out dtheta = op.out("Theta@GRAD");
-  const bool align = spec.attrs.Bool("align_corners");
+  const bool align = op.attrs().Bool("align_corners");
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Dims& grid = dout(ctx).dims();
@@ -290,11 +288,10 @@ void ForEachGridPoint(const OpAttrs& attrs, const Dims& image, const Dims& grid_
   }
 }
 
-absl::StatusOr<Kernel> GridSampler(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> GridSampler(OpKernel op) {
   const In x = op.in("X"), grid = op.in("Grid");
   const Out out = op.out("Output");
-  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(x), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Dims image = x(ctx).dims();
     const int64_t size = image[2] * image[3];
@@ -313,11 +310,10 @@ absl::StatusOr<Kernel> GridSampler(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> GridSamplerGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> GridSamplerGrad(OpKernel op) {
   const In x = op.in("X"), grid = op.in("Grid"), dout = op.in("Output@GRAD");
   const Out dx = op.out("X@GRAD"), dgrid = op.out("Grid@GRAD");
-  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(x), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Dims image = x(ctx).dims();
     const int64_t size = image[2] * image[3];

@@ -158,12 +158,11 @@ struct RoiAlign : Regions {
 // Out is the mean of samples, 0 for a region without extent, which has none. (Paddle's is NaN.) The
 // gradient adds Out@GRAD to the elements of each sample.
 template <bool is_grad>
-absl::StatusOr<Kernel> RoiAlignKernel(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const RoiAlign align(spec, &op, is_grad);
+absl::StatusOr<Kernel> RoiAlignKernel(OpKernel op) {
+  const RoiAlign align(op.spec(), &op, is_grad);
   const In x = align.x, dout = is_grad ? op.in("Out@GRAD") : In();
   const Out out = op.out(is_grad ? "X@GRAD" : "Out");
-  const bool is_paddles = spec.paddle_cpu_quirks;
+  const bool is_paddles = op.spec().paddle_cpu_quirks;
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t channels = x(ctx).dim(1), size = x(ctx).dim(2) * x(ctx).dim(3);
@@ -217,9 +216,8 @@ struct Range {
 
 // Out is the maximum of a bin, Argmax its index in the channel; 0 and -1 for an empty bin. Boxes
 // are rounded to elements, and have at least one.
-absl::StatusOr<Kernel> RoiPool(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const Regions regions(spec.attrs, &op);
+absl::StatusOr<Kernel> RoiPool(OpKernel op) {
+  const Regions regions(op.attrs(), &op);
   const In x = regions.x;
   const Out out = op.out("Out"), argmax = op.out("Argmax");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
@@ -258,9 +256,8 @@ absl::StatusOr<Kernel> RoiPool(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> RoiPoolGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const Regions regions(spec.attrs, &op);
+absl::StatusOr<Kernel> RoiPoolGrad(OpKernel op) {
+  const Regions regions(op.attrs(), &op);
   const In x = regions.x;
   const In argmax = op.in("Argmax"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");

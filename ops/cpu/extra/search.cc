@@ -16,11 +16,10 @@ namespace weft {
 namespace {
 
 // Out = how often each integer from 0 on occurs in X, or the sums of its Weights.
-absl::StatusOr<Kernel> BinCount(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> BinCount(OpKernel op) {
   const In x = op.in("X"), weights = op.in("Weights");
   const Out out = op.out("Out");
-  const int64_t least = spec.attrs.Int("minlength");
+  const int64_t least = op.attrs().Int("minlength");
   return op.Make(Indices(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const T* numbers = x.data<T>(ctx);
@@ -53,11 +52,10 @@ absl::StatusOr<Kernel> BinCount(const KernelSpec& spec) {
 
 // Out = the insertion index of each of Values in its row of SortedSequence, before equal elements
 // or, with `right`, after them. Paddle's CPU kernel puts -inf at the end.
-absl::StatusOr<Kernel> SearchSorted(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SearchSorted(OpKernel op) {
   const In sequence = op.in("SortedSequence"), values = op.in("Values");
   const Out out = op.out("Out");
-  const bool right = spec.attrs.Bool("right"), quirks = spec.paddle_cpu_quirks;
+  const bool right = op.attrs().Bool("right"), quirks = op.spec().paddle_cpu_quirks;
   return op.Make(FloatsAndInts(values), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const T *row = sequence.data<T>(ctx), *vs = values.data<T>(ctx);
@@ -99,21 +97,20 @@ struct Layers {
 // Out = the distinct elements of X, or layers along an axis, in ascending order; Indices = the
 // first occurrence of each, Counts = how often it occurs, Index = the index in Out of each element
 // of X.
-absl::StatusOr<Kernel> Unique(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Unique(OpKernel op) {
   const In x = op.in("X");
   const auto optional = [&](const char* attr, const char* slot) {
-    return spec.attrs.Bool(attr) ? op.out(slot) : Out();
+    return op.attrs().Bool(attr) ? op.out(slot) : Out();
   };
   const Out out = op.out("Out"), first = optional("return_index", "Indices");
   const Out index = optional("return_inverse", "Index"),
             counts = optional("return_counts", "Counts");
-  const std::vector<int64_t> axes = spec.attrs.Ints("axis");
+  const std::vector<int64_t> axes = op.attrs().Ints("axis");
   op.Supports(FloatsAndInts(x));
-  if (!spec.attrs.Bool("is_sorted")) {
+  if (!op.attrs().Bool("is_sorted")) {
     return absl::UnimplementedError("attribute is_sorted: no kernel for elements in any order");
   }
-  const int64_t dtype = spec.attrs.Int("dtype");
+  const int64_t dtype = op.attrs().Int("dtype");
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);

@@ -112,15 +112,14 @@ Sequence ReadSequence(const Tensor& logits, int64_t b, int64_t time, const int32
 }
 
 // Loss = the negative log probabilities of the labels; WarpCTCGrad = their derivatives by Logits.
-absl::StatusOr<Kernel> WarpCtc(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> WarpCtc(OpKernel op) {
   const In logits = op.in("Logits"), label = op.in("Label");
   const In logits_length = op.in("LogitsLength"), label_length = op.in("LabelLength");
   const Out loss = op.out("Loss"), grad = op.out("WarpCTCGrad");
   if (!logits_length || !label_length) {
     return absl::UnimplementedError("no kernel for sequences that their LoD splits");
   }
-  const auto blank = static_cast<int32_t>(spec.attrs.Int("blank"));
+  const auto blank = static_cast<int32_t>(op.attrs().Int("blank"));
   return op.Make(Floats(logits), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const int64_t time = logits(ctx).dim(0), batch = logits(ctx).dim(1),
@@ -158,13 +157,12 @@ absl::StatusOr<Kernel> WarpCtc(const KernelSpec& spec) {
 
 // Logits@GRAD = WarpCTCGrad times Loss@GRAD of the sequence; with norm_by_times, divided by its
 // length.
-absl::StatusOr<Kernel> WarpCtcGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> WarpCtcGrad(OpKernel op) {
   op.Ignore({"Logits"});
   const In kept = op.in("WarpCTCGrad"), dloss = op.in("Loss@GRAD");
   const In length = op.in("LogitsLength");
   const Out dlogits = op.out("Logits@GRAD");
-  const bool by_times = spec.attrs.Bool("norm_by_times");
+  const bool by_times = op.attrs().Bool("norm_by_times");
   if (by_times && !length) return absl::InvalidArgumentError("input LogitsLength: missing");
   return op.Make(Floats(dloss), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
@@ -217,8 +215,7 @@ absl::Status CheckIsPadded(const Tensor& x) {
   return absl::UnimplementedError("input X: no kernel for level-of-detail offsets");
 }
 
-absl::StatusOr<Kernel> RowConv(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RowConv(OpKernel op) {
   const In x = op.in("X"), filter = op.in("Filter");
   const Out out = op.out("Out");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
@@ -235,8 +232,7 @@ absl::StatusOr<Kernel> RowConv(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> RowConvGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RowConvGrad(OpKernel op) {
   const In x = op.in("X"), filter = op.in("Filter"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dfilter = op.out("Filter@GRAD");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {

@@ -171,9 +171,8 @@ class Grid {
 // and over all cells and anchors the cross entropy of object: against 1 times ObjectnessMask if
 // there is a box, against 0 if there is none, and nothing if a box is predicted with an overlap of
 // more than ignore_thresh. GTMatchMask has the anchors of the boxes, -1 for none.
-absl::StatusOr<Kernel> YoloLoss(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const Yolo yolo(spec, &op);
+absl::StatusOr<Kernel> YoloLoss(OpKernel op) {
+  const Yolo yolo(op.spec(), &op);
   const In x = yolo.x;
   const Out loss = op.out("Loss"), objects = op.out("ObjectnessMask"),
             match = op.out("GTMatchMask");
@@ -229,9 +228,8 @@ absl::StatusOr<Kernel> YoloLoss(const KernelSpec& spec) {
 }
 
 // If several boxes share a cell and anchor, Paddle's gradient is that of the last of them.
-absl::StatusOr<Kernel> YoloLossGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const Yolo yolo(spec, &op);
+absl::StatusOr<Kernel> YoloLossGrad(OpKernel op) {
+  const Yolo yolo(op.spec(), &op);
   const In x = yolo.x, objects = op.in("ObjectnessMask"), match = op.in("GTMatchMask");
   const In dloss = op.in("Loss@GRAD");
   const Out dx = op.out("X@GRAD");
@@ -285,11 +283,10 @@ absl::StatusOr<Kernel> YoloLossGrad(const KernelSpec& spec) {
 // Scores of their classes: confidence times σ. Both are 0 if the confidence, σ of object, is below
 // conf_thresh. With iou_aware, leading channels predict the overlap, and the confidence is
 // σ(object)^(1 - f) σ(overlap)^f, f being iou_aware_factor.
-absl::StatusOr<Kernel> YoloBox(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> YoloBox(OpKernel op) {
   const In x = op.in("X"), sizes = op.in("ImgSize");
   const Out boxes = op.out("Boxes"), scores = op.out("Scores");
-  const OpAttrs& a = spec.attrs;
+  const OpAttrs& a = op.attrs();
   return op.Make(
       Floats(x),
       [=, anchors = a.Ints("anchors"), classes = a.Int("class_num"),

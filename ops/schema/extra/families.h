@@ -10,74 +10,42 @@ namespace weft {
 // All of these.
 void AddExtraSchemas(OpSchemaTable* schemas);
 
+// Adds the schemas of one file.
+using AddSchemas = void(OpSchemaTable* schemas);
+
 // --- Linear algebra -----------------------------------------------------------------------------
 
-void AddBilinearTensorProductSchemas(OpSchemaTable* schemas);
-void AddCrossSchemas(OpSchemaTable* schemas);
-void AddDenseAlgebraSchemas(OpSchemaTable* schemas);
-void AddDiagonalSchemas(OpSchemaTable* schemas);
-void AddDistSchemas(OpSchemaTable* schemas);
-void AddEinsumSchemas(OpSchemaTable* schemas);
-void AddKronSchemas(OpSchemaTable* schemas);
+AddSchemas AddDenseAlgebraSchemas, AddDiagonalSchemas, AddProductSchemas;
 
-// --- Functions of numbers ------------------------------------------------------------------------
+// --- Functions of numbers -----------------------------------------------------------------------
 
-void AddSpecialFunctionSchemas(OpSchemaTable* schemas);
+AddSchemas AddSpecialFunctionSchemas;
 
 // --- Normalization and activation ---------------------------------------------------------------
 
-void AddDataNormSchemas(OpSchemaTable* schemas);
-void AddGumbelSoftmaxSchemas(OpSchemaTable* schemas);
-void AddL2NormalizeSchemas(OpSchemaTable* schemas);
-void AddLrnSchemas(OpSchemaTable* schemas);
-void AddMaxoutSchemas(OpSchemaTable* schemas);
-void AddRenormSchemas(OpSchemaTable* schemas);
-void AddRreluSchemas(OpSchemaTable* schemas);
-void AddSpectralNormSchemas(OpSchemaTable* schemas);
+AddSchemas AddNormalizationSchemas, AddSamplingSchemas;
 
 // --- Images and detection -----------------------------------------------------------------------
 
-void AddDeformableConvSchemas(OpSchemaTable* schemas);
-void AddFractionalPoolSchemas(OpSchemaTable* schemas);
-void AddGridSampleSchemas(OpSchemaTable* schemas);
-void AddInterpolateSchemas(OpSchemaTable* schemas);
-void AddPadSchemas(OpSchemaTable* schemas);
-void AddPaddle1Schemas(OpSchemaTable* schemas);
-void AddPixelShuffleSchemas(OpSchemaTable* schemas);
-void AddRoiPoolingSchemas(OpSchemaTable* schemas);
-void AddTemporalShiftSchemas(OpSchemaTable* schemas);
-void AddUnfoldSchemas(OpSchemaTable* schemas);
-void AddUnpoolSchemas(OpSchemaTable* schemas);
-void AddYoloSchemas(OpSchemaTable* schemas);
+AddSchemas AddDeformableConvSchemas, AddFractionalPoolSchemas, AddGridSampleSchemas,
+    AddImageSchemas, AddInterpolateSchemas, AddPadSchemas, AddPaddle1Schemas,
+    AddPixelShuffleSchemas, AddUnfoldSchemas, AddYoloSchemas;
 
 // --- Sequences and search -----------------------------------------------------------------------
 
-void AddBincountSchemas(OpSchemaTable* schemas);
-void AddCtcSchemas(OpSchemaTable* schemas);
-void AddFrameSchemas(OpSchemaTable* schemas);
-void AddGatherTreeSchemas(OpSchemaTable* schemas);
-void AddRowConvSchemas(OpSchemaTable* schemas);
-void AddSearchsortedSchemas(OpSchemaTable* schemas);
-void AddSegmentPoolSchemas(OpSchemaTable* schemas);
-void AddUniqueSchemas(OpSchemaTable* schemas);
+AddSchemas AddIndexingSchemas, AddSequenceSchemas;
 
 // --- Large vocabularies and click-through rates -------------------------------------------------
 
-void AddClassWeightsSchemas(OpSchemaTable* schemas);
-void AddCvmSchemas(OpSchemaTable* schemas);
-void AddShardIndexSchemas(OpSchemaTable* schemas);
+AddSchemas AddClassWeightsSchemas, AddCvmSchemas;
 
 // --- Other --------------------------------------------------------------------------------------
 
-void AddBroadcastTensorsSchemas(OpSchemaTable* schemas);
-void AddModelAverageSchemas(OpSchemaTable* schemas);
-void AddMultiplexSchemas(OpSchemaTable* schemas);
-void AddRollSchemas(OpSchemaTable* schemas);
-void AddSparsifySchemas(OpSchemaTable* schemas);
+AddSchemas AddBroadcastTensorsSchemas, AddModelAverageSchemas, AddRollSchemas, AddSparsifySchemas;
 
 // --- Gradients of gradients, made from the schemas of the ops -----------------------------------
 
-void AddSecondGradientsSchemas(OpSchemaTable* schemas);
+AddSchemas AddSecondGradientsSchemas;
 
 }  // namespace weft
 

@@ -15,6 +15,7 @@
 #include "ops/analysis/core/block_args.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/training/losses.h"
+#include "ops/analysis/training/lost_gradients.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/analysis/values/rank_values.h"
 #include "ops/analysis/values/sum_losses.h"
@@ -120,29 +121,9 @@ class BatchChecker {
                                   : ""));
   }
 
-  // append_backward of Paddle has no gradient op for some collectives, and does not say so.
   void CheckLostGradients() {
-    std::vector<bool> is_read(main_.symbols().size(), false), is_written = is_read;
-    for (const Op& op : AllOps(main_)) {
-      for (Symbol input : op.input_args()) is_read[input.value()] = true;
-      for (Symbol output : op.output_args()) is_written[output.value()] = true;
-    }
-    const OpTraits& traits = facts_.Get<OpTraits>();
-    absl::optional<std::vector<bool>> trained;
-    for (const Op& op : AllOps(main_)) {
-      if (!traits.Has(op, Trait::kCollective) || IsBackward(op) || IsOptimize(op)) continue;
-      for (Symbol output : op.output_args()) {
-        const Symbol gradient = main_.FindSymbol(absl::StrCat(main_.name(output), kGradSuffix));
-        if (!gradient.valid() || !is_written[gradient.value()] || is_read[gradient.value()])
-          continue;
-        if (!trained.has_value()) trained = TrainedValues();
-        if (!(*trained)[output.value()]) continue;
-        report_.Add(
-            "W717", op.id(), main_.name(output),
-            absl::StrCat(op.DebugName(), ": the gradient of its output, ", main_.name(gradient),
-                         ", is computed, but no op takes it back: parameters before it are "
-                         "not trained through it"));
-      }
+    for (const LostGradient& lost : LostGradients(main_, facts_.Get<OpTraits>())) {
+      report_.Add("W717", lost.op, main_.name(lost.output), ToString(main_, lost));
     }
   }
 
@@ -329,22 +310,6 @@ class BatchChecker {
  private:
   static bool IsMeanOrSum(BatchRelation loss) {
     return loss.IsSame() || (loss.IsPartial() && loss.power <= 0 && loss.power >= -1);
-  }
-
-  // By symbol: what depends on a parameter that the program updates.
-  std::vector<bool> TrainedValues() const {
-    std::vector<bool> trained(main_.symbols().size(), false);
-    const OpTraits& traits = facts_.Get<OpTraits>();
-    for (const Op& op : AllOps(main_)) {
-      if (!traits.Has(op, Trait::kOptimizer)) continue;
-      for (Symbol param : op.Input("Param")) trained[param.value()] = true;
-    }
-    const auto is_trained = [&](Symbol input) { return trained[input.value()]; };
-    for (const Op& op : AllOps(main_)) {
-      if (absl::c_none_of(op.input_args(), is_trained)) continue;
-      for (Symbol output : op.output_args()) trained[output.value()] = true;
-    }
-    return trained;
   }
 
   // Whether what the op draws is only the seed of ops that have an effect of their own where they
