@@ -435,9 +435,7 @@ bool IsSameFile(const std::string& a, const std::string& b) {
   if (a == "-" || b == "-") return false;
   struct stat info_a, info_b;
   const bool exists_a = stat(a.c_str(), &info_a) == 0, exists_b = stat(b.c_str(), &info_b) == 0;
-  if (exists_a && exists_b) {
-    return info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino;
-  }
+  if (exists_a && exists_b) return info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino;
   return !exists_a && !exists_b && TargetOf(a) == TargetOf(b);
 }
 

@@ -37,9 +37,7 @@ absl::StatusOr<std::vector<ParamGrad>> ParamGrads(const Op& op) {
         op.DebugName(), ": attribute op_role_var: expected pairs of parameter and gradient, found ",
         names.size(), " names: ", absl::StrJoin(names, ", ")));
   }
-  for (size_t i = 0; i < names.size(); i += 2) {
-    pairs.push_back({names[i], names[i + 1]});
-  }
+  for (size_t i = 0; i < names.size(); i += 2) pairs.push_back({names[i], names[i + 1]});
   return pairs;
 }
 

@@ -1,7 +1,6 @@
 #include "proto/program_indexer.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -302,9 +301,7 @@ absl::Status ProgramIndexer::CheckNames() const {
   const SymbolTable& symbols = program_.symbols_;
   for (uint32_t i = 0; i < symbols.size(); ++i) {
     // Names are spread over the file.
-    if (i + kBatch < symbols.size()) {
-      __builtin_prefetch(symbols.name(Symbol(i + kBatch)).data());
-    }
+    if (i + kBatch < symbols.size()) __builtin_prefetch(symbols.name(Symbol(i + kBatch)).data());
     WEFT_RETURN_IF_ERROR(CheckName(symbols.name(Symbol(i))));
   }
   return absl::OkStatus();

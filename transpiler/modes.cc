@@ -1,6 +1,5 @@
 #include "transpiler/modes.h"
 
-#include <algorithm>
 #include <set>
 
 #include "absl/algorithm/container.h"

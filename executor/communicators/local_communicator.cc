@@ -5,7 +5,6 @@
 #include <mutex>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "executor/communicators/ring_communicator.h"
 #include "executor/communicators/shared_ring.h"
 

@@ -6,12 +6,9 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "executor/communicators/local_collective.h"
 #include "executor/jobs/late_ranks.h"

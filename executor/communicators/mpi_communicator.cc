@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <shared_mutex>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

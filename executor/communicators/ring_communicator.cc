@@ -70,9 +70,7 @@ absl::Status RingCommunicator::RunSmall(const CollectiveCall& call, const void* 
   mine.copied = in;
   mine.copied_bytes = IsRead(call.desc, rank_) ? BytesOf(call.desc) : 0;
   WEFT_RETURN_IF_ERROR(ring_->Start(rank_, call, mine));
-  for (int r = 0; r < nranks(); ++r) {
-    in_[r] = r == rank_ ? in : ring_->BuffersOf(r, rank_).copied;
-  }
+  for (int r = 0; r < nranks(); ++r) in_[r] = r == rank_ ? in : ring_->BuffersOf(r, rank_).copied;
   RunLocalCollectiveFor(call.desc, in_, rank_, out);
   return ring_->End(rank_, call);
 }

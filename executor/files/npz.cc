@@ -69,9 +69,7 @@ absl::Status ReadExactly(zip_file_t* file, void* to, uint64_t size) {
 // Checks the directory entry as far as possible without reading the data: allocations below are
 // bounded by it.
 absl::Status CheckEntry(const zip_stat_t& stat, uint64_t archive_bytes) {
-  if (stat.encryption_method != ZIP_EM_NONE) {
-    return absl::InvalidArgumentError("it is encrypted");
-  }
+  if (stat.encryption_method != ZIP_EM_NONE) return absl::InvalidArgumentError("it is encrypted");
   const bool stored = stat.comp_method == ZIP_CM_STORE;
   if (!stored && stat.comp_method != ZIP_CM_DEFLATE) {
     return absl::InvalidArgumentError(absl::StrCat("compression method ", stat.comp_method,
@@ -262,9 +260,7 @@ struct NpzWriter::Impl {
       uselocale(previous);
       if (utf8 != nullptr) freelocale(utf8);
     };
-    if (archive_write_header(archive.get(), entry) != ARCHIVE_OK || !failure.ok()) {
-      return Error();
-    }
+    if (archive_write_header(archive.get(), entry) != ARCHIVE_OK || !failure.ok()) return Error();
     WEFT_RETURN_IF_ERROR(WriteData(header.data(), header.size()));
     return WriteData(tensor.raw(), tensor.bytes());
   }

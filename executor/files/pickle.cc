@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -81,9 +80,7 @@ absl::StatusOr<Arrays> FindArrays(const PickleMachine& machine, uint32_t root,
     if (value->kind == Kind::kTuple && value->items.size() == 2) {
       const PickleObject& first = machine.object(value->items[0]);
       const PickleObject& second = machine.object(value->items[1]);
-      if (first.kind == Kind::kText && second.kind == Kind::kArray) {
-        value = &second;
-      }
+      if (first.kind == Kind::kText && second.kind == Kind::kArray) value = &second;
     }
     const auto renamed = table.find(key);
     if (renamed != table.end() && machine.object(renamed->second).kind == Kind::kText) {

@@ -1,12 +1,10 @@
 #include "executor/files/pickle_machine.h"
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/files/npy.h"

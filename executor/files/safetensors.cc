@@ -1,6 +1,5 @@
 #include "executor/files/safetensors.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <iterator>

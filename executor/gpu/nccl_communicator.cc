@@ -1,5 +1,4 @@
 #include <exception>
-#include <memory>
 #include <string>
 #include <utility>
 

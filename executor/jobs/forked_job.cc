@@ -105,9 +105,7 @@ std::string ForkedJob::ResultsOf(int process) {
   std::string text;
   char buffer[4096];
   ssize_t size = 0;
-  while ((size = read(ended.results, buffer, sizeof(buffer))) > 0) {
-    text.append(buffer, size);
-  }
+  while ((size = read(ended.results, buffer, sizeof(buffer))) > 0) text.append(buffer, size);
   int status = 0;
   if (waitpid(ended.pid, &status, 0) == ended.pid && WIFSIGNALED(status)) {
     absl::StrAppend(&text, "ended by signal ", WTERMSIG(status), "\n");

@@ -165,9 +165,7 @@ std::string StarLink::Describe(const std::vector<int>& processes) const {
     names.push_back(Describe(processes[i]));
   }
   std::string text = absl::StrJoin(names, ", ");
-  if (processes.size() > kMax) {
-    absl::StrAppend(&text, " and ", processes.size() - kMax, " more");
-  }
+  if (processes.size() > kMax) absl::StrAppend(&text, " and ", processes.size() - kMax, " more");
   return text;
 }
 

@@ -25,9 +25,7 @@ std::string DescribeGather(int64_t number) {
 }  // namespace
 
 void StarLink::Send(int process, Topic topic, std::string message) {
-  if (process == options_.process) {
-    return dispatcher_.Deliver(process, topic, std::move(message));
-  }
+  if (process == options_.process) return dispatcher_.Deliver(process, topic, std::move(message));
   JobMessage out =
       Make(JobMessageType::kTopic, process, static_cast<int64_t>(topic), std::move(message));
   asio::post(io_, [this, out = std::move(out)]() mutable {

@@ -1,6 +1,5 @@
 #include "executor/plan/control_kernels.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>

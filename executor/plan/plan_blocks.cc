@@ -139,9 +139,7 @@ absl::flat_hash_set<Symbol> PlanBuilder::WrittenIn(int block) const {
 
 absl::StatusOr<int> PlanBuilder::StepScopes(absl::Span<const Symbol> names,
                                             const std::string& name) const {
-  if (names.size() == 1 && program_.name(names[0]) != kEmptyVarName) {
-    return Resolve(names[0], name);
-  }
+  if (names.size() == 1 && program_.name(names[0]) != kEmptyVarName) return Resolve(names[0], name);
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": expected one variable in StepScopes, found ", names.size()));
 }
@@ -246,14 +244,10 @@ absl::Status PlanBuilder::AddLoopGrad(const Op& op, const OpAttrs& attrs, const 
     AddClear(name, arrays);
     AddOwnOp(name, PopIteration, {},
              Concat({{step_scopes}, iterations.found_then, iterations.made}));
-    for (const auto& [outside, inside] : given) {
-      AddOwnOp(name, CopyValue, {outside}, {inside});
-    }
+    for (const auto& [outside, inside] : given) AddOwnOp(name, CopyValue, {outside}, {inside});
   };
   ends.end = [&] {
-    for (const auto& [outside, inside] : added) {
-      AddOwnOp(name, AddTo, {outside, inside}, {outside});
-    }
+    for (const auto& [outside, inside] : added) AddOwnOp(name, AddTo, {outside, inside}, {outside});
   };
   return AddBranchTo(block, op, branch, ends);
 }

@@ -1,6 +1,5 @@
 // What is checked before a plan is built: the types of variables, and kernels for all ops.
 #include <tuple>
-#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"

@@ -237,9 +237,7 @@ absl::Status PlanBuilder::AddRecurrentGrad(const Op& op, const OpAttrs& attrs,
     for (const Collected& of_step : collected) {
       AddOwnOp(name, AppendStep, {of_step.inside}, {of_step.steps});
     }
-    for (const auto& [outside, inside] : added) {
-      AddOwnOp(name, AddTo, {outside, inside}, {outside});
-    }
+    for (const auto& [outside, inside] : added) AddOwnOp(name, AddTo, {outside, inside}, {outside});
     for (const auto& [later, earlier] : passed) AddOwnOp(name, CopyValue, {earlier}, {later});
   };
   WEFT_RETURN_IF_ERROR(AddBranchTo(block, op, branch, ends));

@@ -33,9 +33,7 @@ bool IsImage(const absl::optional<TensorType>& type) {
 template <typename Slots, typename Visit>
 void ForEachArgument(const Slots& slots, const std::vector<int>& variables, Visit visit) {
   std::vector<absl::string_view> names(variables.size());
-  for (const auto& [name, slot] : slots) {
-    std::fill_n(names.begin() + slot.first, slot.count, name);
-  }
+  for (const auto& [name, slot] : slots) std::fill_n(names.begin() + slot.first, slot.count, name);
   for (size_t i = 0; i < variables.size(); ++i) {
     if (variables[i] != Plan::kNoVariable) visit(names[i], variables[i], static_cast<int>(i));
   }

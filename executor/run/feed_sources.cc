@@ -105,9 +105,7 @@ absl::StatusOr<TensorType> TypeOfHostValue(const Program& main, const std::strin
         absl::StrCat("the program has no such variable", DidYouMean(name, names)));
   }
   const Var var = main.var(id);
-  if (!var.persistable()) {
-    return absl::InvalidArgumentError("expected a persistable variable");
-  }
+  if (!var.persistable()) return absl::InvalidArgumentError("expected a persistable variable");
   const OpId writer = FindWriter(main, var.name_symbol());
   if (writer.valid()) {
     return absl::InvalidArgumentError(absl::StrCat("expected a variable that no op writes, but ",

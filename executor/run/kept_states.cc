@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <new>
 #include <thread>
 #include <utility>
@@ -174,9 +173,7 @@ std::set<int64_t> KeptStates::Steps() const {
   for (const Slot& slot : HostSeries()->slots) {
     const int64_t step = slot.step.load(std::memory_order_acquire);
     bool has_all = step != kNone;
-    for (int rank = 0; rank < world_.size && has_all; ++rank) {
-      has_all = Has(*SeriesOf(rank), step);
-    }
+    for (int rank = 0; rank < world_.size && has_all; ++rank) has_all = Has(*SeriesOf(rank), step);
     if (has_all) steps.insert(step);
   }
   return steps;

@@ -53,9 +53,7 @@ absl::Status MergePushes(const Plan::PlanOp& op, const std::vector<ServerMessage
   if (attrs.Bool("is_sparse")) return MergeRows(op, pushes, merger, out);
   std::vector<const void*> in;
   const Tensor& first = pushes[0].tensors[0];
-  for (const ServerMessage& push : pushes) {
-    in.push_back(push.tensors[0].raw());
-  }
+  for (const ServerMessage& push : pushes) in.push_back(push.tensors[0].raw());
   CollectiveDesc desc;
   desc.reduction = attrs.Bool("averages") ? Reduction::kAvg : Reduction::kSum;
   desc.dtype = first.dtype();

@@ -1,6 +1,5 @@
 #include "executor/servers/key_sections.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 

@@ -14,7 +14,6 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/step/catch_exceptions.h"
-#include "executor/step/step_types.h"
 #include "ops/make_kernel.h"
 #include "ops/threads.h"
 

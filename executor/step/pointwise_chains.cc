@@ -1,10 +1,7 @@
 #include "executor/step/pointwise_chains.h"
 
-#include <cstddef>
-
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/types/optional.h"
 
 namespace weft {
 namespace {

@@ -1,6 +1,5 @@
 #include "executor/step/step_types.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -83,9 +82,7 @@ class ChannelNorm {
   void Normalize(const T* x, const ParameterOf<T>* scale, const ParameterOf<T>* bias, T* y) {
     using P = ParameterOf<T>;
     const std::vector<double>&mean = moments_.mean, &inverse_deviation = moments_.variance;
-    if (!has_columns_) {
-      return weft::Normalize(planes_, x, mean, inverse_deviation, scale, bias, y);
-    }
+    if (!has_columns_) return weft::Normalize(planes_, x, mean, inverse_deviation, scale, bias, y);
     auto& [centers, factors, shifts, unused] = Tiles(P());
     const auto factor = [&](int64_t c) { return inverse_deviation[c] * scale[c]; };
     columns_.Tile([&](int64_t c) { return mean[c]; }, &centers);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 
 #include "ops/cpu/families.h"
 #include "ops/kernel_util.h"

@@ -3,12 +3,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "base/status_macros.h"
 #include "ops/cpu/constant.h"
 #include "ops/cpu/families.h"

@@ -2,7 +2,6 @@
 // (scatter) or added to (index_add).
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,8 +1,6 @@
 // Batched matrix products, and ops based on them.
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
@@ -115,18 +113,14 @@ class Gradient {
   static Gradient OfX(const Product& p, double alpha) {
     constexpr Transpose kNo = Transpose::kNo, kYes = Transpose::kYes;
     const Transpose trans_y = TransposeIf(p.trans_y);
-    if (p.trans_x) {
-      return {p, p.x_batch, p.y_batch, {trans_y, kYes, p.k, p.m, p.n, alpha}, kSecond};
-    }
+    if (p.trans_x) return {p, p.x_batch, p.y_batch, {trans_y, kYes, p.k, p.m, p.n, alpha}, kSecond};
     return {p, p.x_batch, p.y_batch, {kNo, Flip(trans_y), p.m, p.k, p.n, alpha}, kFirst};
   }
   // For alpha op(X)ᵀ Out@GRAD, transposed if Y is.
   static Gradient OfY(const Product& p, double alpha) {
     constexpr Transpose kNo = Transpose::kNo, kYes = Transpose::kYes;
     const Transpose trans_x = TransposeIf(p.trans_x);
-    if (p.trans_y) {
-      return {p, p.y_batch, p.x_batch, {kYes, trans_x, p.n, p.k, p.m, alpha}, kFirst};
-    }
+    if (p.trans_y) return {p, p.y_batch, p.x_batch, {kYes, trans_x, p.n, p.k, p.m, alpha}, kFirst};
     return {p, p.y_batch, p.x_batch, {Flip(trans_x), kNo, p.k, p.n, p.m, alpha}, kSecond};
   }
 

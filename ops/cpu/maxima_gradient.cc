@@ -1,7 +1,6 @@
 #include "ops/cpu/maxima_gradient.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <limits>
 

@@ -125,9 +125,7 @@ std::vector<Place> PossiblePlaces(const Json& c) {
 
 absl::Status RunOptimizerCase(const Json& c, const KernelTable& kernels, bool paddle_cpu_quirks) {
   std::map<std::string, Tensor> states, constants;
-  for (const auto& state : c["init"].items()) {
-    states[state.key()] = TensorFromJson(state.value());
-  }
+  for (const auto& state : c["init"].items()) states[state.key()] = TensorFromJson(state.value());
   for (const auto& input : c["inputs"].items()) {
     constants[input.key()] = TensorFromJson(input.value());
   }

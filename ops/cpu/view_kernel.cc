@@ -1,7 +1,6 @@
 #include "ops/cpu/view_kernel.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "ops/op_kernel.h"
 

@@ -1,6 +1,5 @@
 // Comparisons and logic, elementwise.
 #include <cstdint>
-#include <functional>
 
 #include "base/status_macros.h"
 #include "ops/broadcast.h"

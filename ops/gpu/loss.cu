@@ -1,5 +1,4 @@
 // Losses with dedicated ops, by the formulas of ops/formulas/loss.h.
-#include <cmath>
 #include <cstdint>
 #include <memory>
 

@@ -1,5 +1,4 @@
 // Optimizers that Paddle has since version 3, by the formulas of ops/formulas/paddle3_updates.h.
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>

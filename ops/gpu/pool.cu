@@ -1,6 +1,5 @@
 // Pooling of images: the maximum, or the mean, of the elements under a window. Gradients are
 // gathered: a thread adds what the windows with its element give to it, in their order.
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>

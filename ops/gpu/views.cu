@@ -1,7 +1,6 @@
 // Ops that read a strided view of a tensor (ops/cpu/views.h), and parts of tensors along a
 // dimension.
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "absl/algorithm/container.h"

@@ -1,7 +1,6 @@
 #include "ops/schema/batch_rules.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
 #include <vector>
 

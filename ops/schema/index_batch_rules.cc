@@ -1,7 +1,5 @@
 // Elements picked and written by indices.
-#include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "ops/schema/batch_context.h"
 #include "ops/schema/batch_rule_functions.h"

@@ -29,9 +29,7 @@ absl::Status RunInference(InferContext& context) {
 absl::StatusOr<std::vector<absl::optional<TensorType>>> InferOutputs(const Op& op,
                                                                      const TypeLookup& lookup) {
   const OpSchema* schema = FindOpSchema(op.type());
-  if (schema == nullptr) {
-    return std::vector<absl::optional<TensorType>>(op.output_args().size());
-  }
+  if (schema == nullptr) return std::vector<absl::optional<TensorType>>(op.output_args().size());
   const std::vector<SlotViolation> violations = SlotViolations(op, *schema);
   if (!violations.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), " ", ToString(violations[0])));

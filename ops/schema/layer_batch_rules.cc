@@ -1,7 +1,4 @@
 // Layers, losses, draws, updates, arrays and branches.
-#include <algorithm>
-#include <cstdint>
-#include <vector>
 
 #include "ops/schema/across_ranks.h"
 #include "ops/schema/batch_context.h"

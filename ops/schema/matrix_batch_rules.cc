@@ -1,6 +1,5 @@
 // Products and other functions of matrices.
 #include <algorithm>
-#include <cstdint>
 #include <string>
 #include <vector>
 

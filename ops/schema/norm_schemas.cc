@@ -1,6 +1,5 @@
 // Normalization shifts elements that belong together to mean 0 and scales them to variance 1. Then
 // parameters scale and shift them.
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

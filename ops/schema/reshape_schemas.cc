@@ -82,9 +82,7 @@ absl::StatusOr<Dims> ReshapedDims(const InferContext& context, const Dims& x) {
     }
     dim = elements == -1 || others == -1 ? -1 : others == 0 ? 0 : elements / others;
   }
-  if (!DimFits(Product(dims), elements)) {
-    return error("as many elements as ");
-  }
+  if (!DimFits(Product(dims), elements)) return error("as many elements as ");
   return dims;
 }
 

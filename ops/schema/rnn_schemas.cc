@@ -27,9 +27,7 @@ absl::StatusOr<RnnSizes> ReadSizes(const InferContext& context) {
   RnnSizes sizes;
   const std::string& mode = attrs.String("mode");
   sizes.gates = NumGates(mode);
-  if (sizes.gates == 0) {
-    return context.AttrError("mode", "LSTM, GRU, RNN_TANH or RNN_RELU", mode);
-  }
+  if (sizes.gates == 0) return context.AttrError("mode", "LSTM, GRU, RNN_TANH or RNN_RELU", mode);
   sizes.hidden = attrs.Int("hidden_size");
   sizes.layers = attrs.Int("num_layers");
   for (const char* name : {"hidden_size", "num_layers"}) {

@@ -1,5 +1,4 @@
 // Rows, and other dimensions of which each is computed alone; reductions.
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 

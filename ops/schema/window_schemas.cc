@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/schema/batch_rule_functions.h"

@@ -158,9 +158,7 @@ class Aligner {
       if (window.a_end == gap.a_end && window.b_end == gap.b_end) return;
       const size_t a_middle = a + kWindow / 2, b_middle = b + kWindow / 2;
       size_t kept = first;
-      while (kept < pairs_.size() && pairs_[kept].a < a_middle && pairs_[kept].b < b_middle) {
-        ++kept;
-      }
+      while (kept < pairs_.size() && pairs_[kept].a < a_middle && pairs_[kept].b < b_middle) ++kept;
       pairs_.resize(kept);
       a = kept > first ? pairs_.back().a + 1 : a_middle;
       b = kept > first ? pairs_.back().b + 1 : b_middle;

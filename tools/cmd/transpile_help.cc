@@ -1,7 +1,6 @@
 #include "tools/cmd/transpile_help.h"
 
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"

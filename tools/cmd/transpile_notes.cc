@@ -17,7 +17,6 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/analysis/training/lost_gradients.h"
-#include "ops/schema/algebra.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"

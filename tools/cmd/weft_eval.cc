@@ -229,9 +229,7 @@ class Collector {
   absl::Status Add(const StepResult& result) {
     std::lock_guard<std::mutex> lock(mutex_);
     evaluation_.Add(result);
-    if (progress_.IsDue()) {
-      progress_.Show(FormatProgress(evaluation_.batches(), batches_, "", 0));
-    }
+    if (progress_.IsDue()) progress_.Show(FormatProgress(evaluation_.batches(), batches_, "", 0));
     if (flags_.metrics.empty() && flags_.fetch_npz.empty()) return absl::OkStatus();
     StepResult copy;
     copy.step = result.step;

@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -41,12 +40,10 @@
 #include "ops/cpu/vector_units.h"
 #include "ops/kernel.h"
 #include "ops/schema/op_schema.h"
-#include "proto/feed_layout.h"
 #include "tools/cmd/elastic_run.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/cmd/weft_run_files.h"
 #include "tools/files/free_space.h"
-#include "tools/files/params_input.h"
 #include "tools/flags/assume_flag.h"
 #include "tools/inspect/chrome_trace.h"
 #include "tools/inspect/op_profile.h"

@@ -10,7 +10,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"

@@ -1,6 +1,5 @@
 #include "tools/files/setting_file.h"
 
-#include <cstdint>
 #include <utility>
 
 #include "absl/status/status.h"

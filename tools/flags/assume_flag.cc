@@ -1,7 +1,6 @@
 #include "tools/flags/assume_flag.h"
 
 #include <set>
-#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"

@@ -116,9 +116,7 @@ absl::Status ReadParamAttrs(const std::string& path, absl::Span<const ConstProgr
   ClusterSpec spec;
   spec.nranks = setting->nranks.has_value() ? setting->nranks
                                             : FindNumRanks(*ranks[0].main, ranks[0].startup);
-  if (!spec.nranks.has_value() && ranks.size() > 1) {
-    spec.nranks = static_cast<int>(ranks.size());
-  }
+  if (!spec.nranks.has_value() && ranks.size() > 1) spec.nranks = static_cast<int>(ranks.size());
   WEFT_ASSIGN_OR_RETURN(const Cluster cluster, Cluster::Create(spec, /*min_trainers=*/1));
   WEFT_RETURN_IF_ERROR(Annotate(path, ResolveGroups(cluster, &params)));
   WEFT_RETURN_IF_ERROR(Annotate(path, CheckParamAttrs(params, *ranks[0].main)));

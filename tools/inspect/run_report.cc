@@ -78,9 +78,7 @@ double MeanOf(const Tensor& tensor) {
 
 std::string StepLines::Add(const StepResult& result) {
   means_.resize(result.values.size());
-  for (size_t v = 0; v < result.values.size(); ++v) {
-    means_[v].push_back(MeanOf(result.values[v]));
-  }
+  for (size_t v = 0; v < result.values.size(); ++v) means_[v].push_back(MeanOf(result.values[v]));
   if (result.rank + 1 < ranks_) return "";
   const bool first_step = courses_.empty();
   courses_.resize(means_.size());

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "absl/strings/str_cat.h"
-
 namespace weft {
 namespace {
 

@@ -1,7 +1,6 @@
 #include "tools/view/lanes.h"
 
 #include <algorithm>
-#include <map>
 
 #include "transpiler/buckets/timeline.h"
 

@@ -1,7 +1,6 @@
 #include "tools/view/op_bytes.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/types/optional.h"
 #include "ops/schema/communication_ops.h"

@@ -2,8 +2,6 @@
 
 #include <zlib.h>
 
-#include <utility>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tools/inspect/json_number.h"

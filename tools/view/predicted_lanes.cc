@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/devices/op_times.h"

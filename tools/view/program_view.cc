@@ -1,6 +1,5 @@
 #include "tools/view/program_view.h"
 
-#include <algorithm>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -129,9 +128,7 @@ class OpReader {
     const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
     std::string key;
     op.ForEachAttr([&](size_t i, absl::string_view bytes) {
-      if (IsShown(program_.name(attrs[i].name))) {
-        absl::StrAppend(&key, bytes.size(), ":", bytes);
-      }
+      if (IsShown(program_.name(attrs[i].name))) absl::StrAppend(&key, bytes.size(), ":", bytes);
       return true;
     });
     if (key.empty()) return 0;

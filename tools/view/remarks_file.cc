@@ -1,7 +1,6 @@
 #include "tools/view/remarks_file.h"
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "base/json_input.h"
 #include "base/status_macros.h"
 

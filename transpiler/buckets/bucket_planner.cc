@@ -152,9 +152,7 @@ std::vector<int> FusionIds(const BucketPolicy& policy, FusionScheme scheme,
     for (const BucketGradient& gradient : gradients) ids.push_back(gradient.comm_fusion);
     return ids;
   }
-  if (scheme == FusionScheme::kOneId) {
-    return std::vector<int>(gradients.size(), policy.fusion_type);
-  }
+  if (scheme == FusionScheme::kOneId) return std::vector<int>(gradients.size(), policy.fusion_type);
   int id = kFirstIndexId;
   size_t next = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <map>
-#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"

@@ -135,9 +135,7 @@ class Verifier {
   // are checked once: the rank only matters to values of single ranks, where they are compared with
   // the original, and to groups.
   bool CheckPrograms(const ConstProgramPair& programs, int rank) {
-    if (compares_ || !options_.setting.groups.empty()) {
-      return CheckRank(programs, rank, &findings_);
-    }
+    if (compares_ || !options_.setting.groups.empty()) return CheckRank(programs, rank, &findings_);
     const auto [it, is_new] = shared_.try_emplace({programs.main, programs.startup});
     Shared& shared = it->second;
     if (is_new) shared.is_sound = CheckRank(programs, rank, &shared.findings);

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/status_macros.h"
 #include "ops/schema/weft_attrs.h"
 #include "proto/op_role.h"
 
@@ -32,9 +31,7 @@ absl::StatusOr<BlockGradientNames> BlockGradientNames::Of(const Op& op) {
           absl::StrCat(op.DebugName(), " attribute ", kOriginalNamesAttr,
                        ": expected pairs of new and old names, found ", pairs->size(), " names"));
     }
-    for (size_t i = 0; i < pairs->size(); i += 2) {
-      names.originals_[(*pairs)[i]] = (*pairs)[i + 1];
-    }
+    for (size_t i = 0; i < pairs->size(); i += 2) names.originals_[(*pairs)[i]] = (*pairs)[i + 1];
   }
   const auto given = op.StringsAttr("original_output_grad");
   absl::flat_hash_set<absl::string_view> with_gradients;  // slots

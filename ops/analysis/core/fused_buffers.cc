@@ -101,9 +101,7 @@ class BufferCollector {
     }
     for (const BufferAccess& access : accesses_) {
       const auto named = index_.Named(access.name), of = index_.WithPart(access.name);
-      if (named.has_value() && access.name != remade) {
-        buffers_[*named].accesses.push_back(access);
-      }
+      if (named.has_value() && access.name != remade) buffers_[*named].accesses.push_back(access);
       if (of.has_value() && buffers_[*of].name != remade) {
         buffers_[*of].part_accesses.push_back(access);
       }

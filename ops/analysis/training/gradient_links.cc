@@ -165,9 +165,7 @@ namespace {
 bool StandingAttributesAgree(const Op& op, const Op& gradient) {
   std::map<std::string, std::string> attrs;
   const pb::OpDesc of_op = op.ToProto(), of_gradient = gradient.ToProto();
-  for (const pb::OpDesc::Attr& attr : of_op.attrs()) {
-    attrs[attr.name()] = attr.SerializeAsString();
-  }
+  for (const pb::OpDesc::Attr& attr : of_op.attrs()) attrs[attr.name()] = attr.SerializeAsString();
   return absl::c_all_of(of_gradient.attrs(), [&](const pb::OpDesc::Attr& attr) {
     const auto found = attrs.find(attr.name());
     const bool is_bookkeeping = absl::StartsWith(attr.name(), "op_");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
@@ -15,7 +14,6 @@
 #include "ops/analysis/values/batch_interpreter.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/signature_facts.h"
-#include "ops/schema/algebra.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_key.h"
@@ -106,9 +104,7 @@ void BatchInterpreter::Write(const Op& op, Symbol name, const BatchValue& value)
 void BatchInterpreter::Write(const Op& op, VarId var, const BatchValue& value) {
   BatchValue written = value;
   written.is_guessed |= is_guessed_;
-  if (options_.follow_effects) {
-    written.is_affected |= is_affected_ || value.relation.IsUnrelated();
-  }
+  if (options_.follow_effects) written.is_affected |= is_affected_ || value.relation.IsUnrelated();
   StepWalk::Write(var, written);
   writers_[var.value()] = op.id();
   if (!options_.edits.reductions.empty()) ReduceInPlace(op, var);
@@ -283,9 +279,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& facts) 
     value.is_gradient = divisions == 0 && IsGradientLikeInputs(op, facts, value);
     value.is_summed = value.relation.IsReplicated() && AnyIsSummed();
     const VarId var = Resolve(out[i]);
-    if (facts.keeps_outputs && var.valid() && IsHeld(var)) {
-      Merge(Read(var), &value, op.id());
-    }
+    if (facts.keeps_outputs && var.valid() && IsHeld(var)) Merge(Read(var), &value, op.id());
     Write(op, out[i], value);
   }
 }

@@ -83,9 +83,7 @@ OpId BatchInterpreter::FindDifferentiated(const Op& op, const SignatureFacts& fa
 }
 
 bool BatchInterpreter::VisitAhead(const Op& op) {
-  if (op.block() != block() || FactsOf(op).kind != SignatureFacts::Kind::kFunction) {
-    return false;
-  }
+  if (op.block() != block() || FactsOf(op).kind != SignatureFacts::Kind::kFunction) return false;
   const auto is_known = [&](Symbol name) {
     const VarId var = Resolve(name);
     return var.valid() &&
@@ -143,9 +141,7 @@ BatchInterpreter::Visited BatchInterpreter::Differentiate(const Op& op, const Op
   Visited visited;
   for (const BatchValue& in : ins_) visited.inputs.push_back(in.relation);
   visited.outputs.relations.resize(links.outputs.size(), BatchRelation::Unrelated());
-  if (!AttributesAgree(differentiated, op) || !IsAdjoint(differentiated, links)) {
-    return visited;
-  }
+  if (!AttributesAgree(differentiated, op) || !IsAdjoint(differentiated, links)) return visited;
   const absl::optional<int> power = LossPowerOf(differentiated, links);
   if (!power.has_value()) return visited;
   // A partial value has its shape on all ranks.

@@ -20,7 +20,6 @@
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
-#include "ops/schema/weft_attrs.h"
 #include "proto/all_ops.h"
 
 namespace weft {

@@ -303,9 +303,7 @@ std::string ExpressionTable::ToString(ExprId expr, absl::string_view details, in
       absl::StrAppend(&text, "... ", call.num_operands - i, " more");
       break;
     }
-    if (!factors.empty() && factors[i] != 1) {
-      absl::StrAppend(&text, FactorText(factors[i]), " * ");
-    }
+    if (!factors.empty() && factors[i] != 1) absl::StrAppend(&text, FactorText(factors[i]), " * ");
     absl::StrAppend(&text, ToString(OperandsOf(call)[i], "", depth - 1));
   }
   return absl::StrCat(text, ")");

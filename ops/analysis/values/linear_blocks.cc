@@ -9,7 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_args.h"
-#include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 

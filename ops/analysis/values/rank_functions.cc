@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "ops/schema/algebra.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/rows_ops.h"

@@ -505,9 +505,7 @@ class RankInterpreter final : public RankMemory {
     writes.insert(writes.end(), all.writes_of_states.begin(), all.writes_of_states.end());
     if (writes.empty()) return;
     RankValue out;
-    for (const RankValue& in : inputs) {
-      out.placement = JoinPlacements(out.placement, in.placement);
-    }
+    for (const RankValue& in : inputs) out.placement = JoinPlacements(out.placement, in.placement);
     if (!out.IsEqualOnRanks()) out.placement = Placement::kLocal;
     if (out.IsOfSomeRanks()) out.placement = Placement::kRankSubset;
     std::string identity;

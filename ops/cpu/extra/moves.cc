@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
-#include <vector>
 
 #include "ops/cpu/extra/families.h"
 #include "ops/cpu/indices.h"
@@ -92,9 +91,7 @@ ViewOf PixelUnshuffle(const OpAttrs& attrs) {
 // The channels of the groups in turn.
 ViewOf InterleavedGroups(int64_t groups, bool channels_last) {
   return [=](const Dims& x, const Dims&) {
-    if (channels_last) {
-      return Transposed({x[0] * x[1] * x[2], groups, x[3] / groups}, {0, 2, 1});
-    }
+    if (channels_last) return Transposed({x[0] * x[1] * x[2], groups, x[3] / groups}, {0, 2, 1});
     return Transposed({x[0], groups, x[1] / groups, CountAfter(x, 1)}, {0, 2, 1, 3});
   };
 }

@@ -66,9 +66,7 @@ absl::StatusOr<Kernel> DistGrad(OpKernel op) {
       if (a == 0) slope = 0;
       slopes.push_back(static_cast<T>(std::copysign(slope, difference) * scale));
     });
-    if (T* to = dx.data_or_null<T>(ctx)) {
-      SumBroadcast(slopes.data(), shapes.out, shapes.x, 1, to);
-    }
+    if (T* to = dx.data_or_null<T>(ctx)) SumBroadcast(slopes.data(), shapes.out, shapes.x, 1, to);
     if (T* to = dy.data_or_null<T>(ctx)) {
       SumBroadcast(slopes.data(), shapes.out, shapes.y, -1, to);
     }

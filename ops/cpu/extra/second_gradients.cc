@@ -100,9 +100,7 @@ absl::StatusOr<Kernel> Product(const KernelSpec& spec, const SecondGradient& s) 
       const auto add = [&](const Tensors& factors) -> absl::Status {
         WEFT_RETURN_IF_ERROR(f.Run(ctx, factors, &term));
         WEFT_RETURN_IF_ERROR(CheckSize(s.dout, dout(ctx), term.size()));
-        for (int64_t i = 0; i < term.size(); ++i) {
-          to->data<T>()[i] += term.data<T>()[i];
-        }
+        for (int64_t i = 0; i < term.size(); ++i) to->data<T>()[i] += term.data<T>()[i];
         return absl::OkStatus();
       };
       if (by_x != nullptr) WEFT_RETURN_IF_ERROR(add({by_x, &y(ctx)}));
@@ -159,9 +157,7 @@ absl::StatusOr<Kernel> Quotient(const KernelSpec& spec, const SecondGradient& s)
     WEFT_RETURN_IF_ERROR(multiply.Run(ctx, {&out(ctx), &by_y}, &m->product));
     WEFT_RETURN_IF_ERROR(subtract.Run(ctx, {&by_x, &m->product}, &m->difference));
     WEFT_RETURN_IF_ERROR(divide.Run(ctx, {&m->difference, &y(ctx)}, &m->quotient));
-    if (Tensor* to = ddout.get(ctx)) {
-      std::copy_n(m->quotient.data<T>(), to->size(), to->data<T>());
-    }
+    if (Tensor* to = ddout.get(ctx)) std::copy_n(m->quotient.data<T>(), to->size(), to->data<T>());
     if (Tensor* to = dy.get(ctx)) {
       WEFT_RETURN_IF_ERROR(sum_of_products.Run(ctx, {&dx(ctx), &y(ctx), &m->quotient}, to));
       negate(to);

@@ -1,7 +1,6 @@
 // Max pooling by windows of about equal size whose places are drawn.
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 // Layers and losses that Paddle 1 has ops for, and later versions compose of others.
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

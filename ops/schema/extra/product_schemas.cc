@@ -79,9 +79,7 @@ absl::Status InferEinsum(InferContext& context) {
     dims.push_back(operand->dims);
   }
   WEFT_ASSIGN_OR_RETURN(const Einsum einsum, ParseEinsum(context.attrs().String("equation"), dims));
-  if (!dims.empty()) {
-    context.SetOutput("Out", {context.Input("Operands")->dtype, einsum.OutDims()});
-  }
+  if (!dims.empty()) context.SetOutput("Out", {context.Input("Operands")->dtype, einsum.OutDims()});
   return absl::OkStatus();
 }
 

@@ -15,9 +15,7 @@ namespace {
 absl::Status CheckRowConv(InferContext& context, const TensorType& x) {
   const TensorType* filter = context.Input("Filter");
   const bool has_offsets = x.dims.size() == 2 && IsBefore(context.attrs().version(), kPaddle2_5);
-  if (x.dims.size() != 3 && !has_offsets) {
-    return context.InputError("X", "[batch, time, features]");
-  }
+  if (x.dims.size() != 3 && !has_offsets) return context.InputError("X", "[batch, time, features]");
   if (filter != nullptr && !DimsFit(filter->dims, {-1, x.dims.back()})) {
     return context.InputError("Filter", absl::StrCat("rows of ", x.dims.back(), " features"));
   }

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"

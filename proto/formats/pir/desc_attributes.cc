@@ -171,9 +171,7 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
       attr.set_type(pb::FLOATS);
     }
   }
-  if (rule.pir == "1.unstack_grad") {
-    Add("num", pb::INT)->set_i(desc_->inputs(0).arguments_size());
-  }
+  if (rule.pir == "1.unstack_grad") Add("num", pb::INT)->set_i(desc_->inputs(0).arguments_size());
   if (rule.pir == "1.crop_grad") {  // only the forward op has it
     WEFT_ASSIGN_OR_RETURN(const ValueType type, TypeOf(OperandOf(document_, i, 1)));
     pb::OpDesc::Attr* const shape = Add("shape", pb::INTS);
@@ -191,9 +189,7 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
 // The gradient op has them in ProgramDesc alone.
 absl::Status DescAttributes::AddGumbelAttributes(uint32_t i) {
   const uint32_t forward = MakerOf(document_, OperandOf(document_, i, 0));
-  if (forward == kNoOp || document_.op(forward).name != "1.gumbel_softmax") {
-    return absl::OkStatus();
-  }
+  if (forward == kNoOp || document_.op(forward).name != "1.gumbel_softmax") return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
                         ReadAttributes(document_.op(forward).attrs));
   for (const char* const name : {"hard", "temperature"}) {

@@ -1,6 +1,5 @@
 // New ops in the order of the program, and the buffers that they share.
 #include <algorithm>
-#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
@@ -203,9 +202,7 @@ absl::Status Exporter::SplitBufferOf(Symbol part) {
   Buffer& buffer = buffers_.at(owner->second);
   if (buffer.id == 0) return absl::OkStatus();
   std::vector<NewOpInput> parts;
-  for (const Symbol symbol : buffer.parts) {
-    parts.push_back({symbol, 0, CurrentOf(symbol).type});
-  }
+  for (const Symbol symbol : buffer.parts) parts.push_back({symbol, 0, CurrentOf(symbol).type});
   WEFT_ASSIGN_OR_RETURN(
       const std::vector<int64_t> ids,
       new_ops_.Split(buffer.id, parts, [this](const NewOp& made) { return Append(made); }));

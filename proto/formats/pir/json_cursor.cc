@@ -1,7 +1,6 @@
 #include "proto/formats/pir/json_cursor.h"
 
 #include <bitset>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/ascii.h"

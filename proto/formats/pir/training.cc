@@ -8,7 +8,6 @@
 #include "absl/strings/strip.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "proto/formats/pir/attributes.h"
 #include "proto/formats/pir/dataflow.h"
 #include "proto/formats/pir/gradient_buffers.h"
 #include "proto/formats/pir/losses.h"

@@ -60,9 +60,7 @@ std::vector<uint32_t> Translator::BlocksOf(uint32_t i) const {
 }
 
 std::string Translator::StemOf(uint32_t i, absl::string_view type) {
-  if (op(i).num_results > 0) {
-    return absl::StrCat(type, "_", document_.value(op(i).first_result).id);
-  }
+  if (op(i).num_results > 0) return absl::StrCat(type, "_", document_.value(op(i).first_result).id);
   const int64_t condition = document_.value(operands(i)[0].value).id;
   const int earlier = ops_of_condition_[condition]++;
   return absl::StrCat(type, "_cond_", condition, earlier == 0 ? "" : absl::StrCat("_", earlier));

@@ -85,9 +85,7 @@ absl::Status Translator::ReadTensor(ValueIndex value, absl::string_view slot,
                                     absl::string_view list_slot) {
   if (!list_slot.empty()) {
     WEFT_ASSIGN_OR_RETURN(const ValueIndex numbers, StackedNumbers(value));
-    if (numbers != kNoValue) {
-      return ReadInto(numbers, AddSlot(list_slot, desc_.mutable_inputs()));
-    }
+    if (numbers != kNoValue) return ReadInto(numbers, AddSlot(list_slot, desc_.mutable_inputs()));
   }
   return ReadInto(value, AddSlot(slot, desc_.mutable_inputs()));
 }

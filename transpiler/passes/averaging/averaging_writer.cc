@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/op_builder.h"
 #include "transpiler/passes/support/step_condition.h"

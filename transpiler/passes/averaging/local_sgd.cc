@@ -4,7 +4,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "transpiler/passes/averaging/averaging_plan.h"
 #include "transpiler/passes/averaging/averaging_writer.h"

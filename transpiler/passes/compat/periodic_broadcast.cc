@@ -9,7 +9,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/updates.h"

@@ -277,9 +277,7 @@ void ExplainBlocks(const Program& program, const Placer& placer, const PassConte
             "a rule puts ", program.op(one.ruled).DebugName(), " there, and ",
             one.is_own ? "ops of a block run together" : "a block runs with its gradient"));
   }
-  for (const Placer::Stayed& one : placer.stayed()) {
-    context->sink.Note(StaysText(program, one));
-  }
+  for (const Placer::Stayed& one : placer.stayed()) context->sink.Note(StaysText(program, one));
 }
 
 // "12 updates, 1 table".

@@ -1,6 +1,5 @@
 #include "transpiler/passes/devices/offload_delta.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "absl/algorithm/container.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -10,7 +9,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "base/status_macros.h"
 #include "ops/analysis/core/fused_buffers.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/schema/communication_ops.h"
@@ -66,9 +64,7 @@ class PartOrderer {
     for (const FusedBuffer& buffer : FindFusedBuffers(program_, storage_, block)) {
       buffers_.emplace_back(buffer);
     }
-    for (size_t b = 0; b < buffers_.size(); ++b) {
-      by_name_[buffers_[b].name].push_back(b);
-    }
+    for (size_t b = 0; b < buffers_.size(); ++b) by_name_[buffers_[b].name].push_back(b);
     for (const Buffer& buffer : buffers_) VisitBuffer(buffer);
     by_name_.clear();
     distributed_.clear();

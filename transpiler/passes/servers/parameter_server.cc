@@ -1,7 +1,6 @@
 #include "transpiler/passes/servers/parameter_server.h"
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>

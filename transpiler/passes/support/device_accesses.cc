@@ -1,7 +1,5 @@
 #include "transpiler/passes/support/device_accesses.h"
 
-#include <utility>
-
 #include "absl/container/flat_hash_set.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"

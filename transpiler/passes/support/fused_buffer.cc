@@ -23,9 +23,7 @@ NewOp CoalesceOp(const std::vector<std::string>& tensors, int dtype, const std::
 pb::VarDesc FusedBuffer(const std::string& name, const FusedTensors& tensors, int alignment) {
   const int64_t step = alignment / static_cast<int64_t>(SizeOf(tensors.dtype));
   int64_t elements = 0;
-  for (const Dims& dims : tensors.dims) {
-    elements += (NumElements(dims) + step - 1) / step * step;
-  }
+  for (const Dims& dims : tensors.dims) elements += (NumElements(dims) + step - 1) / step * step;
   return TensorVar(name, tensors.dtype, {elements});
 }
 

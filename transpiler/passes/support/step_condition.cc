@@ -1,7 +1,5 @@
 #include "transpiler/passes/support/step_condition.h"
 
-#include <cstdint>
-
 #include "absl/strings/str_cat.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"

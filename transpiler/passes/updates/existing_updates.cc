@@ -1,7 +1,6 @@
 #include "transpiler/passes/updates/existing_updates.h"
 
 #include <set>
-#include <string>
 #include <utility>
 
 #include "absl/algorithm/container.h"

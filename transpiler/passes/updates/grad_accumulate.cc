@@ -1,7 +1,6 @@
 #include "transpiler/passes/updates/grad_accumulate.h"
 
 #include <cmath>
-#include <cstdint>
 #include <map>
 #include <set>
 #include <string>

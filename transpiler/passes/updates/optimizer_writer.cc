@@ -1,6 +1,5 @@
 #include "transpiler/passes/updates/optimizer_writer.h"
 
-#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -77,9 +77,7 @@ class OptionsWriter {
   Wanted WantedFor(const std::string& param, bool is_excluded) const {
     Wanted wanted;
     const auto found = attrs_.find(param);
-    if (found != attrs_.end()) {
-      wanted = {found->second.lr_ratio, found->second.weight_decay};
-    }
+    if (found != attrs_.end()) wanted = {found->second.lr_ratio, found->second.weight_decay};
     if (is_excluded && !wanted.weight_decay.has_value()) wanted.weight_decay = 0;
     return wanted;
   }

@@ -260,9 +260,7 @@ class Replacement {
   // Before the op of an old update, which is erased.
   OptimizerWriter::Emit EmitAt(OpId old) {
     return [this, old](const pb::OpDesc& op) {
-      if (!old.valid() && site_.last_op.valid()) {
-        return edits_.main.InsertAfter(site_.last_op, op);
-      }
+      if (!old.valid() && site_.last_op.valid()) return edits_.main.InsertAfter(site_.last_op, op);
       edits_.InsertBefore(old, op);
     };
   }

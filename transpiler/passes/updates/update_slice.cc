@@ -1,7 +1,6 @@
 #include "transpiler/passes/updates/update_slice.h"
 
 #include <set>
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"

@@ -79,9 +79,7 @@ class CollectiveChecker {
       if (communication == Communication::kSend || communication == Communication::kReceive) {
         CheckRank(op, "peer");
       }
-      if (communication == Communication::kCollective) {
-        CheckCollective(op, *FindCollectiveOp(op));
-      }
+      if (communication == Communication::kCollective) CheckCollective(op, *FindCollectiveOp(op));
     }
   }
 

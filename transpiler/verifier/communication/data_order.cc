@@ -1,7 +1,6 @@
 #include "transpiler/verifier/communication/data_order.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"

@@ -225,9 +225,7 @@ void UpdateChecker::CheckUpdate(const Update& update) {
   const RankValue& grad = update.found.grad;
   const VarId var = update.var;
   const bool is_averaged = var.valid() && values_.AtEnd(var).averaged_across_ranks;
-  if (grad.placement == Placement::kLocal && is_averaged) {
-    return CheckAveragedParameter(update);
-  }
+  if (grad.placement == Placement::kLocal && is_averaged) return CheckAveragedParameter(update);
   const absl::optional<UpdateProblem> placement =
       ProblemOfPlacement(program_, grad, update.found.param, options_.group);
   if (placement.has_value()) return Report(*placement, update);

@@ -55,9 +55,7 @@ void ConditionSteps::Add(OpId before, Symbol variable) {
 
 absl::StatusOr<const ConditionSteps::Steps*> ConditionSteps::Run(OpId before, Symbol variable,
                                                                  int horizon) {
-  if (programs_.startup == nullptr) {
-    return absl::UnimplementedError("no startup program is given");
-  }
+  if (programs_.startup == nullptr) return absl::UnimplementedError("no startup program is given");
   const auto& [scalar, constant] = conditions_.at({before, variable});
   if (!scalar->slice.has_value()) {
     scalar->slice =

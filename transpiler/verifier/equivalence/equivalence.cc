@@ -244,9 +244,7 @@ void EquivalenceChecker::CheckStartup() {
         found.rank != *options_.setting.rank) {
       continue;
     }
-    if (found.placement == RankValue::Placement::kGathered) {
-      found.expr = PlacedExpr(found, &table_);
-    }
+    if (found.placement == RankValue::Placement::kGathered) found.expr = PlacedExpr(found, &table_);
     const bool has_factor = expected.is_zero || SameFactor(found.factor, expected.factor);
     if (found.expr == expected.expr && has_factor) continue;
     const ExpressionTable::Difference difference = table_.FindDifference(expected.expr, found.expr);
@@ -313,9 +311,7 @@ void EquivalenceChecker::Compare(Compared values) {
     }
   }
   // What counts as the n-th part is the gradient itself.
-  if (after_->sum_gradients().count(std::string(name)) > 0) {
-    found.factor *= options_.RankFactor();
-  }
+  if (after_->sum_gradients().count(std::string(name)) > 0) found.factor *= options_.RankFactor();
   const bool has_factor = SameFactor(found.factor, expected.factor);
   if (expected.expr == found.expr && (expected.is_zero || has_factor)) {
     if (found.IsEqualOnRanks() || !variables_.IsParam(name)) return;

@@ -1,5 +1,4 @@
 // Fetched values and losses of the rewritten program, compared with those of the original.
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>

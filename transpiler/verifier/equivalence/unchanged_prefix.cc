@@ -6,7 +6,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ops/analysis/values/signature_facts.h"
-#include "ops/schema/algebra.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/rows_ops.h"

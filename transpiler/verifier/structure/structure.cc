@@ -1,7 +1,6 @@
 #include "transpiler/verifier/structure/structure.h"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
