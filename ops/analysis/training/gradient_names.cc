@@ -1,9 +1,13 @@
 #include "ops/analysis/training/gradient_names.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "absl/types/span.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -26,6 +30,24 @@ absl::string_view Prefix(absl::string_view name, GradSuffix suffix) {
 Symbol DifferentiatedName(const Program& program, Symbol gradient, GradSuffix suffix) {
   const absl::string_view prefix = Prefix(program.name(gradient), suffix);
   return prefix.data() == nullptr ? Symbol() : program.FindSymbol(prefix);
+}
+
+absl::flat_hash_set<VarId> FindDifferentiated(const Program& program) {
+  absl::flat_hash_set<VarId> found;
+  for (const Op& op : AllOps(program)) {
+    if (!IsBackward(op)) continue;
+    for (const OpSignature::Slot& slot : op.signature().outputs) {
+      absl::string_view name = program.name(slot.name);
+      if (!absl::ConsumeSuffix(&name, kGradSuffix)) continue;
+      const absl::Span<const Symbol> of = op.Input(name), gradients = op.args(slot);
+      for (size_t i = 0; i < std::min(of.size(), gradients.size()); ++i) {
+        if (program.name(gradients[i]) == kEmptyVarName) continue;
+        const VarId var = program.block(op.block()).Resolve(of[i]);
+        if (var.valid()) found.insert(var);
+      }
+    }
+  }
+  return found;
 }
 
 void GradientNames::FindAll() {

@@ -12,11 +12,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/core/communication.h"
+#include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/values/batch_flow.h"
 #include "ops/analysis/values/linear_blocks.h"
 #include "ops/analysis/values/op_operations.h"
@@ -189,7 +188,9 @@ class RankInterpreter final : public RankMemory {
         if (!end.IsOfSomeRanks() || !was_of_one_device) continue;
       }
       // A change of a parameter, declared or not, is not an accumulated gradient.
-      if (var.is_parameter() || IsDifferentiated(id)) end.is_gradient = end.is_summed = false;
+      if (var.is_parameter() || facts_.Get(FindDifferentiated).contains(id)) {
+        end.is_gradient = end.is_summed = false;
+      }
       const bool was_own = start.placement == end.placement;
       if (was_own && start.is_gradient <= end.is_gradient && start.is_summed <= end.is_summed) {
         continue;
@@ -619,30 +620,6 @@ class RankInterpreter final : public RankMemory {
     }
   }
 
-  // Whether a backward op writes S@GRAD for an input S that is the variable.
-  bool IsDifferentiated(VarId var) {
-    if (!differentiated_.has_value()) {
-      differentiated_.emplace();
-      for (const Op& op : AllOps(program_)) {
-        if (IsBackward(op)) AddDifferentiated(op);
-      }
-    }
-    return differentiated_->contains(var);
-  }
-
-  void AddDifferentiated(const Op& op) {
-    for (const OpSignature::Slot& slot : op.signature().outputs) {
-      absl::string_view name = program_.name(slot.name);
-      if (!absl::ConsumeSuffix(&name, kGradSuffix)) continue;
-      const absl::Span<const Symbol> of = op.Input(name), gradients = op.args(slot);
-      for (size_t i = 0; i < std::min(of.size(), gradients.size()); ++i) {
-        if (program_.name(gradients[i]) == kEmptyVarName) continue;
-        const VarId var = program_.block(op.block()).Resolve(of[i]);
-        if (var.valid()) differentiated_->insert(var);
-      }
-    }
-  }
-
   // The op on member m of every buffer.
   void VisitMember(const Op& op, const SignatureFacts& facts, size_t m) {
     ins_.clear();
@@ -695,7 +672,6 @@ class RankInterpreter final : public RankMemory {
   absl::flat_hash_map<OpId, int> lifts_;    // BatchLift::power
   absl::flat_hash_map<VarId, OpId> terms_;  // FindSumTerms
   absl::flat_hash_set<VarId> whole_;        // data that all ranks get the whole of
-  absl::optional<absl::flat_hash_set<VarId>> differentiated_;
   // Of variables that earlier steps changed. Sparse, because few change and values are large.
   absl::flat_hash_map<VarId, RankValue> carried_;
   int64_t member_visits_ = 0;

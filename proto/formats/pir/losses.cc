@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "proto/formats/pir/attributes.h"
 #include "proto/formats/pir/dataflow.h"
 #include "proto/formats/pir/op_table.h"
 

@@ -11,6 +11,7 @@
 #include "absl/types/optional.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/core/updates.h"
+#include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/values/rank_divergence.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
@@ -328,6 +329,8 @@ void UpdateChecker::CheckManualUpdates() {
                        " after a step: expected an update by the mean over all ranks"));
       continue;
     }
+    // A state, as the queue of a contrastive loss: layer 7 says what it is (W703).
+    if (var.stop_gradient() && !facts_.Get(FindDifferentiated).contains(id)) continue;
     report_.Add("W310", end.first_nonlinear_op, var.name(),
                 absl::StrCat("parameter ", var.name(), " is ", ToString(end.placement),
                              " after a step: its gradient is never reduced over the ranks",

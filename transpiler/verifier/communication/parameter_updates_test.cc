@@ -18,6 +18,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(ParameterUpdates, AProgramForOneDeviceIsNotAskedToCommunicate) {
@@ -112,6 +113,21 @@ TEST(ParameterUpdates, LocalSgdMayNotBeginWithTheRanksOwnDraws) {
       {{"    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n", ""}});
   EXPECT_THAT(Errors({{&program, &startup}}),
               ElementsAre(AllOf(StartsWith("error: W317: "), HasSubstr("does not broadcast it"))));
+}
+
+// The queue of a contrastive loss, which layer 7 names, however it is declared.
+TEST(ParameterUpdates, AParameterThatNoGradientReachesIsAState) {
+  const auto found = [](absl::string_view mark, absl::string_view gradient) {
+    return Found(absl::StrCat(kStepVars, "    var q : fp32[4, 1] parameter persistable ", mark,
+                              "\n", kStepLossGrad, kStepDivide, kStepBackward, gradient, kStepSum,
+                              kStepUpdate, "    Out=[q] = square(X=[x])\n"),
+                 ForRanks(2));
+  };
+  constexpr absl::string_view kGradient =
+      "    X@GRAD=[q@GRAD] = mul_grad(X=[q], Y=[w], Out@GRAD=[y@GRAD]) role=backward\n";
+  EXPECT_THAT(found("stop_gradient", ""), Not(Contains(HasSubstr("W310"))));
+  EXPECT_THAT(found("stop_gradient", kGradient), Contains(HasSubstr("W310")));
+  EXPECT_THAT(found("", ""), Contains(HasSubstr("W310")));
 }
 
 // --- Updates of another variable
