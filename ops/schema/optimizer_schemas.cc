@@ -107,28 +107,14 @@ absl::Status CheckDecays(InferContext& context) {
   return context.AttrError("epsilon", "0 or more", absl::StrCat(epsilon));
 }
 
-// An optimizer that keeps means of the gradient and of its square, or of its magnitude.
-OpSchema WithMoments(const char* type, absl::string_view inputs, std::vector<std::string> states) {
-  return Optimizer(type, inputs, std::move(states))
-      .Attr("beta1", 0.9f)
-      .Attr("beta2", 0.999f)
-      .Attr("epsilon", 1e-8f)
-      .Attr("multi_precision", false)
-      .With(Trait::kElementwise);
-}
-
 // adam and adamw.
 OpSchema AdamOrAdamW(const char* type) {
   const auto check = CheckUpdate({"Moment1", "Moment2", "Moment2Max"}, {"Beta1Pow", "Beta2Pow"});
-  return WithMoments(
+  return Optimizer(
              type,
              "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}, "
              "Grad, LearningRate, MasterParam?, Moment1, Moment2, Moment2Max?^, Param, SkipUpdate?",
              {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2", "Moment2Max"})
-      .AttrSincePaddle3("amsgrad", false)
-      .Attr("lazy_mode", false)
-      .Attr("min_row_size_to_use_multithread", int64_t{1000})
-      .Attr("use_global_beta_pow", false)
       .Infer(InOrder({CheckLargestMoment, CheckDecays, check}))
       .Since(kPaddle2, "corrects epsilon")
       .Pir(absl::StrCat(
@@ -154,8 +140,13 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                "master_param) -> param_out, moment_out:AvgSquaredGradOut, "
                "inf_norm_out:AvgSquaredUpdateOut, master_param_out"));
   schemas->Add(
-      WithMoments("adamax", "Beta1Pow, Grad, InfNorm, LearningRate, MasterParam?, Moment, Param",
-                  {"InfNorm", "Moment"})
+      Optimizer("adamax", "Beta1Pow, Grad, InfNorm, LearningRate, MasterParam?, Moment, Param",
+                {"InfNorm", "Moment"})
+          .Attr("beta1", 0.9f)
+          .Attr("beta2", 0.999f)
+          .Attr("epsilon", 1e-8f)
+          .Attr("multi_precision", false)
+          .With(Trait::kElementwise)
           .Infer(CheckUpdate({"Moment", "InfNorm"}, {"Beta1Pow"}))
           .Pir("adamax_(param, grad, learning_rate, moment, inf_norm, beta1_pow, master_param)"));
   schemas->Add(Optimizer("decayed_adagrad", "Grad, LearningRate, Moment, Param", {"Moment"})
@@ -185,12 +176,17 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Batch(batch::Unrelated(batch::kOfParameters))
                    .Pir("lars_momentum_(param, grad, velocity, learning_rate, master_param)"));
   schemas->Add(
-      WithMoments(
+      Optimizer(
           "merged_adam",
           "Beta1Pow*, Beta2Pow*, Grad*, LearningRate*, MasterParam*?, Moment1*, Moment2*, Param*",
           {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2"})
           .Since(kPaddle2, "corrects epsilon")
+          .Attr("beta1", 0.9f)
+          .Attr("beta2", 0.999f)
+          .Attr("epsilon", 1e-8f)
+          .Attr("multi_precision", false)
           .Attr("use_global_beta_pow", false)
+          .With(Trait::kElementwise)
           .Infer(CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"})));
   schemas->Add(Optimizer("merged_momentum",
                          "Grad*, LearningRate*, MasterParam*?, Param*, Velocity*", {"Velocity"})
@@ -207,20 +203,30 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Infer(CheckUpdate({"D", "Y"}, {"N"}))
                    .Pir("asgd_(param, grad, learning_rate, d, y, n, master_param) -> param_out, "
                         "d_out, y_out, master_param_out"));
-  schemas->Add(WithMoments("nadam",
-                           "Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
-                           "MomentumDecayPow, MuProduct, Param",
-                           {"Beta2Pow", "Moment1", "Moment2", "MomentumDecayPow", "MuProduct"})
+  schemas->Add(Optimizer("nadam",
+                         "Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
+                         "MomentumDecayPow, MuProduct, Param",
+                         {"Beta2Pow", "Moment1", "Moment2", "MomentumDecayPow", "MuProduct"})
+                   .Attr("beta1", 0.9f)
+                   .Attr("beta2", 0.999f)
+                   .Attr("epsilon", 1e-8f)
                    .Attr("momentum_decay", 0.004f)
+                   .Attr("multi_precision", false)
+                   .With(Trait::kElementwise)
                    .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
                                    CheckPowers({"Beta2Pow", "MomentumDecayPow", "MuProduct"})}))
                    .Pir("nadam_(param, grad, learning_rate, momentum_decay_pow, beta2_pow, "
                         "mu_product, moment1, moment2, master_param)"));
   schemas->Add(
-      WithMoments(
+      Optimizer(
           "radam",
           "Beta1Pow, Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, Param, Rho",
           {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2", "Rho"})
+          .Attr("beta1", 0.9f)
+          .Attr("beta2", 0.999f)
+          .Attr("epsilon", 1e-8f)
+          .Attr("multi_precision", false)
+          .With(Trait::kElementwise)
           .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
                           CheckPowers({"Beta1Pow", "Beta2Pow", "Rho"})}))
           .Pir("radam_(param, grad, learning_rate, beta1_pow, beta2_pow, rho, moment1, "
@@ -242,9 +248,30 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kElementwise)
                    .Pir("adagrad_(param, grad, moment, learning_rate, master_param)"));
   // Paddle does not have use_nesterov: MindSpore's LazyAdam does.
-  schemas->Add(AdamOrAdamW("adam").Attr("use_nesterov", false));
-  schemas->Add(
-      AdamOrAdamW("adamw").Attr("coeff", 0.01f).Attr("lr_ratio", 1.0f).Attr("with_decay", false));
+  schemas->Add(AdamOrAdamW("adam")
+                   .AttrSincePaddle3("amsgrad", false)
+                   .Attr("beta1", 0.9f)
+                   .Attr("beta2", 0.999f)
+                   .Attr("epsilon", 1e-8f)
+                   .Attr("lazy_mode", false)
+                   .Attr("min_row_size_to_use_multithread", int64_t{1000})
+                   .Attr("multi_precision", false)
+                   .Attr("use_global_beta_pow", false)
+                   .Attr("use_nesterov", false)
+                   .With(Trait::kElementwise));
+  schemas->Add(AdamOrAdamW("adamw")
+                   .AttrSincePaddle3("amsgrad", false)
+                   .Attr("beta1", 0.9f)
+                   .Attr("beta2", 0.999f)
+                   .Attr("coeff", 0.01f)
+                   .Attr("epsilon", 1e-8f)
+                   .Attr("lazy_mode", false)
+                   .Attr("lr_ratio", 1.0f)
+                   .Attr("min_row_size_to_use_multithread", int64_t{1000})
+                   .Attr("multi_precision", false)
+                   .Attr("use_global_beta_pow", false)
+                   .Attr("with_decay", false)
+                   .With(Trait::kElementwise));
   // Scales each parameter's update by norms of the whole parameter: not elementwise.
   schemas->Add(Optimizer("lamb",
                          "Beta1Pow, Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
