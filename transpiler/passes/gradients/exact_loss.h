@@ -34,7 +34,7 @@ namespace weft {
 // later passes follows that. FailedPrecondition in the paddle dialect, if the gradient op of a
 // division cannot be found, and, with gather_negatives, for samples of a declared number and
 // without a number of ranks. O(arguments) for each of
-// at most 51 walks.
+// at most 86 walks.
 class ExactLoss : public Pass {
  public:
   static constexpr absl::string_view kName = "exact-loss";
