@@ -16,12 +16,12 @@ enum class GradSuffix { kFirst, kLast };
 // Invalid if the name is not that of a gradient, or if the program has no such variable name.
 Symbol DifferentiatedName(const Program& program, Symbol gradient, GradSuffix suffix);
 
-// The variables that a backward op has in an input S, and the gradients of which it writes to S@GRAD.
-// O(arguments).
+// The variables that a backward op has in an input S, and the gradients of which it writes to
+// S@GRAD. O(arguments).
 absl::flat_hash_set<VarId> FindDifferentiated(const Program& program);
 
-// The same as DifferentiatedName for many gradients of one program. The first call looks up all names of the program: in
-// order, that takes a small part of the time. Not thread-safe.
+// The same as DifferentiatedName for many gradients of one program. The first call looks up all
+// names of the program: in order, that takes a small part of the time. Not thread-safe.
 class GradientNames {
  public:
   // The program must outlive it and not change.
