@@ -81,6 +81,14 @@ def lists():
     return result
 
 
+def leave_callstacks_out(program):
+    """Those name files of the machine."""
+    for block in program.blocks:
+        for op in block.ops:
+            if op.has_attr("op_callstack"):
+                op._remove_attr("op_callstack")
+
+
 def main(folder):
     paddle.enable_static()
     for name, model in MODELS.items():
@@ -93,6 +101,7 @@ def main(folder):
                 optimizer.minimize(loss, startup)
             os.makedirs(os.path.join(folder, name + suffix), exist_ok=True)
             for file, program in (("main.pb", main_program), ("startup.pb", startup)):
+                leave_callstacks_out(program)
                 with open(os.path.join(folder, name + suffix, file), "wb") as out:
                     out.write(program.desc.serialize_to_string())
 
