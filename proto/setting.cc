@@ -18,8 +18,9 @@ using Json = nlohmann::json;
 
 auto Fields(const Setting& setting) {
   return std::tie(setting.nranks, setting.rank, setting.groups, setting.distributed_params,
-                  setting.feeds, setting.reduction, setting.averaging,
-                  setting.gradients_are_rounded, setting.ordered_by_data, setting.assumptions);
+                  setting.shares, setting.common, setting.feeds, setting.reduction,
+                  setting.averaging, setting.gradients_are_rounded, setting.ordered_by_data,
+                  setting.assumptions);
 }
 
 absl::StatusOr<int> Integer(absl::string_view key, const Json& value, int min) {
@@ -77,6 +78,33 @@ absl::StatusOr<std::vector<int>> RanksOf(absl::string_view key, const Json& valu
   return ranks;
 }
 
+absl::StatusOr<std::vector<std::string>> Strings(absl::string_view key, const Json& value) {
+  if (!value.is_array() || value.empty()) return ExpectedInJson(key, "a list of names", value);
+  std::vector<std::string> names;
+  for (const Json& name : value) {
+    WEFT_ASSIGN_OR_RETURN(names.emplace_back(), String(key, name));
+  }
+  return names;
+}
+
+// [["fc_0.w_0", [784, 10]], ["fc_0.b_0", [10]]]
+absl::StatusOr<std::vector<SharedTensor>> SharedTensorsOf(absl::string_view key,
+                                                          const Json& value) {
+  if (!value.is_array() || value.empty()) return ExpectedInJson(key, "a list of tensors", value);
+  std::vector<SharedTensor> tensors;
+  for (const Json& pair : value) {
+    if (!pair.is_array() || pair.size() != 2 || !pair[1].is_array()) {
+      return ExpectedInJson(key, "a name and a list of dimensions", pair);
+    }
+    SharedTensor& tensor = tensors.emplace_back();
+    WEFT_ASSIGN_OR_RETURN(tensor.name, String(key, pair[0]));
+    for (const Json& dim : pair[1]) {
+      WEFT_ASSIGN_OR_RETURN(tensor.dims.emplace_back(), Integer(key, dim, 0));
+    }
+  }
+  return tensors;
+}
+
 absl::Status ReadField(const std::string& key, const Json& value, Setting* setting) {
   if (key == "nranks") {
     WEFT_ASSIGN_OR_RETURN(setting->nranks, Integer(key, value, 1));
@@ -93,10 +121,16 @@ absl::Status ReadField(const std::string& key, const Json& value, Setting* setti
       }
     }
   } else if (key == "distributed_params") {
-    if (!value.is_array()) return ExpectedInJson(key, "a list of names", value);
-    for (const Json& name : value) {
-      WEFT_ASSIGN_OR_RETURN(std::string param, String(key, name));
-      setting->distributed_params.insert(std::move(param));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> params, Strings(key, value));
+    setting->distributed_params.insert(params.begin(), params.end());
+  } else if (key == "shares" || key == "common") {
+    if (!value.is_object()) return ExpectedInJson(key, "an object", value);
+    for (const auto& [name, of] : value.items()) {
+      if (key == "shares") {
+        WEFT_ASSIGN_OR_RETURN(setting->shares[name], SharedTensorsOf(name, of));
+      } else {
+        WEFT_ASSIGN_OR_RETURN(setting->common[name], Strings(name, of));
+      }
     }
   } else if (key == "reduction") {
     WEFT_ASSIGN_OR_RETURN(setting->reduction, ReductionOf(key, value));
@@ -147,6 +181,13 @@ std::string ToJson(const Setting& setting) {
   if (!setting.distributed_params.empty()) {
     json["distributed_params"] = setting.distributed_params;
   }
+  for (const auto& [name, tensors] : setting.shares) {
+    OrderedJson& of = json["shares"][name] = OrderedJson::array();
+    for (const SharedTensor& tensor : tensors) {
+      of.push_back(OrderedJson::array({tensor.name, tensor.dims}));
+    }
+  }
+  if (!setting.common.empty()) json["common"] = setting.common;
   for (const auto& [name, layout] : setting.feeds) json["feeds"][name] = ToString(layout);
   if (setting.reduction != Setting::Reduction::kByLoss) {
     json["reduction"] = std::string(ToString(setting.reduction));

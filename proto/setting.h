@@ -3,6 +3,7 @@
 #ifndef WEFT_PROTO_SETTING_H_
 #define WEFT_PROTO_SETTING_H_
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -18,6 +19,16 @@
 #include "proto/program.h"
 
 namespace weft {
+
+// A tensor that a program for one device has; without a name: elements that nobody needs.
+struct SharedTensor {
+  std::string name;
+  std::vector<int64_t> dims;
+
+  friend bool operator==(const SharedTensor& a, const SharedTensor& b) {
+    return a.name == b.name && a.dims == b.dims;
+  }
+};
 
 // Made once, from what the user says and what passes claim; the file of the program carries it
 // (Program::setting), so that whoever verifies or runs the program needs not say it again.
@@ -39,6 +50,12 @@ struct Setting {
   std::map<std::string, std::vector<int>> groups;
   // Parameters that are not replicated: each rank updates a part.
   std::set<std::string> distributed_params;
+  // Persistable variables of which rank r has part r of n equal parts: of these tensors, flattened,
+  // one after the other. With sharding (ZeRO), a variable for each bucket and state.
+  std::map<std::string, std::vector<SharedTensor>> shares;
+  // Persistable variables, each of which stands for several of a program for one device, which are
+  // always equal, such as the powers of beta of the optimizers of a bucket.
+  std::map<std::string, std::vector<std::string>> common;
   // How the batch is given to the ranks. Variables that are missing: as the program suggests
   // (FeedLayoutsOf).
   FeedLayouts feeds;
@@ -56,6 +73,12 @@ struct Setting {
   friend bool operator==(const Setting& a, const Setting& b);
   friend bool operator!=(const Setting& a, const Setting& b) { return !(a == b); }
 };
+
+// Adds the shares and common variables of one setting to another.
+inline void AddShares(const Setting& from, Setting* to) {
+  to->shares.insert(from.shares.begin(), from.shares.end());
+  to->common.insert(from.common.begin(), from.common.end());
+}
 
 // "by_loss", "mean", "sum".
 absl::string_view ToString(Setting::Reduction reduction);

@@ -229,6 +229,7 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
   options.setting = ClaimedSetting(claims, context);
   const absl::optional<Program>* const server = context.sink.server;
   if (server != nullptr && server->has_value()) options.server = &**server;
+  if (context.sink.shares != nullptr) AddShares(*context.sink.shares, &options.setting);
   if (claims.computation == Claims::Computation::kPreserved) options.original = original;
   return options;
 }

@@ -49,6 +49,12 @@ std::vector<Mode> MakeModes() {
          "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2}," + trainer_scaled +
              "paddle-grad-all-reduce{$nrings=2}"}}},
 
+      {"zero",
+       "each rank keeps and updates a part of the parameters (ZeRO)",
+       {{kWeft,
+         {},
+         scaled + "shard-updates{$stage,$nrings,$scale,$buckets=bytes},sync-elimination"}}},
+
       {"singa_sparse_topk",
        "SINGA: ranks send the largest elements of their gradients",
        {{kWeft, {}, replicas + "sparsify-gradients{mode=topk," + sparsified}},

@@ -172,7 +172,9 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspilePlan& plan,
                                               JobPrograms* job) {
   const Pipeline& pipeline = plan.pipeline;
   TranspileResult result;
-  const Sink sink{given.explain ? &result.remarks : nullptr, &result.messages, &result.server};
+  Setting shares;
+  const Sink sink{given.explain ? &result.remarks : nullptr, &result.messages, &result.server,
+                  &shares};
   WEFT_ASSIGN_OR_RETURN(const FileSetting read, ReadSetting(plan, given, *programs.main, sink));
   const Setting& file = read.setting;
   // Where the passes do not read it, only the verifier needs to know.
@@ -212,6 +214,7 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspilePlan& plan,
   run.observer = options.observer;
   result.says_setting = read.is_said || result.claims.Communicate();
   run.on_result = [&](const ProgramPair& made) {
+    AddShares(shares, &result.setting);
     if (result.says_setting && !plan.is_copy()) {
       made.main->set_setting(options.dialect == Dialect::kWeft ? ToJson(result.setting) : "");
     }

@@ -85,10 +85,35 @@ absl::Status RankRunner::RunAll() {
   if (job_.inputs.params != nullptr) {
     WEFT_RETURN_IF_ERROR(SetValues(*job_.inputs.params));
     WEFT_RETURN_IF_ERROR(SetValues(job_.masters));
+    WEFT_RETURN_IF_ERROR(SetShares());
   }
   WEFT_RETURN_IF_ERROR(CompareStartValues());
   WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
   return RunSteps(executor.get());
+}
+
+absl::Status RankRunner::SetShares() {
+  if (job_.shared_params.empty()) return absl::OkStatus();
+  for (const auto& [variable, tensors] : job_.shares.shares()) {
+    Tensor* const value = &scope_.FindOrCreate(variable)->tensor;
+    if (!value->allocated()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("variable ", variable,
+                       ": expected the part of a rank from the startup program, found no "
+                       "value"));
+    }
+    WEFT_ASSIGN_OR_RETURN(const Tensor on_host, value->ToHost());
+    Tensor share;
+    WEFT_RETURN_IF_ERROR(share.CopyFrom(on_host));
+    WEFT_RETURN_IF_ERROR(
+        job_.shares.Overwrite(variable, rank_, job_.world.size, job_.shared_params, &share));
+    WEFT_RETURN_IF_ERROR(value->CopyFrom(share));
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto common, job_.shares.CommonOf(job_.shared_params));
+  for (const auto& [name, tensor] : common) {
+    WEFT_RETURN_IF_ERROR(scope_.FindOrCreate(name)->tensor.CopyFrom(tensor));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RankRunner::SetValues(const std::map<std::string, Tensor>& values) {
@@ -99,7 +124,8 @@ absl::Status RankRunner::SetValues(const std::map<std::string, Tensor>& values) 
   }
   for (const bool of_buffers : {true, false}) {
     for (const auto& [name, tensor] : values) {
-      if (job_.IsOfServers(name) || (buffers.count(name) > 0) != of_buffers) continue;
+      if (job_.IsOfServers(name) || job_.shares.Replaces(name)) continue;
+      if ((buffers.count(name) > 0) != of_buffers) continue;
       Tensor* const value = &scope_.FindOrCreate(name)->tensor;
       const bool stays = (of_buffers || parts.count(name) > 0) && value->allocated() &&
                          value->dtype() == tensor.dtype() && value->dims() == tensor.dims();
@@ -163,7 +189,7 @@ bool RankRunner::RunsOnAccelerator(const Plan& plan) const {
 }
 
 absl::Status RankRunner::Resume() {
-  const Checkpoint& checkpoint = *job_.inputs.resume;
+  const Checkpoint& checkpoint = *job_.resume();
   for (const StartupBuffer& buffer : job_.buffers) {
     if (!job_.buffers_share_memory) break;
     WEFT_RETURN_IF_ERROR(LayOutStartupBuffer(

@@ -48,6 +48,8 @@ class RankRunner {
   absl::Status RunStartup();
   // Those that servers hold stay out. Parts of buffers stay parts, and count more than the buffer.
   absl::Status SetValues(const std::map<std::string, Tensor>& values);
+  // What RunInputs::params has of tensors of which ranks have parts.
+  absl::Status SetShares();
   absl::Status MakeDevices();
   // Those of the main program, on the host.
   absl::Status TestCollectives();

@@ -22,6 +22,7 @@
 #include "executor/run/run_failures.h"
 #include "executor/run/run_state.h"
 #include "executor/run/runner.h"
+#include "executor/run/shared_states.h"
 #include "executor/run/start_values.h"
 #include "executor/run/state_exchange.h"
 #include "executor/run/step_gate.h"
@@ -98,6 +99,15 @@ struct RunJob {
   // The startup program has the kernels of the host (RunOptions::host_kernels).
   bool starts_on_host = false;
   absl::optional<Plan> main_plan;
+  // States of which ranks have parts, and what inputs.params has of whole ones, with their master
+  // weights.
+  SharedStates shares;
+  std::map<std::string, Tensor> shared_params;
+  // inputs.resume, with shares in the place of whole tensors; none: it has no others.
+  absl::optional<Checkpoint> divided;
+  const Checkpoint* resume() const {
+    return divided.has_value() ? &*divided : inputs.resume;
+  }
   // Master weights that inputs.params lacks, from the parameters that it has.
   std::map<std::string, Tensor> masters;
   // Parameters that it lacks, from the startup program's buffers that it has. Those of workers get

@@ -209,8 +209,7 @@ absl::Status PrepareState(RunJob* job) {
   }
   WEFT_ASSIGN_OR_RETURN(job->state, StateOf(plan, carried));
   if (job->inputs.resume == nullptr) return absl::OkStatus();
-  return Annotate("checkpoint",
-                  CheckResume(*job->inputs.resume, plan, job->state, job->world.size));
+  return Annotate("checkpoint", CheckResume(*job->resume(), plan, job->state, job->world.size));
 }
 
 absl::Status PrepareFeedback(RunJob* job) {
@@ -265,7 +264,13 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   if (!job->options.allow_unsynchronized && job->inputs.server == nullptr) {
     WEFT_RETURN_IF_ERROR(CheckSynchronized(*job->inputs.main, job->options.nranks));
   }
-  const Checkpoint* const resume = job->inputs.resume;
+  WEFT_ASSIGN_OR_RETURN(job->shares, SharedStates::Of(*job->inputs.main));
+  if (job->inputs.resume != nullptr && !job->shares.empty()) {
+    job->divided = *job->inputs.resume;
+    WEFT_RETURN_IF_ERROR(
+        Annotate("checkpoint", job->shares.DivideIn(job->world.size, &*job->divided)));
+  }
+  const Checkpoint* const resume = job->resume();
   if (resume != nullptr) {
     for (const auto& [name, tensor] : resume->shared) holds_value.insert(name);
     for (const auto& own : resume->own) {
@@ -275,10 +280,16 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   if (job->inputs.params != nullptr && resume == nullptr) {
     for (const auto& [name, tensor] : *job->inputs.params) {
       const TensorType type = {tensor.dtype(), tensor.dims()};
+      if (job->shares.Replaces(name)) {
+        WEFT_RETURN_IF_ERROR(job->shares.CheckParam(*job->inputs.main, name, type));
+        job->shared_params.emplace(name, tensor);
+        continue;
+      }
       const Program& of = job->IsOfServers(name) ? *job->inputs.server : *job->inputs.main;
       WEFT_RETURN_IF_ERROR(CheckParam(of, name, type));
       holds_value.insert(name);
     }
+    WEFT_RETURN_IF_ERROR(job->shares.AddMasters(*job->inputs.main, &job->shared_params));
     WEFT_RETURN_IF_ERROR(FindParamsOfBuffers(job, &holds_value));
     WEFT_RETURN_IF_ERROR(FindMasters(job, &holds_value));
   }
@@ -376,13 +387,14 @@ absl::Status PrepareGroup(RunJob* job) {
 
 // Process 0 makes a checkpoint of the states of all ranks.
 void PrepareStates(RunJob* job, int64_t end_step) {
-  StateGate::Use use = [job, end_step](std::vector<RankState> ranks) {
+  StateGate::Use use = [job, end_step](std::vector<RankState> ranks) -> absl::Status {
     Checkpoint checkpoint;
     checkpoint.end_step = end_step;
     checkpoint.seed = job->options.seed;
     checkpoint.num_servers = job->options.num_servers;
     checkpoint.buffers = job->buffers;
     MergeStates(std::move(ranks), &checkpoint);
+    if (!job->shares.empty()) WEFT_RETURN_IF_ERROR(job->shares.JoinIn(&checkpoint));
     return job->inputs.on_checkpoint(std::move(checkpoint));
   };
   if (job->options.link != nullptr) {
@@ -417,7 +429,8 @@ void PrepareStartValues(RunJob* job) {
   if (HasMessages(*job->main_plan)) return;  // programs may have different variables
   std::vector<StartValues::Variable> variables;
   for (const Plan::Variable& variable : job->main_plan->variables) {
-    if (variable.persistable) variables.push_back({variable.name, job->GroupOf(variable.name)});
+    if (!variable.persistable || job->shares.shares().count(variable.name) > 0) continue;
+    variables.push_back({variable.name, job->GroupOf(variable.name)});
   }
   job->start_values = std::make_unique<StartValues>(job->workers, job->options.link,
                                                     std::move(variables), job->options.warn);
@@ -498,6 +511,38 @@ void RunRanks(RunJob* job, RanksHere* ranks) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// The name under which the part of a rank comes to process 0.
+std::string PartName(int rank, const std::string& variable) {
+  return absl::StrCat("@part/", rank, "/", variable);
+}
+
+// The parts that ranks of this process have of a variable.
+absl::Status AddParts(const RunJob& job, const std::string& variable, std::deque<RankRunner>* ranks,
+                      std::map<std::string, Tensor>* parts) {
+  for (int rank = job.world.first; rank < job.world.end(); ++rank) {
+    const Value* value = (*ranks)[rank - job.world.first].scope()->Find(variable);
+    if (value == nullptr || !value->tensor.allocated()) continue;
+    WEFT_RETURN_IF_ERROR((*parts)[PartName(rank, variable)].CopyFrom(value->tensor));
+  }
+  return absl::OkStatus();
+}
+
+// Puts these together.
+absl::Status JoinPartsOfRanks(const RunJob& job, std::map<std::string, Tensor>* persistables) {
+  const auto find = [&](int rank, const std::string& name) -> const Tensor* {
+    const bool is_share = job.shares.shares().count(name) > 0;
+    const auto found = persistables->find(is_share ? PartName(rank, name) : name);
+    return found == persistables->end() ? nullptr : &found->second;
+  };
+  std::map<std::string, Tensor> whole;
+  WEFT_RETURN_IF_ERROR(job.shares.Join(job.world.size, find, &whole));
+  for (const auto& [variable, tensors] : job.shares.shares()) {
+    for (int rank = 0; rank < job.world.size; ++rank) persistables->erase(PartName(rank, variable));
+  }
+  for (auto& [name, tensor] : whole) (*persistables)[name] = std::move(tensor);
+  return absl::OkStatus();
+}
+
 // Persistable variables whose values are those of ranks of this process. If ranks have programs of
 // their own, all of its program: process 0 takes those of the first rank that has them.
 absl::StatusOr<std::map<std::string, Tensor>> PersistablesHere(const RunJob& job,
@@ -507,6 +552,10 @@ absl::StatusOr<std::map<std::string, Tensor>> PersistablesHere(const RunJob& job
   const bool has_own_program = HasMessages(*job.main_plan);
   for (const Plan::Variable& variable : job.main_plan->variables) {
     if (!variable.persistable) continue;
+    if (job.shares.shares().count(variable.name) > 0) {
+      WEFT_RETURN_IF_ERROR(AddParts(job, variable.name, ranks, &persistables));
+      continue;
+    }
     const std::vector<int>* const group = job.GroupOf(variable.name);
     const int first = has_own_program ? job.world.first : 0;
     const int rank = group == nullptr ? first : group->front();
@@ -574,6 +623,9 @@ absl::StatusOr<RunResult> RunHere(const RunInputs& inputs, const RunOptions& opt
     AddMemory(server.index(), server.memory(), &result.persistables);
   }
   if (options.link != nullptr) WEFT_RETURN_IF_ERROR(Conclude(&job, &result));
+  if (options.returns_persistables && !job.shares.empty() && job.world.process() == 0) {
+    WEFT_RETURN_IF_ERROR(JoinPartsOfRanks(job, &result.persistables));
+  }
   if (inputs.server != nullptr && job.world.process() == 0) {
     result.server_memory = TakeMemory(options.num_servers, &result.persistables);
     if (options.returns_persistables) {

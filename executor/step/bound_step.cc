@@ -65,8 +65,13 @@ class PlaceFinder {
                      !resources.is_accessed[v];
     }
     std::iota(place_.begin(), place_.end(), 0);
-    std::vector<PlacedBuffer> buffers;
-    if (plan_.on_two_devices) buffers = FindPlacedBuffers(resources, types);
+    std::vector<PlacedBuffer> buffers = FindPlacedBuffers(resources, types);
+    // What lies in gaps travels, too: where nothing clears it in a step, it is cleared once.
+    if (!plan_.on_two_devices) {
+      buffers.erase(std::remove_if(buffers.begin(), buffers.end(),
+                                   [](const PlacedBuffer& buffer) { return buffer.has_gaps; }),
+                    buffers.end());
+    }
     for (const PlacedBuffer& buffer : buffers) {
       for (int v : buffer.variables) is_in_buffer_[v] = true;
     }

@@ -38,6 +38,9 @@ absl::optional<PlacedBuffer> LayOut(const Plan::PlanOp& op, const StepTypes& typ
       dims,
       SliceAlignment(spec.attrs.Bool("use_align"), spec.attrs.Int("align_size"), buffer.dtype));
   if (NumElements(buffer.dims) != layout.size) return absl::nullopt;
+  int64_t elements = 0;
+  for (const Dims& slice : dims) elements += NumElements(slice);
+  placed.has_gaps = elements != layout.size;
   for (int64_t offset : layout.offsets) {
     placed.offsets.push_back(offset * static_cast<int64_t>(SizeOf(buffer.dtype)));
   }

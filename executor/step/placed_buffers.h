@@ -13,6 +13,7 @@ namespace weft {
 struct PlacedBuffer {
   std::vector<int> variables;    // the buffer and its slices
   std::vector<int64_t> offsets;  // of these in the buffer, in bytes
+  bool has_gaps = false;         // between slices, or at the end
 };
 
 // The buffers that one coalesce_tensor of the root block makes, without values, of variables that

@@ -58,6 +58,9 @@ inline bool FillsConstant(absl::string_view type) { return type == "fill_constan
 // Elements of input Input, by starts and ends.
 inline bool Slices(absl::string_view type) { return type == "slice" || type == "strided_slice"; }
 
+// The sum of the squares of all elements.
+inline bool SumsSquares(absl::string_view type) { return type == "squared_l2_norm"; }
+
 // Between two ranks.
 inline bool IsSendOrReceive(absl::string_view type) {
   return type == "send" || type == "recv" || type == "send_v2" || type == "recv_v2";

@@ -196,6 +196,12 @@ std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
             file.distributed_params.size() == 1 ? ": is not replicated" : ": are not replicated"),
         true, "");
   }
+  if (!setting.shares.empty()) {
+    add(absl::StrCat("on each rank, ", setting.shares.size(),
+                     setting.shares.size() == 1 ? " variable holds" : " variables hold",
+                     " a part of the parameters and states of the original"),
+        true, "");
+  }
   // What flags say, the user knows.
   if (!flags.summed_gradients.has_value() && setting.reduction != Setting::Reduction::kByLoss) {
     const bool is_sum = setting.reduction == Setting::Reduction::kSum;

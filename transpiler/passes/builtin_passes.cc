@@ -27,6 +27,7 @@
 #include "transpiler/passes/servers/parameter_server.h"
 #include "transpiler/passes/setup/broadcast_params.h"
 #include "transpiler/passes/setup/comm_init.h"
+#include "transpiler/passes/sharding/shard_updates.h"
 #include "transpiler/passes/updates/grad_accumulate.h"
 #include "transpiler/passes/updates/param_options.h"
 #include "transpiler/passes/updates/set_optimizer.h"
@@ -62,6 +63,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<ReduceStatistics>();
   registry.Add<ScaleLossGrad>();
   registry.Add<SetOptimizer>();
+  registry.Add<ShardUpdates>();
   registry.Add<SparsifyGradients>();
   registry.Add<SyncBatchNorm>();
   registry.Add<SyncElimination>();

@@ -137,8 +137,8 @@ struct BatchEdits {
 };
 
 struct BatchFlowOptions {
-  // Of the run: feeds of all data variables (FeedLayoutsOf; others are whole), and nranks, by which
-  // a rewritten program divides. The rest is ignored.
+  // Of the run: feeds of all data variables (FeedLayoutsOf; others are whole), shares, and nranks,
+  // by which a rewritten program divides. The rest is ignored.
   Setting setting;
   // Variables that the startup program fills with zeros.
   std::set<std::string> zeros;

@@ -11,6 +11,11 @@ void BatchInterpreter::SetStart() {
   }
   const Block& root = program_.block(0);
   for (VarId id : facts_.Get(FindData)) start_[id] = BatchValue(Fed(program_.var(id).name()));
+  // Ranks together have what one device has.
+  for (const auto& [name, tensors] : options_.setting.shares) {
+    const VarId var = root.FindVar(name);
+    if (var.valid()) start_[var] = BatchValue(BatchRelation::Sharded(0));
+  }
   for (const std::string& name : options_.zeros) {
     const VarId var = root.FindVar(name);
     if (var.valid()) start_[var].is_zero = true;

@@ -72,6 +72,8 @@ ExpressionTable::ExpressionTable() : slots_(1 << 10, 0) {
   sum_ = OperationOfKind(OperationKind::kSum, "sum of", "sum");
   mean_ = Operation("mean over ranks", "mean_over_ranks");
   select_ = Operation("select", "select");
+  common_ = Operation("always equal", "common");
+  layouts_.emplace(common_, std::vector<int64_t>());
   zero_ = Call(Operation("zeros", "0"), {});
 }
 
@@ -135,6 +137,15 @@ void ExpressionTable::Grow() {
 
 ExprId ExpressionTable::Initial(absl::string_view variable) {
   return Call(Operation(absl::StrCat("initial ", variable), variable), {});
+}
+
+ExprId ExpressionTable::Several(absl::Span<const int64_t> layout, absl::Span<const ExprId> values) {
+  OperationId operation = common_;
+  if (!layout.empty()) {
+    operation = Operation(absl::StrCat("in one buffer ", absl::StrJoin(layout, " ")), "buffer");
+    layouts_.emplace(operation, std::vector<int64_t>(layout.begin(), layout.end()));
+  }
+  return Call(operation, values);
 }
 
 ExprId ExpressionTable::Select(ExprId condition, ExprId yes, ExprId no) {

@@ -16,6 +16,14 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
   if (options_.IsOneRank()) return out;  // a single rank keeps its value
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
+      if (in.placement == Placement::kPartialSum) {
+        if (collective.reduction != Reduction::kSum) {
+          return expressions_.Opaque(out, "all-reduce of parts", {in});
+        }
+        out.placement = Placement::kReplicated;
+        out.reductions = in.reductions;
+        return out;
+      }
       if (collective.reduction == Reduction::kSum) return SumOverRanks(op, in);
       if (collective.reduction == Reduction::kAvg) {
         out = MeanOverRanks(op, in);
@@ -73,7 +81,10 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
       }
       return out;
     case CollectiveKind::kBroadcast:
-      if (in.placement == Placement::kShard) return expressions_.Opaque(out, "broadcast", {in});
+      if (!in.IsEqualOnRanks() && in.placement != Placement::kLocal) {
+        out.placement = Placement::kLocal;
+        return expressions_.Opaque(out, "broadcast", {in});
+      }
       out.rank = static_cast<int32_t>(op.IntAttr(collective.root_attr).value_or(0));
       // The program of another rank may begin with another value.
       if (in.placement != Placement::kLocal &&
@@ -106,8 +117,9 @@ RankValue RankFunctions::SumOverRanks(const Op& op, const RankValue& in) {
 RankValue RankFunctions::MeanOverRanks(const Op& op, const RankValue& in) {
   RankValue out = in;
   if (out.reductions < 255) ++out.reductions;
-  if (in.placement == Placement::kShard)
+  if (!in.IsEqualOnRanks() && in.placement != Placement::kLocal) {
     return expressions_.Opaque(out, "all-reduce of parts", {in});
+  }
   if (in.placement != Placement::kLocal) return out;
   out.placement = Placement::kReplicated;
   out.is_gradient = out.is_summed = false;

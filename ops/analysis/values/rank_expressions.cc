@@ -73,6 +73,10 @@ ExprId RankExpressions::Placed(const RankValue& value) {
       return value.expr;
     case Placement::kShard:
       return table_->Call(shard_, {value.expr});
+    case Placement::kParts:
+      return Named("parts", "parts", {value.expr});
+    case Placement::kPartialSum:
+      return Named("part of a sum", "partial", {value.expr});
     case Placement::kGathered:
       return table_->Call(gathered_, {value.expr});
     case Placement::kRankSubset:
@@ -128,8 +132,9 @@ void RankExpressions::SetSum(absl::Span<const RankValue> ins, absl::Span<const d
   bool has_local_terms = false;
   for (size_t i = 0; i < ins.size(); ++i) {
     if (ins[i].is_zero) continue;
-    // A single operand and several shards keep their placement.
-    const bool keeps_placement = ins.size() == 1 || out->placement == Placement::kShard;
+    // A single operand, several shards and parts of sums keep their placement.
+    const bool keeps_placement = ins.size() == 1 || out->placement == Placement::kShard ||
+                                 out->placement == Placement::kPartialSum;
     terms.push_back({keeps_placement ? ins[i].expr : Placed(ins[i]), ins[i].factor * factors[i]});
     has_local_terms = has_local_terms || ins[i].terms != 0 ||
                       (ins[i].placement == Placement::kLocal && !ins[i].is_gradient);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/values/rank_shares.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/rows_ops.h"
@@ -36,6 +37,21 @@ absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts
                                               absl::Span<const RankValue> ins) {
   ins_ = ins;
   outs_.assign(op.output_args().size(), RankValue());
+  const auto holds_several = [&](const RankValue& in) { return HoldsSeveral(in, table()); };
+  if (TakesPartOfFirst(op)) {
+    RankValue part = ins_[0];
+    if (!options_.IsOneRank()) part.placement = Placement::kShard;
+    SetAll(part);
+    return outs_;
+  }
+  if (SumsSquares(op.type()) && ins.size() == 1 && ins[0].placement == Placement::kShard) {
+    SetAll(PartialSum(op, facts));
+    return outs_;
+  }
+  if (expressions_.AreMade() && std::any_of(ins.begin(), ins.end(), holds_several)) {
+    OfSeveral(op, facts);
+    return outs_;
+  }
   Transfer(op, facts);
   if (!sums_.gradients.empty() && IsLossGrad(op)) CountGradientsOfSums(op);
   for (size_t i = 0; i < outs_.size(); ++i) {
@@ -222,7 +238,10 @@ void RankFunctions::SetAll(const RankValue& value) { std::fill(outs_.begin(), ou
 
 RankValue RankFunctions::Cast(const Op& op) {
   RankValue out = ins_[0];
+  // It rounds each part.
+  if (out.placement == Placement::kPartialSum) out.placement = Placement::kLocal;
   if (!expressions_.AreMade()) return out;
+  if (ins_[0].placement == Placement::kPartialSum) out.expr = expressions_.Placed(ins_[0]);
   // Nothing checks attribute in_dtype.
   const VarId in = memory_.Resolve(op.input_args()[0]);
   const auto tensor = in.valid() ? program_.var(in).Tensor() : absl::nullopt;
@@ -250,6 +269,116 @@ RankValue RankFunctions::PerRank(const Op& op, const SignatureFacts& facts) {
   out.terms = 0;
   out.factor = 1;
   return expressions_.Opaque(out, absl::StrCat("per rank ", op.id().value()), {in}, op.type());
+}
+
+RankValue RankFunctions::PartsOfRanks(const RankValue& in) {
+  RankValue out = in;
+  if (options_.IsOneRank()) return out;
+  out.placement = Placement::kParts;
+  out.is_gradient = out.is_summed = false;
+  const bool is_known = in.IsEqualOnRanks() || in.drawn_by.valid();
+  return is_known ? out : expressions_.Opaque(out, "parts of ranks", {in});
+}
+
+// Takes, of the parts of all ranks, the one that is of the first rank.
+bool RankFunctions::TakesPartOfFirst(const Op& op) const {
+  if (!Slices(op.type()) || ins_.size() != 1 || op.input_args().size() != 1) return false;
+  const bool has_parts =
+      ins_[0].placement == Placement::kParts || (options_.IsOneRank() && expressions_.AreMade() &&
+                                                 HoldsSeveral(ins_[0], *expressions_.table()));
+  if (!has_parts || op.output_args().size() != 1 || !options_.setting.nranks.has_value()) {
+    return false;
+  }
+  const absl::optional<TensorType> all = memory_.TypeOf(op.input_args()[0]);
+  const auto is = [&](absl::string_view attr, int64_t value) {
+    return op.IntsAttr(attr) == std::vector<int64_t>{value};
+  };
+  const auto is_empty = [&](absl::string_view attr) {
+    return op.IntsAttr(attr).value_or(std::vector<int64_t>()).empty();
+  };
+  return all.has_value() && all->dims.size() == 1 && is("axes", 0) && is("starts", 0) &&
+         is("ends", all->dims[0] / *options_.setting.nranks) &&
+         all->dims[0] % *options_.setting.nranks == 0 && is_empty("decrease_axis") &&
+         is_empty("strides");
+}
+
+// Each rank sums over the elements that it has.
+RankValue RankFunctions::PartialSum(const Op& op, const SignatureFacts& facts) {
+  const RankValue in = ins_[0];
+  const bool has_several = expressions_.AreMade() && HoldsSeveral(in, table());
+  const size_t num_values = has_several ? table().ValuesOf(in.expr).size() : 1;
+  std::vector<RankValue> sums;
+  for (size_t v = 0; v < num_values; ++v) {
+    RankValue own = has_several ? ValueOf(in, v, &table()) : in;
+    if (own.is_zero) continue;
+    own.placement = Placement::kReplicated;
+    sums.push_back(Of(op, facts, {own})[0]);
+  }
+  ins_ = {};
+  RankValue sum = Sum(op, sums, std::vector<double>(sums.size(), 1));
+  if (!sum.is_zero) sum.placement = Placement::kPartialSum;
+  return sum;
+}
+
+absl::optional<std::vector<int64_t>> RankFunctions::LayoutOfOperands(const Op& op,
+                                                                     const SignatureFacts& facts) {
+  const bool is_by_element = facts.is_elementwise && facts.algebra != Algebra::kRandom;
+  OperationId layout;
+  for (size_t i = 0; i < ins_.size() && is_by_element; ++i) {
+    const RankValue& in = ins_[i];
+    if (in.is_zero || (in.expr.valid() && table().AreCommon(in.expr))) continue;
+    if (HoldsSeveral(in, table())) {
+      const OperationId own = table().OperationOf(in.expr);
+      if (layout.valid() && layout != own) return absl::nullopt;
+      layout = own;
+      continue;
+    }
+    // Any other operand counts for all elements.
+    const Symbol name = op.args()[i];
+    const absl::optional<TensorType> type = memory_.TypeOf(name);
+    if (!type.has_value() || NumElements(type->dims) != 1) return absl::nullopt;
+    if (in.placement != Placement::kReplicated) return absl::nullopt;
+  }
+  if (!layout.valid()) return absl::nullopt;
+  return table().LayoutOf(layout);
+}
+
+void RankFunctions::OfSeveral(const Op& op, const SignatureFacts& facts) {
+  const std::vector<RankValue> ins(ins_.begin(), ins_.end());
+  const absl::optional<std::vector<int64_t>> layout = LayoutOfOperands(op, facts);
+  if (!layout.has_value()) {
+    RankValue out;
+    out.placement = Placement::kLocal;
+    for (const RankValue& in : ins) out.Inherit(in);
+    out.has_unknown_scale = true;
+    if (facts.param.count > 0 && facts.grad.count == facts.param.count) Update(op, facts);
+    return SetAll(expressions_.Opaque(out, absl::StrCat(op.type(), " of several ", op.id().value()),
+                                      ins, op.type()));
+  }
+  std::vector<std::vector<RankValue>> outs(op.output_args().size());
+  std::vector<RankValue> own(ins.size());
+  const size_t first_update = events_.updates.size();
+  for (size_t v = 0; v < layout->size(); ++v) {
+    for (size_t i = 0; i < ins.size(); ++i) own[i] = ValueOf(ins[i], v, &table());
+    const absl::Span<const RankValue> made = Of(op, facts, own);
+    for (size_t i = 0; i < outs.size(); ++i) outs[i].push_back(made[i]);
+    // One update, of what holds of all.
+    for (size_t u = first_update; v > 0 && u < first_update + facts.param.count; ++u) {
+      const RankUpdate again = events_.updates[u + facts.param.count];
+      events_.updates[u].param.Inherit(again.param);
+      events_.updates[u].grad.Inherit(again.grad);
+    }
+    if (v > 0 && facts.param.count > 0) events_.updates.resize(first_update + facts.param.count);
+  }
+  ins_ = ins;
+  outs_.resize(outs.size());
+  for (size_t i = 0; i < outs.size(); ++i) {
+    const int of = facts.in_place_of.empty() ? -1 : facts.in_place_of[i];
+    const bool is_common = of >= 0 && ins[of].expr.valid() && table().AreCommon(ins[of].expr);
+    if (is_common) outs[i].resize(table().ValuesOf(ins[of].expr).size());
+    outs_[i] = InOne(is_common ? std::vector<int64_t>() : *layout, outs[i], &table());
+  }
+  ins_ = {};
 }
 
 // Part i of a gathered value is the value of rank i.
@@ -283,7 +412,7 @@ bool RankFunctions::ChoosesNoGradient(const Op& op, const SignatureFacts& facts)
 // Any function of ins_.
 void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   RankValue out;
-  bool has_shard = false, only_shards = true;
+  bool has_shard = false, only_shards = true, has_part = false;
   // The op may be linear in all inputs, in those of some slots, or in one factor of a product.
   int num_varying = 0;
   const bool has_operand =
@@ -312,6 +441,8 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
                        in.placement == Placement::kReplicated);
     out.placement = i == 0 ? in.placement : JoinPlacements(out.placement, in.placement);
     has_shard = has_shard || in.placement == Placement::kShard;
+    has_part =
+        has_part || in.placement == Placement::kParts || in.placement == Placement::kPartialSum;
     only_shards = only_shards &&
                   (in.placement == Placement::kShard || in.placement == Placement::kReplicated);
     out.rank = i == 0 || in.rank == out.rank ? in.rank : -1;
@@ -380,6 +511,7 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   if (is_unknown_source && !options_.IsOneRank()) out.placement = Placement::kLocal;
   const bool shard_by_shard = has_shard && only_shards && facts.is_elementwise;
   if (has_shard) out.placement = shard_by_shard ? Placement::kShard : Placement::kLocal;
+  if (has_part) out.placement = Placement::kLocal;
   const bool is_update = facts.param.count > 0 && facts.grad.count == facts.param.count;
   if (is_update) {
     Update(op, facts);

@@ -57,6 +57,8 @@ class RankFunctions {
   absl::Span<const RankValue> Of(const Op& op, const SignatureFacts& facts,
                                  absl::Span<const RankValue> ins);
   RankValue AfterCollective(const Op& op, const CollectiveOp& collective, const RankValue& in);
+  // What an all-to-all gives each rank of a value that all ranks have, or that each drew.
+  RankValue PartsOfRanks(const RankValue& in);
   // `yes` if `condition` holds, else `no`.
   RankValue Select(const RankValue& condition, const RankValue& yes, const RankValue& no);
   // RankValue::rows of what `operation` makes of `ins`; invalid if they have the rows that their
@@ -86,6 +88,12 @@ class RankFunctions {
   RankValue Cast(const Op& op);
   RankValue PerRank(const Op& op, const SignatureFacts& facts);
   bool SplitGathered(const Op& op);
+  bool TakesPartOfFirst(const Op& op) const;
+  RankValue PartialSum(const Op& op, const SignatureFacts& facts);
+  // Of an op on values that hold several: value by value.
+  void OfSeveral(const Op& op, const SignatureFacts& facts);
+  // The layout of the values that the op works on one by one; none: it does not.
+  absl::optional<std::vector<int64_t>> LayoutOfOperands(const Op& op, const SignatureFacts& facts);
   void Apply(const Op& op, const SignatureFacts& facts);
   // The gradients of products with constants are multiples of the gradient.
   void FoldConstants(const Op& op);

@@ -31,6 +31,10 @@ class RankMemory : public StepWalk<RankValue> {
     const VarId var = Resolve(name);
     return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
   }
+  // The expression of what the variable holds when a step begins.
+  virtual ExprId InitialOf(VarId var) const {
+    return expressions_.table()->Initial(program_.var(var).name());
+  }
   // Does nothing for an invalid variable.
   void Write(VarId var, const RankValue& value) {
     if (var.valid()) StepWalk<RankValue>::Write(var, value);
@@ -51,7 +55,7 @@ class RankMemory : public StepWalk<RankValue> {
  private:
   RankValue WithExpr(RankValue value, VarId var) const {
     if (expressions_.AreMade() && !value.expr.valid()) {
-      value.expr = expressions_.table()->Initial(program_.var(var).name());
+      value.expr = InitialOf(var);
     }
     return value;
   }

@@ -14,6 +14,10 @@ std::string ToString(Placement placement) {
       return "rank-local";
     case Placement::kShard:
       return "sharded";
+    case Placement::kParts:
+      return "a part of the values of all ranks";
+    case Placement::kPartialSum:
+      return "a part of a sum";
     case Placement::kGathered:
       return "the values of all ranks, one after the other";
     case Placement::kRankSubset:
@@ -24,7 +28,7 @@ std::string ToString(Placement placement) {
 
 Placement JoinPlacements(Placement a, Placement b) {
   if (a == b) return a;
-  for (Placement placement : {Placement::kLocal, Placement::kShard}) {
+  for (Placement placement : {Placement::kLocal, Placement::kShard, Placement::kParts, Placement::kPartialSum}) {
     if (a == placement || b == placement) return Placement::kLocal;
   }
   return Placement::kRankSubset;

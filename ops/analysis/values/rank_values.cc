@@ -22,6 +22,7 @@
 #include "ops/analysis/values/rank_expressions.h"
 #include "ops/analysis/values/rank_functions.h"
 #include "ops/analysis/values/rank_memory.h"
+#include "ops/analysis/values/rank_shares.h"
 #include "ops/analysis/values/signature_facts.h"
 #include "ops/analysis/values/sum_losses.h"
 #include "ops/analysis/values/sum_terms.h"
@@ -51,6 +52,7 @@ class RankInterpreter final : public RankMemory {
     functions_.emplace(facts, options, *this, &expressions_,
                        operations_.has_value() ? &*operations_ : nullptr, &events_);
     FindWholeData();
+    FindShares();
     // Lifts count all ranks.
     if (options.batch == nullptr || !options.group.empty()) return;
     for (const BatchLift& lift : options.batch->lifts()) lifts_.emplace(lift.op, lift.power);
@@ -90,6 +92,25 @@ class RankInterpreter final : public RankMemory {
       const VarId var = program_.block(0).FindVar(name);
       if (var.valid() && !layout.axis.has_value()) whole_.insert(var);
     }
+  }
+
+  void FindShares() {
+    if (options_.is_startup || options_.is_one_device) return;
+    const auto find = [&](const auto& states) {
+      for (const auto& [name, of] : states) {
+        const VarId var = program_.block(0).FindVar(name);
+        if (var.valid()) shares_.insert(var);
+      }
+    };
+    find(options_.setting.shares);
+    find(options_.setting.common);
+  }
+
+  ExprId InitialOf(VarId var) const override {
+    if (!shares_.empty() && shares_.contains(var)) {
+      return InitialOfShare(program_.var(var).name(), options_.setting, expressions_.table());
+    }
+    return RankMemory::InitialOf(var);
   }
 
   // Only where the gradients of all losses begin as those of sums, and stay so.
@@ -141,7 +162,12 @@ class RankInterpreter final : public RankMemory {
         (!distributed.empty() && distributed.count(std::string(var.name())) > 0)) {
       return Placement::kLocal;
     }
-    if (options_.start == nullptr || !var.persistable()) return Placement::kReplicated;
+    if (!var.persistable()) return Placement::kReplicated;
+    if (options_.start == nullptr) {
+      const bool is_share =
+          !shares_.empty() && options_.setting.shares.count(std::string(var.name())) > 0;
+      return is_share ? Placement::kShard : Placement::kReplicated;
+    }
     const auto found = options_.start->find(var.name());
     const bool differs = found != options_.start->end() && !found->second.IsEqualOnRanks();
     return differs ? found->second.placement : Placement::kReplicated;
@@ -151,8 +177,11 @@ class RankInterpreter final : public RankMemory {
     RankValue value;
     const bool has_expr = options_.table != nullptr && options_.first_expression == 0 &&
                           (var.persistable() || var.need_check_feed());
-    if (has_expr) value.expr = options_.table->Initial(var.name());
     value.placement = FirstPlacement(var);
+    if (!has_expr) return value;
+    const bool is_share = !shares_.empty() && shares_.contains(var.id());
+    value.expr = is_share ? InitialOfShare(var.name(), options_.setting, options_.table)
+                          : options_.table->Initial(var.name());
     return value;
   }
 
@@ -335,6 +364,10 @@ class RankInterpreter final : public RankMemory {
         Exchange(op, collective, from, to);
       } else if (from == to) {
         for (VarId part : PartsOf(from)) Exchange(op, collective, part, part);
+      } else if (ScattersBuffer(collective, from, to)) {
+        Scatter(op, collective, from, to);
+      } else if (GathersBuffer(collective, from, to)) {
+        Gather(op, collective, from, to);
       } else {
         // From one buffer into another: not followed.
         RankValue whole;
@@ -342,6 +375,69 @@ class RankInterpreter final : public RankMemory {
         WriteAll(
             to, expressions_.Opaque(whole, absl::StrCat("fused collective ", op.id().value()), {}));
       }
+    }
+  }
+
+  // The elements of the parts of a buffer, none between them, of which each rank gets as many;
+  // empty: it is another one.
+  std::vector<int64_t> DividedLayout(VarId buffer, VarId share, int64_t parts_of_share) const {
+    const Storage::Layout layout = storage().LayoutOf(*BufferOf(buffer));
+    const absl::optional<TensorType> part = DeclaredType(program_.var(share));
+    if (!layout.is_known() || !part.has_value()) return {};
+    int64_t end = 0;
+    for (size_t i = 0; i < layout.counts.size(); ++i) {
+      if (layout.offsets[i] != end) return {};
+      end += layout.counts[i];
+    }
+    const int64_t elements = NumElements(part->dims) / parts_of_share;
+    const bool is_divided = end == layout.size && elements > 0 && end % elements == 0 &&
+                            options_.HasRanks(end / elements) &&
+                            NumElements(part->dims) % parts_of_share == 0;
+    return is_divided ? layout.counts : std::vector<int64_t>();
+  }
+
+  // Whether each rank gets a part of the buffer, or such a part from every rank.
+  bool ScattersBuffer(const CollectiveOp& collective, VarId from, VarId to) const {
+    if (!to.valid() || PartsOf(from).empty() || !PartsOf(to).empty()) return false;
+    if (collective.kind == CollectiveKind::kReduceScatter) {
+      return collective.reduction == Reduction::kSum && !DividedLayout(from, to, 1).empty();
+    }
+    return collective.kind == CollectiveKind::kAllToAll && options_.setting.nranks.has_value() &&
+           !DividedLayout(from, to, *options_.setting.nranks).empty();
+  }
+
+  void Scatter(const Op& op, const CollectiveOp& collective, VarId from, VarId to) {
+    std::vector<RankValue> values;
+    for (VarId part : PartsOf(from)) {
+      const RankValue value = Read(part);
+      events_.exchanges.push_back({op.id(), value});
+      values.push_back(collective.kind == CollectiveKind::kAllToAll
+                           ? functions_->PartsOfRanks(value)
+                           : functions_->AfterCollective(op, collective, value));
+    }
+    Write(to, InOne(storage().LayoutOf(*BufferOf(from)).counts, values, expressions_.table()));
+  }
+
+  // Whether shares of all that a buffer holds are put together there.
+  bool GathersBuffer(const CollectiveOp& collective, VarId from, VarId to) const {
+    if (!from.valid() || !PartsOf(from).empty() || PartsOf(to).empty()) return false;
+    const RankValue value = Read(from);
+    const bool is_share = value.placement == Placement::kShard || options_.IsOneRank();
+    if (collective.kind != CollectiveKind::kAllGather || !is_share) return false;
+    const std::vector<int64_t> layout = DividedLayout(to, from, 1);
+    if (layout.empty()) return false;
+    if (value.is_zero || !expressions_.AreMade()) return true;
+    const absl::Span<const ExprId> values = expressions_.table()->ValuesOf(value.expr);
+    return !values.empty() && expressions_.table()->Several(layout, values) == value.expr;
+  }
+
+  void Gather(const Op& op, const CollectiveOp& collective, VarId from, VarId to) {
+    const RankValue several = Read(from);
+    events_.exchanges.push_back({op.id(), several});
+    const absl::Span<const VarId> parts = PartsOf(to);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const RankValue value = ValueOf(several, i, expressions_.table());
+      Write(parts[i], functions_->AfterCollective(op, collective, value));
     }
   }
 
@@ -671,6 +767,7 @@ class RankInterpreter final : public RankMemory {
 
   absl::flat_hash_map<OpId, int> lifts_;    // BatchLift::power
   absl::flat_hash_map<VarId, OpId> terms_;  // FindSumTerms
+  absl::flat_hash_set<VarId> shares_;       // Setting::shares and Setting::common
   absl::flat_hash_set<VarId> whole_;        // data that all ranks get the whole of
   // Of variables that earlier steps changed. Sparse, because few change and values are large.
   absl::flat_hash_map<VarId, RankValue> carried_;

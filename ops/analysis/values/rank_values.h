@@ -37,6 +37,8 @@ struct RankValue {
     kReplicated,  // equal on all ranks
     kLocal,       // no known relation between ranks
     kShard,       // rank r has part r of n equal parts
+    kParts,       // rank r has part r of n equal parts of the values of all ranks, in rank order
+    kPartialSum,  // what the ranks have adds up to the value
     kGathered,    // on all ranks: the values of all ranks, in rank order
     kRankSubset,  // on all ranks: the value of one rank, or a function of values of a few
   };
@@ -95,7 +97,8 @@ struct RankValue {
 
   // Says nothing about one device, which may have another value: see IsOfSomeRanks.
   bool IsEqualOnRanks() const {
-    return placement != Placement::kLocal && placement != Placement::kShard;
+    return placement != Placement::kLocal && placement != Placement::kShard &&
+           placement != Placement::kParts && placement != Placement::kPartialSum;
   }
   // Equal on all ranks, but no value of one device: that of some ranks, or those of all of them.
   bool IsOfSomeRanks() const {
@@ -163,7 +166,8 @@ using StartupValues = absl::flat_hash_map<std::string, RankValue>;
 
 struct RankValuesOptions {
   // Of the run: nranks (none: results hold for any number), the rank whose program it is (none:
-  // that of all ranks), distributed_params, feeds (data that is whole is equal on all ranks; any
+  // that of all ranks), distributed_params, shares and common (what such a state holds when a step
+  // begins), feeds (data that is whole is equal on all ranks; any
   // other is the rank's own), reduction (kSum: the first sum over ranks of a value counts as a
   // mean; kByLoss: for losses that are sums by `batch`), and gradients_are_rounded. The rest is
   // ignored.

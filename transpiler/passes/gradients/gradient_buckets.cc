@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -269,12 +270,14 @@ absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const Gradient
   const GradientWrites writes = FindWrites(program, gradients);
   const auto ready = ReadyOfGradients(program, analysis, inputs.ready);
   for (size_t begin = 0, end = 0; begin < gradients.size(); begin = end) {
-    // By the index of the group, -1 for all ranks, and whether the host updates.
-    std::map<std::pair<int, bool>, std::vector<size_t>> of_group;
+    // By the index of the group, -1 for all ranks, whether the host updates, and the class.
+    std::map<std::tuple<int, bool, int>, std::vector<size_t>> of_group;
     for (; end < gradients.size() && gradients[end].block == gradients[begin].block; ++end) {
       const RankGroup* group = GroupOf(program, gradients[end], inputs.param_attrs);
       const std::string param(program.name(gradients[end].param));
-      of_group[{group == nullptr ? -1 : group->index, inputs.updated_on_host.count(param) > 0}]
+      const auto found = inputs.classes.find(param);
+      of_group[{group == nullptr ? -1 : group->index, inputs.updated_on_host.count(param) > 0,
+                found == inputs.classes.end() ? 0 : found->second}]
           .push_back(end);
     }
     for (const auto& [group, members] : of_group) {

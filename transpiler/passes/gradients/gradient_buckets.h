@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_PASSES_GRADIENTS_GRADIENT_BUCKETS_H_
 #define WEFT_TRANSPILER_PASSES_GRADIENTS_GRADIENT_BUCKETS_H_
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -42,6 +43,8 @@ struct BucketInputs {
   int nrings = 1;
   ParamAttrsByName param_attrs = {};
   std::set<std::string> updated_on_host = {};
+  // By parameter: gradients of different numbers share no bucket. Of others: 0.
+  std::map<std::string, int> classes = {};
 };
 
 struct FilledBuckets {

@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/training/gradients.h"
 #include "proto/program.h"
@@ -36,6 +37,11 @@ class GradientExchange {
 
   virtual ~GradientExchange() = default;
   virtual Sharing SharingOf(const GradientBucket& bucket) const { return Sharing::kBuffer; }
+  // Of a bucket of the root block that gets a buffer in any case, without gaps between gradients:
+  // the elements, all zero, at its end. None: as usual.
+  virtual absl::optional<int64_t> PaddingOf(const GradientBucket& bucket) const {
+    return absl::nullopt;
+  }
   // Called for every bucket, before anything is inserted for one. Declares the variables that the
   // exchange adds. A variable that holds several gradients in turn is the variable of several
   // buckets.
@@ -92,6 +98,8 @@ class GradientWriter {
   std::string NameOf(int gradient) const;
   std::vector<std::string> VariablesOf(const std::vector<GradientBucket>& buckets, size_t b) const;
   void AllocateBuffer(const GradientBucket& bucket);
+  void AllocatePadded(const GradientBucket& bucket, int64_t padding, const std::string& buffer,
+                      FusedTensors tensors);
   void Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end, Insert insert);
   // Sets ring_of_, and adds the rings of groups.
   void AssignRings(const std::vector<GradientBucket>& buckets);

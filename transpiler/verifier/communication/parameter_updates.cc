@@ -230,7 +230,6 @@ void UpdateChecker::CheckUpdate(const Update& update) {
   const absl::optional<UpdateProblem> placement =
       ProblemOfPlacement(program_, grad, update.found.param, options_.group);
   if (placement.has_value()) return Report(*placement, update);
-  if (!grad.IsEqualOnRanks()) return;
   const absl::optional<UpdateProblem> mean = ProblemOfMean(program_, grad, options_.group);
   if (mean.has_value()) {
     // Sums of gradients by half-precision copies of parameters that differ are no sums by samples.

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/host_values.h"
+#include "ops/analysis/values/rank_shares.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
@@ -131,6 +132,7 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
   const Program& original = *original_.main;
   is_whole_ = first_op == 0;
   after_ = &after;
+  FindShares();
   averaging_.FindBranches(after);
   CheckStartup();
   if (is_whole_ || first_op < original.block(0).ops().size()) {
@@ -150,6 +152,7 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
       if (variables_.IsParam(name) == params) CheckVariable(var);
     }
   }
+  CheckShares();
   CheckInnerVariables();
   CheckFetches();
   CheckAveragedInTurn();
@@ -230,6 +233,7 @@ void EquivalenceChecker::CheckStartup() {
     if (variables_.IsSkipped(name)) continue;
     const auto value = startup_values_.find(name);
     const RankValue& expected = before.AtEnd(var);
+    if (value == startup_values_.end() && is_shared_.contains(name)) continue;
     if (value == startup_values_.end()) {
       reporter.Add("W606", OpId(), name,
                    absl::StrCat("variable ", name, ": expected ", table_.ToString(expected.expr),
@@ -251,6 +255,69 @@ void EquivalenceChecker::CheckStartup() {
     reporter.Add("W606", OpId(), name,
                  absl::StrCat("variable ", name, ": expected ", difference.a,
                               " when training begins, found ", difference.b));
+  }
+  CheckSharesAtStart(before, &reporter);
+}
+
+void EquivalenceChecker::FindShares() {
+  const Setting& setting = given_.values.setting;
+  shares_.clear();
+  for (const auto& [variable, tensors] : setting.shares) {
+    for (size_t i = 0; i < tensors.size(); ++i) shares_.push_back({variable, tensors[i].name, i});
+  }
+  for (const auto& [variable, names] : setting.common) {
+    for (size_t i = 0; i < names.size(); ++i) shares_.push_back({variable, names[i], i});
+  }
+  for (const Shared& shared : shares_) is_shared_.insert(shared.name);
+}
+
+// What ranks together have in a share is what one device has: in the first step, and, if a step
+// begins so, in the next one.
+void EquivalenceChecker::CheckSharesAtStart(const RankValues& original, Reporter* reporter) {
+  const Program& startup = *original_.startup;
+  for (const Shared& shared : shares_) {
+    const VarId var = startup.block(0).FindVar(shared.name);
+    if (!var.valid() || !startup.var(var).persistable() || !original.IsWritten(var)) continue;
+    const RankValue& expected = original.AtEnd(var);
+    const auto value = startup_values_.find(shared.variable);
+    RankValue found;
+    if (value != startup_values_.end()) found = ValueOf(value->second, shared.index, &table_);
+    const bool is_common = given_.values.setting.common.count(std::string(shared.variable)) > 0;
+    const bool is_held = value != startup_values_.end() &&
+                         (found.is_zero || (is_common ? found.IsEqualOnRanks()
+                                                      : HoldsSeveral(value->second, table_)));
+    if (is_held && found.expr == expected.expr &&
+        (expected.is_zero || SameFactor(found.factor, expected.factor))) {
+      continue;
+    }
+    reporter->Add(
+        "W606", OpId(), shared.variable,
+        absl::StrCat("variable ", shared.variable, ": expected, for ", shared.name, ", ",
+                     table_.ToString(expected.expr), " when training begins, found ",
+                     value == startup_values_.end() ? "nothing" : table_.ToString(found.expr)));
+  }
+}
+
+void EquivalenceChecker::CheckShares() {
+  const Program& original = *original_.main;
+  const Program& rewritten = *rewritten_.main;
+  for (const Shared& shared : shares_) {
+    const VarId var = original.block(0).FindVar(shared.name);
+    if (!var.valid() || !original.var(var).persistable()) continue;
+    const VarId share = rewritten.block(0).FindVar(shared.variable);
+    if (!share.valid() || !rewritten.var(share).persistable()) {
+      Report("W603", shared.variable,
+             absl::StrCat("it holds ", shared.name, " by the setting, but is not persistable"));
+      continue;
+    }
+    const RankValue several = after_->AtEnd(share);
+    RankValue found = ValueOf(several, shared.index, &table_);
+    // Nobody has written it.
+    if (!several.expr.valid()) found.expr = table_.Initial(shared.name);
+    if (found.placement == RankValue::Placement::kShard) {
+      found.placement = RankValue::Placement::kReplicated;
+    }
+    Compare({shared.name, before_.AtEnd(var), found, share});
   }
 }
 
@@ -278,6 +345,9 @@ void EquivalenceChecker::CheckVariable(VarId var) {
   const absl::string_view name = original_.main->var(var).name();
   const VarId other = rewritten_.main->block(0).FindVar(
       SymbolIn(*rewritten_.main, *original_.main, original_.main->var(var).name_symbol()));
+  const bool is_whole = other.valid() && rewritten_.main->var(other).persistable();
+  const bool is_common = given_.values.setting.common.count(std::string(name)) > 0;
+  if ((!is_whole || is_common) && is_shared_.contains(name)) return;  // CheckShares
   if (!other.valid()) {
     if (before_.IsWritten(var) || !is_whole_)
       Report("W603", name, "the rewritten program does not have it");

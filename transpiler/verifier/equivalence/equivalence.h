@@ -113,6 +113,10 @@ class EquivalenceChecker {
 
   void CheckAddedStates();
   void CheckStartup();
+  // The values that states of Setting::shares and Setting::common hold.
+  void FindShares();
+  void CheckShares();
+  void CheckSharesAtStart(const RankValues& original, Reporter* reporter);
   void CheckData();
   void CheckVariable(VarId var);
   void CheckInnerVariables();
@@ -154,6 +158,13 @@ class EquivalenceChecker {
   ExpressionTable table_;
   AveragingConditions averaging_;
   StartupValues startup_values_;  // of the rewritten program
+  // Value `index` of a state of the rewritten program: what one device has in variable `name`.
+  struct Shared {
+    absl::string_view variable, name;
+    size_t index;
+  };
+  std::vector<Shared> shares_;
+  absl::flat_hash_set<absl::string_view> is_shared_;  // by name
   // Conditions on which parameters are averaged; invalid: in every step.
   absl::flat_hash_set<ExprId> averaged_on_;
   std::vector<ExprId> conditions_;  // the same, in the order in which they were met

@@ -1,0 +1,244 @@
+// Sharded training computes what grad_allreduce computes, bit for bit: ranks add up in one order.
+// And it goes on from the files of any number of ranks, of any stage, and of grad_allreduce.
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/testing/test.h"
+#include "executor/files/checkpoint.h"
+#include "executor/run/runner.h"
+#include "ops/kernel.h"
+#include "tests/support/training_programs.h"
+#include "tests/support/training_spec.h"
+#include "transpiler/transpile.h"
+
+namespace weft::testing {
+namespace {
+
+constexpr int kSteps = 4;
+
+// Layers of 5 * 7 + 7 + 7 * 3 + 3 elements, which 4 ranks cannot share evenly.
+TrainingSpec Layers(OptimizerKind weights, OptimizerKind biases) {
+  TrainingSpec spec;
+  spec.layers = {{7, Activation::kTanh, /*bias=*/true}, {3, Activation::kRelu, /*bias=*/true}};
+  spec.weights_by = weights;
+  spec.biases_by = biases;
+  return spec;
+}
+
+struct Programs {
+  TrainingPrograms built;
+  std::vector<Message> messages;
+};
+
+absl::StatusOr<Programs> Rewritten(const TrainingSpec& spec, const std::string& mode, int nranks,
+                                   std::map<std::string, std::string> flags = {}) {
+  Programs programs{BuildPrograms(spec), {}};
+  TranspileOptions options;
+  options.mode = mode;
+  options.mode_flags = std::move(flags);
+  options.cluster.nranks = nranks;
+  ProgramPair pair{&programs.built.main, &programs.built.startup};
+  absl::StatusOr<TranspileResult> result = Transpile(options, pair);
+  if (!result.ok()) return result.status();
+  programs.messages = std::move(result->messages);
+  return programs;
+}
+
+struct Trained {
+  std::vector<std::string> losses;  // their bytes, by step
+  std::map<std::string, Tensor> persistables;
+  Checkpoint checkpoint;  // at the end
+};
+
+Checkpoint Copy(const Checkpoint& checkpoint) {
+  Checkpoint copy = checkpoint;
+  const auto clone = [](std::map<std::string, Tensor>* tensors) {
+    for (auto& [name, tensor] : *tensors) {
+      Tensor own;
+      WEFT_EXPECT_OK(own.CopyFrom(tensor));
+      tensor = std::move(own);
+    }
+  };
+  clone(&copy.shared);
+  for (auto& own : copy.own) clone(&own);
+  return copy;
+}
+
+absl::StatusOr<Trained> Train(const Programs& programs, int nranks, int64_t first, int64_t steps,
+                              const Checkpoint* resume = nullptr,
+                              const std::map<std::string, Tensor>* params = nullptr) {
+  Trained trained;
+  RunInputs inputs;
+  inputs.main = &programs.built.main;
+  inputs.startup = &programs.built.startup;
+  inputs.feeds = programs.built.feeds;
+  inputs.resume = resume;
+  inputs.params = params;
+  inputs.on_result = [&](const StepResult& result) {
+    const Tensor& loss = result.values[0];
+    if (result.rank == 0) {
+      trained.losses.emplace_back(static_cast<const char*>(loss.raw()), loss.bytes());
+    }
+    return absl::OkStatus();
+  };
+  inputs.on_checkpoint = [&](Checkpoint checkpoint) {
+    trained.checkpoint = Copy(checkpoint);
+    return absl::OkStatus();
+  };
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = nranks;
+  options.begin_step = first;
+  options.steps = steps;
+  options.seed = 5;
+  options.timeout_s = 60;
+  absl::StatusOr<RunResult> result = RunProgram(inputs, options);
+  if (!result.ok()) return result.status();
+  trained.persistables = std::move(result->persistables);
+  return trained;
+}
+
+std::string Bits(const std::map<std::string, Tensor>& tensors, const std::string& name) {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) return "none";
+  return absl::StrCat(
+      ToString(TensorType{found->second.dtype(), found->second.dims()}), " ",
+      absl::string_view(static_cast<const char*>(found->second.raw()), found->second.bytes()));
+}
+
+void ExpectSame(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {
+  for (const auto& [name, tensor] : a) EXPECT_EQ(Bits(a, name), Bits(b, name)) << name;
+  EXPECT_EQ(a.size(), b.size());
+}
+
+struct Case {
+  std::string name;
+  TrainingSpec spec;
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases = {
+      {"Sgd", Layers(OptimizerKind::kSgd, OptimizerKind::kSgd)},
+      {"Momentum", Layers(OptimizerKind::kMomentum, OptimizerKind::kMomentum)},
+      {"Adam", Layers(OptimizerKind::kAdam, OptimizerKind::kAdam)},
+      {"AdamAndSgd", Layers(OptimizerKind::kAdam, OptimizerKind::kSgd)},
+  };
+  Case decay{"WeightDecay", Layers(OptimizerKind::kMomentum, OptimizerKind::kMomentum)};
+  decay.spec.l2_decay = true;
+  cases.push_back(decay);
+  Case clip{"ClipByValue", Layers(OptimizerKind::kAdam, OptimizerKind::kAdam)};
+  clip.spec.clip = ClipKind::kByValue;
+  cases.push_back(clip);
+  Case tied{"TiedWeights", Layers(OptimizerKind::kAdam, OptimizerKind::kAdam)};
+  tied.spec.layers = {{5, Activation::kTanh, true}, {5, Activation::kTanh, true}};
+  tied.spec.layers[1].shares_weight = true;
+  cases.push_back(tied);
+  Case frozen{"Frozen", Layers(OptimizerKind::kAdam, OptimizerKind::kAdam)};
+  frozen.spec.layers[0].frozen = true;
+  cases.push_back(frozen);
+  Case types{"TwoElementTypes", Layers(OptimizerKind::kAdam, OptimizerKind::kMomentum)};
+  types.spec.layers[1].fp64 = true;
+  cases.push_back(types);
+  // Updated on all ranks: clipping by each norm needs whole gradients, rows are no parts, and
+  // accumulated gradients are used up in a block.
+  Case whole{"ClipByNorm", Layers(OptimizerKind::kAdam, OptimizerKind::kAdam)};
+  whole.spec.clip = ClipKind::kByNorm;
+  cases.push_back(whole);
+  Case rows{"Rows", Layers(OptimizerKind::kAdam, OptimizerKind::kAdam)};
+  rows.spec.lookups = 2;
+  rows.spec.sparse = true;
+  cases.push_back(rows);
+  Case merged{"Accumulated", Layers(OptimizerKind::kAdam, OptimizerKind::kAdam)};
+  merged.spec.merged_steps = 2;
+  cases.push_back(merged);
+  return cases;
+}
+
+class ShardedTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ShardedTest, TrainsAsGradAllReduceDoes) {
+  for (const int nranks : {1, 2, 3, 4}) {
+    SCOPED_TRACE(absl::StrCat(nranks, " ranks"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Programs plain,
+                              Rewritten(GetParam().spec, "grad_allreduce", nranks));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(plain, nranks, 0, kSteps));
+    for (const char* stage : {"1", "2", "3"}) {
+      SCOPED_TRACE(absl::StrCat("stage ", stage));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Programs sharded,
+                                Rewritten(GetParam().spec, "zero", nranks, {{"stage", stage}}));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(sharded, nranks, 0, kSteps));
+      EXPECT_EQ(found.losses, expected.losses);
+      ExpectSame(found.persistables, expected.persistables);
+      ExpectSame(found.checkpoint.shared, expected.checkpoint.shared);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ShardedTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+// A step with another number of ranks adds up in another order, so what follows is compared with
+// grad_allreduce on these ranks.
+TEST(ShardedRunTest, ResumesWithOtherRanksAndStages) {
+  const TrainingSpec spec = Layers(OptimizerKind::kAdam, OptimizerKind::kAdam);
+  struct Leg {
+    const char* stage;
+    int nranks;
+  };
+  Checkpoint sharded, plain;
+  int64_t step = 0;
+  for (const Leg& leg : {Leg{"1", 4}, Leg{"3", 2}, Leg{"2", 3}}) {
+    SCOPED_TRACE(leg.nranks);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Programs zero,
+                              Rewritten(spec, "zero", leg.nranks, {{"stage", leg.stage}}));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Programs all, Rewritten(spec, "grad_allreduce", leg.nranks));
+    WEFT_ASSERT_OK_AND_ASSIGN(Trained found,
+                              Train(zero, leg.nranks, step, 2, step == 0 ? nullptr : &sharded));
+    WEFT_ASSERT_OK_AND_ASSIGN(Trained expected,
+                              Train(all, leg.nranks, step, 2, step == 0 ? nullptr : &plain));
+    EXPECT_EQ(found.losses, expected.losses);
+    ExpectSame(found.checkpoint.shared, expected.checkpoint.shared);
+    sharded = std::move(found.checkpoint);
+    plain = std::move(expected.checkpoint);
+    step += 2;
+  }
+  // And on without shares.
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs all, Rewritten(spec, "grad_allreduce", 2));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(all, 2, step, 2, &sharded));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(all, 2, step, 2, &plain));
+  EXPECT_EQ(found.losses, expected.losses);
+}
+
+TEST(ShardedRunTest, TakesWholeParameters) {
+  const TrainingSpec spec = Layers(OptimizerKind::kMomentum, OptimizerKind::kMomentum);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs zero, Rewritten(spec, "zero", 3));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs all, Rewritten(spec, "grad_allreduce", 3));
+  std::map<std::string, Tensor> params;
+  Tensor& param = params[all.built.parameters[0]];
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained start, Train(all, 3, 0, 1));
+  WEFT_ASSERT_OK(param.CopyFrom(start.persistables.at(all.built.parameters[0])));
+  for (int64_t i = 0; i < param.size(); ++i) param.data<float>()[i] = 0.01f * static_cast<float>(i);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(zero, 3, 0, 2, nullptr, &params));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(all, 3, 0, 2, nullptr, &params));
+  EXPECT_EQ(found.losses, expected.losses);
+  ExpectSame(found.persistables, expected.persistables);
+  params.begin()->second.Resize(DType::kFloat32, {2});
+  EXPECT_THAT(std::string(Train(zero, 3, 0, 1, nullptr, &params).status().message()),
+              HasSubstr("expected fp32"));
+}
+
+TEST(ShardedRunTest, SaysWhichParametersStayWhole) {
+  TrainingSpec spec = Layers(OptimizerKind::kAdam, OptimizerKind::kAdam);
+  spec.clip = ClipKind::kByNorm;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs zero, Rewritten(spec, "zero", 2));
+  std::string notes;
+  for (const Message& message : zero.messages) absl::StrAppend(&notes, message.text, "\n");
+  EXPECT_THAT(notes, HasSubstr("all ranks keep and update 4 of 4 parameters as a whole"));
+}
+
+}  // namespace
+}  // namespace weft::testing

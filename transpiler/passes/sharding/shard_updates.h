@@ -1,0 +1,63 @@
+#ifndef WEFT_TRANSPILER_PASSES_SHARDING_SHARD_UPDATES_H_
+#define WEFT_TRANSPILER_PASSES_SHARDING_SHARD_UPDATES_H_
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/option_binder.h"
+#include "transpiler/buckets/bucket_policy.h"
+#include "transpiler/passes/gradients/gradient_scale.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Shares the updates of parameters out (ZeRO): each rank keeps and updates a part of every bucket,
+// and gathers the parameters from all ranks before a step uses them.
+//
+//   Output=[w, b], FusedOutput=[fused_param_0] = coalesce_tensor(...)
+//   Out=[fused_param_0] = c_allgather(X=[param_share_0])          before the first use of w or b
+//   ...                                                           forward and backward
+//   Out=[grad_share_0] = c_reducescatter(X=[fused_gradient_0])    when w@GRAD and b@GRAD are
+//   complete adam(Param=[param_share_0], Grad=[grad_share_0], Moment1=[moment1_share_0], ...)
+//
+// A bucket is padded to a multiple of the number of ranks. Its parameters have chains that compute
+// the same (update_chains.h); one chain on shares takes their place. Parameters whose update needs
+// more than that are updated on all ranks, as with grad-all-reduce, which a note says. A variable
+// that stands for several, such as a power of beta, is that of the first parameter.
+//
+// With stage 3, parameters are gathered once more for the backward pass, under other names:
+// between the two, nobody needs them.
+//
+// The startup program initializes whole parameters and states as before. Rank 0 sends each rank its
+// part (alltoall, of which only what rank 0 sends is kept).
+//
+// Sink::shares gets what shares hold. FailedPrecondition: no startup program; those of
+// grad-all-reduce. InvalidArgument: the number of ranks is unknown. O(arguments).
+class ShardUpdates : public Pass {
+ public:
+  static constexpr absl::string_view kName = "shard-updates";
+  static constexpr absl::string_view kDescription =
+      "main and startup program: each rank keeps and updates a part of every bucket of parameters";
+  struct Options {
+    int stage = 1;   // 3: parameters are gathered for each pass; 1 and 2: once a step
+    int nrings = 1;  // communication rings; the last one gathers parameters
+    GradientScale scale = GradientScale::kAuto;  // as with grad-all-reduce
+    BucketPolicy buckets;                        // which gradients travel together
+    void Bind(OptionBinder& bind);
+  };
+  explicit ShardUpdates(Options options) : options_(std::move(options)) {}
+
+  absl::string_view name() const override { return kName; }
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
+  bool HasTrait(PassTrait trait) const override;
+  absl::StatusOr<bool> Run(const PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_SHARDING_SHARD_UPDATES_H_

@@ -1,0 +1,292 @@
+#include "transpiler/passes/sharding/share_writer.h"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/op_role.h"
+#include "transpiler/passes/support/fused_buffer.h"
+#include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/op_edits.h"
+
+namespace weft {
+namespace {
+
+using Tensor = UpdateChain::Tensor;
+
+// The op with other variables, which its pair of parameter and gradient names, too.
+pb::OpDesc Renamed(const Op& op, const std::map<std::string, std::string>& names) {
+  pb::OpDesc renamed = op.ToProto();
+  const auto rename = [&](std::string* name) {
+    const auto found = names.find(*name);
+    if (found != names.end()) *name = found->second;
+  };
+  for (auto* slots : {renamed.mutable_inputs(), renamed.mutable_outputs()}) {
+    for (pb::OpDesc::Var& slot : *slots) {
+      for (std::string& argument : *slot.mutable_arguments()) rename(&argument);
+    }
+  }
+  for (pb::OpDesc::Attr& attr : *renamed.mutable_attrs()) {
+    if (attr.name() != kOpRoleVarAttr) continue;
+    for (std::string& name : *attr.mutable_strings()) rename(&name);
+  }
+  return renamed;
+}
+
+pb::VarDesc ShareVar(const SharedBucket& bucket, size_t tensor) {
+  const Tensor& of = bucket.first().tensors[tensor];
+  pb::VarDesc var = TensorVar(bucket.shares[tensor], of.dtype, {bucket.share()});
+  var.set_persistable(of.is_state);
+  var.set_stop_gradient(of.is_state);
+  return var;
+}
+
+class InitializerWriter {
+ public:
+  InitializerWriter(const ProgramPair& programs, int ring, ProgramEdits* edits)
+      : main_(*programs.main), startup_(*programs.startup), ring_(ring), edits_(*edits) {
+    for (OpId id : startup_.block(0).ops()) {
+      for (Symbol out : startup_.op(id).output_args()) {
+        const bool is_first = initializer_.try_emplace(startup_.name(out), id).second;
+        if (!is_first) several_.emplace(startup_.name(out));
+      }
+    }
+  }
+
+  void Write(const SharedBucket& bucket) {
+    for (size_t t = 0; t < bucket.shares.size(); ++t) {
+      if (!bucket.first().tensors[t].is_state) continue;
+      pb::VarDesc share = ShareVar(bucket, t);
+      edits_.startup->AddVar(0, share);
+      if (absl::c_all_of(bucket.chains, [&](const UpdateChain* chain) {
+            return BeginsWithZeros(NameOf(chain->tensors[t].name));
+          })) {
+        WriteZeros(bucket, t);
+      } else {
+        WriteParts(bucket, t);
+      }
+    }
+    for (size_t s = 0; s < bucket.first().scalars.size(); ++s) {
+      for (const UpdateChain* chain : bucket.chains) {
+        if (chain != bucket.chains[0]) Forget(NameOf(chain->scalars[s]));
+      }
+    }
+  }
+
+ private:
+  std::string NameOf(Symbol in_main) const { return std::string(main_.name(in_main)); }
+
+  bool BeginsWithZeros(const std::string& name) const {
+    const auto found = initializer_.find(name);
+    if (found == initializer_.end() || several_.count(name) > 0) return false;
+    const Op op = startup_.op(found->second);
+    return op.type() == "fill_constant" && op.input_args().empty() &&
+           op.FloatAttr("value").value_or(1) == 0 &&
+           op.StringAttr("str_value").value_or("0").find_first_not_of("0.") == std::string::npos;
+  }
+
+  // The whole value is needed no longer, and was made by one op, if any.
+  void Forget(const std::string& name) {
+    const VarId var = startup_.block(0).FindVar(name);
+    if (!var.valid()) return;
+    const auto found = initializer_.find(name);
+    const bool is_alone =
+        found == initializer_.end() ||
+        (several_.count(name) == 0 && startup_.op(found->second).output_args().size() == 1);
+    if (!is_alone) return MakeTemporary(var);
+    if (found != initializer_.end()) edits_.startup->Erase(found->second);
+    edits_.startup->EraseVar(var);
+  }
+
+  void MakeTemporary(VarId id) {
+    pb::VarDesc var = startup_.var(id).ToProto();
+    var.set_persistable(false);
+    var.set_is_parameter(false);
+    edits_.startup->ReplaceVar(id, var);
+  }
+
+  void Append(const NewOp& op) { edits_.startup->Append(0, BuildOp(op)); }
+
+  void WriteZeros(const SharedBucket& bucket, size_t tensor) {
+    Append(FillOp(bucket.shares[tensor], bucket.first().tensors[tensor].dtype, {bucket.share()}, 0,
+                  kRoleForward));
+    for (const UpdateChain* chain : bucket.chains) Forget(NameOf(chain->tensors[tensor].name));
+  }
+
+  void WriteParts(const SharedBucket& bucket, size_t tensor) {
+    FusedTensors tensors;
+    tensors.dtype = bucket.first().tensors[tensor].dtype;
+    for (const UpdateChain* chain : bucket.chains) {
+      tensors.names.push_back(NameOf(chain->tensors[tensor].name));
+      tensors.dims.push_back(chain->dims);
+      const VarId whole = startup_.block(0).FindVar(tensors.names.back());
+      if (whole.valid()) MakeTemporary(whole);
+    }
+    if (bucket.padding > 0) {
+      tensors.names.push_back(edits_.names.Next("share_padding"));
+      tensors.dims.push_back({bucket.padding});
+      edits_.startup->AddVar(0, TensorVar(tensors.names.back(), tensors.dtype, {bucket.padding}));
+      Append(FillOp(tensors.names.back(), tensors.dtype, {bucket.padding}, 0, kRoleForward));
+    }
+    const std::string whole = edits_.names.Next("fused_whole");
+    const std::string parts = edits_.names.Next("parts_of_ranks");
+    edits_.startup->AddVar(0, FusedBuffer(whole, tensors, DenseAlignment(tensors)));
+    edits_.startup->AddVar(0, TensorVar(parts, tensors.dtype, {bucket.elements}));
+    edits_.startup->Append(
+        0, Coalesce(tensors, whole, FusedValues::kCopied, kRoleForward, DenseAlignment(tensors)));
+    Append({"alltoall",
+            {{"X", {whole}}},
+            {{"Out", {parts}}},
+            {{"ring_id", ring_}, {"use_calc_stream", true}},
+            kRoleForward});
+    Append({"slice",
+            {{"Input", {parts}}},
+            {{"Out", {bucket.shares[tensor]}}},
+            {{"axes", std::vector<int32_t>{0}},
+             {"starts", std::vector<int32_t>{0}},
+             {"ends", std::vector<int32_t>{static_cast<int32_t>(bucket.share())}}},
+            kRoleForward});
+  }
+
+  const Program& main_;
+  const Program& startup_;
+  const int ring_;
+  ProgramEdits& edits_;
+  absl::flat_hash_map<std::string, OpId> initializer_;  // the first op that writes a variable
+  std::set<std::string, std::less<>> several_;          // variables that several ops write
+};
+
+}  // namespace
+
+void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buckets,
+                        ProgramEdits* edits) {
+  std::set<VarId> forgotten;
+  for (const SharedBucket& bucket : buckets) {
+    const UpdateChain& first = bucket.first();
+    std::map<std::string, std::string> names;
+    for (size_t t = 0; t < first.tensors.size(); ++t) {
+      names.emplace(main.name(first.tensors[t].name), bucket.shares[t]);
+      if (t != UpdateChain::kGrad) edits->main.AddVar(0, ShareVar(bucket, t));
+    }
+    for (size_t p = 0; p < first.partials.size(); ++p) {
+      const VarId whole = main.block(0).FindVar(first.partials[p]);
+      pb::VarDesc partial = main.var(whole).ToProto();
+      partial.set_name(bucket.partials[p]);
+      edits->main.AddVar(0, partial);
+      names.emplace(main.name(first.partials[p]), bucket.partials[p]);
+    }
+    for (size_t k = 0; k < first.ops.size(); ++k) {
+      OpId last = first.ops[k];
+      for (const UpdateChain* chain : bucket.chains) {
+        if (main.op(chain->ops[k]).position() > main.op(last).position()) last = chain->ops[k];
+      }
+      edits->main.InsertBefore(last, Renamed(main.op(first.ops[k]), names));
+      for (const UpdateChain* chain : bucket.chains) edits->main.Erase(chain->ops[k]);
+    }
+    for (const UpdateChain* chain : bucket.chains) {
+      for (size_t t = 0; t < chain->tensors.size(); ++t) {
+        const VarId id = main.block(0).FindVar(chain->tensors[t].name);
+        if (t == UpdateChain::kParam) {
+          pb::VarDesc var = main.var(id).ToProto();
+          var.set_persistable(false);
+          var.set_is_parameter(false);
+          edits->main.ReplaceVar(id, var);
+        } else if (t != UpdateChain::kGrad) {
+          forgotten.insert(id);
+        }
+      }
+      for (Symbol partial : chain->partials) {
+        forgotten.insert(main.block(0).FindVar(partial));
+      }
+      if (chain == bucket.chains[0]) continue;
+      for (Symbol scalar : chain->scalars) forgotten.insert(main.block(0).FindVar(scalar));
+    }
+  }
+  for (VarId id : forgotten) edits->main.EraseVar(id);
+}
+
+void WriteSums(const Program& main, absl::Span<const OpId> sums,
+               absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits) {
+  std::map<std::string, std::string> share_of;
+  for (const SharedBucket& bucket : buckets) {
+    for (const UpdateChain* chain : bucket.chains) {
+      for (size_t p = 0; p < chain->partials.size(); ++p) {
+        share_of.emplace(main.name(chain->partials[p]), bucket.partials[p]);
+      }
+    }
+  }
+  for (OpId id : sums) {
+    const Op op = main.op(id);
+    std::vector<std::string> parts, whole;
+    for (Symbol in : op.input_args()) {
+      const std::string name(main.name(in));
+      const auto share = share_of.find(name);
+      if (share == share_of.end()) {
+        whole.push_back(name);
+      } else if (!absl::c_linear_search(parts, share->second)) {
+        parts.push_back(share->second);
+      }
+    }
+    if (parts.empty()) continue;
+    std::string total(main.name(op.output_args()[0]));
+    if (!whole.empty()) {
+      pb::VarDesc var = main.var(main.block(0).FindVar(total)).ToProto();
+      total = edits->names.Next("norm_of_shares");
+      var.set_name(total);
+      edits->main.AddVar(0, var);
+    }
+    pb::OpDesc sum = op.ToProto();
+    SetInput(&sum, "X", parts);
+    SetOutput(&sum, "Out", {total});
+    const auto insert = [&](const pb::OpDesc& inserted) { edits->main.InsertBefore(id, inserted); };
+    const auto insert_in_place = [&](const char* type, NewAttrs attrs) {
+      attrs.push_back({"ring_id", ring});
+      insert(BuildOp(InPlaceOp(type, {total}, std::move(attrs), op.role())));
+    };
+    insert(sum);
+    insert_in_place("c_wait_compute", {});
+    insert_in_place("c_allreduce_sum", {{"use_calc_stream", false}});
+    insert_in_place("c_wait_comm", {});
+    if (whole.empty()) {
+      edits->main.Erase(id);
+      continue;
+    }
+    whole.insert(whole.begin(), total);
+    pb::OpDesc with_whole = op.ToProto();
+    SetInput(&with_whole, "X", whole);
+    edits->main.Replace(id, with_whole);
+  }
+}
+
+void WriteShareInitializers(const ProgramPair& programs, absl::Span<const SharedBucket> buckets,
+                            int ring, ProgramEdits* edits) {
+  InitializerWriter writer(programs, ring, edits);
+  for (const SharedBucket& bucket : buckets) writer.Write(bucket);
+}
+
+void DescribeShares(const Program& main, absl::Span<const SharedBucket> buckets, Setting* setting) {
+  const auto name_of = [&](Symbol symbol) { return std::string(main.name(symbol)); };
+  for (const SharedBucket& bucket : buckets) {
+    for (size_t t = 0; t < bucket.shares.size(); ++t) {
+      if (!bucket.first().tensors[t].is_state) continue;
+      std::vector<SharedTensor>& of = setting->shares[bucket.shares[t]];
+      for (const UpdateChain* chain : bucket.chains) {
+        of.push_back({name_of(chain->tensors[t].name), {chain->dims.begin(), chain->dims.end()}});
+      }
+      if (bucket.padding > 0) of.push_back({"", {bucket.padding}});
+    }
+    for (size_t s = 0; s < bucket.first().scalars.size(); ++s) {
+      std::vector<std::string>& of = setting->common[name_of(bucket.first().scalars[s])];
+      for (const UpdateChain* chain : bucket.chains) of.push_back(name_of(chain->scalars[s]));
+    }
+  }
+}
+
+}  // namespace weft

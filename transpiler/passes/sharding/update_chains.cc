@@ -1,0 +1,286 @@
+#include "transpiler/passes/sharding/update_chains.h"
+
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "ops/schema/op_key.h"
+#include "ops/schema/op_kinds.h"
+#include "ops/schema/op_schema.h"
+#include "transpiler/passes/support/op_queries.h"
+
+namespace weft {
+namespace {
+
+class ChainFinder {
+ public:
+  ChainFinder(const Program& program, const GradientAnalysis& analysis)
+      : program_(program), analysis_(analysis), keys_(program) {}
+
+  UpdateChains Find() {
+    for (const Gradient& gradient : analysis_.gradients) Begin(gradient);
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      Visit(op);
+      const auto completed = completed_by_.equal_range(id);
+      for (auto it = completed.first; it != completed.second; ++it) {
+        const Building& chain = chains_[it->second];
+        owner_.emplace(chain.found.tensors[UpdateChain::kGrad].name, it->second);
+      }
+    }
+    CheckOtherUses();
+    UpdateChains result;
+    result.sums = sums_;
+    for (Building& chain : chains_) {
+      const Symbol param = chain.found.tensors[UpdateChain::kParam].name;
+      if (chain.why_not.empty() && !chain.updates) chain.why_not = "no optimizer updates it";
+      if (chain.why_not.empty()) {
+        result.by_param.emplace(param, std::move(chain.found));
+      } else {
+        result.by_param.erase(param);
+        result.why_not.emplace(param, chain.why_not);
+      }
+    }
+    return result;
+  }
+
+ private:
+  struct Building {
+    UpdateChain found;
+    OpId completed_by;
+    int64_t elements = 0;
+    bool updates = false;
+    std::string why_not;
+  };
+
+  void Begin(const Gradient& gradient) {
+    Building chain;
+    const absl::optional<TensorType> param = DeclaredType(program_, gradient.param);
+    const absl::optional<TensorType> grad = DeclaredType(program_, gradient.grad);
+    if (gradient.block != 0) {
+      chain.why_not = "its gradients are accumulated over several steps";
+    } else if (!param.has_value() || !grad.has_value() || NumElements(param->dims) < 0) {
+      chain.why_not = "its shape is unknown";
+    } else if (grad->kind != TensorType::Kind::kDense) {
+      chain.why_not = "its gradient is row-sparse";
+    } else if (NumElements(param->dims) < 2) {
+      chain.why_not = "it has one element";
+    } else if (NumElements(param->dims) > std::numeric_limits<int32_t>::max()) {
+      chain.why_not = "it has too many elements for attributes of ops";
+    } else if (NumElements(grad->dims) != NumElements(param->dims)) {
+      chain.why_not = "its gradient has another shape";
+    }
+    if (param.has_value()) chain.found.dims = param->dims;
+    chain.elements = NumElements(chain.found.dims);
+    const DType none = DType::kFloat32;
+    chain.found.tensors = {{gradient.param, param.has_value() ? param->dtype : none, "Param", true},
+                           {gradient.grad, grad.has_value() ? grad->dtype : none, "Grad", false}};
+    const size_t index = chains_.size();
+    const auto [it, is_new] = of_param_.emplace(gradient.param, index);
+    if (!is_new) {
+      chain.why_not = chains_[it->second].why_not = "it has several gradients";
+    }
+    if (gradient.block == 0) {
+      chain.completed_by = gradient.completed_by;
+      completed_by_.emplace(gradient.completed_by, index);
+    }
+    chains_.push_back(std::move(chain));
+  }
+
+  template <typename Visit>
+  void ForEachArg(const Op& op, const Visit& visit) const {
+    for (Symbol arg : op.args()) visit(arg);
+    for (int block : op.SubBlocks()) {
+      for (OpId id : program_.block(block).ops()) ForEachArg(program_.op(id), visit);
+    }
+  }
+
+  void Refuse(size_t chain, std::string why) {
+    if (chains_[chain].why_not.empty()) chains_[chain].why_not = std::move(why);
+  }
+
+  void Visit(const Op& op) {
+    std::vector<size_t> touched;
+    ForEachArg(op, [&](Symbol arg) {
+      const auto owner = owner_.find(arg);
+      if (owner != owner_.end() && !absl::c_linear_search(touched, owner->second)) {
+        touched.push_back(owner->second);
+      }
+    });
+    if (!touched.empty() && AddsPartials(op)) {
+      sums_.push_back(op.id());
+      return;
+    }
+    if (touched.size() == 1) {
+      const std::string problem = Append(op, &chains_[touched[0]]);
+      if (problem.empty()) {
+        part_of_.emplace(op.id(), touched[0]);
+      } else {
+        Refuse(touched[0], absl::StrCat(op.DebugName(), " ", problem));
+      }
+    }
+    for (size_t chain : touched) {
+      if (touched.size() == 1) break;
+      Refuse(chain, absl::StrCat(op.DebugName(), " reads several gradients"));
+    }
+  }
+
+  // A sum of which no other input belongs to a chain.
+  bool AddsPartials(const Op& op) const {
+    if (op.type() != "sum" || op.output_args().size() != 1) return false;
+    return absl::c_all_of(
+               op.input_args(),
+               [&](Symbol in) { return owner_.count(in) == 0 || is_partial_.count(in) > 0; }) &&
+           owner_.count(op.output_args()[0]) == 0;
+  }
+
+  // Why the op is no part of a chain; empty: it is.
+  std::string Append(const Op& op, Building* chain) {
+    if (!chain->why_not.empty()) return chain->why_not;
+    if (chain->updates) return "reads what the update leaves";
+    const OpSchema* const schema = FindOpSchema(op.type());
+    const bool sums_squares = SumsSquares(op.type());
+    const bool is_function = schema != nullptr && schema->Has(Trait::kElementwise) &&
+                             !schema->Has(Trait::kSideEffect) && op.SubBlocks().empty();
+    if (!is_function && !sums_squares) return "needs all elements";
+    std::string& signature = chain->found.signature;
+    const absl::string_view key = keys_.Of(op, {});
+    absl::StrAppend(&signature, key.size(), ":", key);
+    const size_t num_inputs = op.signature().inputs.size();
+    for (size_t s = 0; s < num_inputs + op.signature().outputs.size(); ++s) {
+      const bool is_output = s >= num_inputs;
+      const OpSignature::Slot& slot =
+          is_output ? op.signature().outputs[s - num_inputs] : op.signature().inputs[s];
+      signature += ';';
+      for (Symbol arg : op.args(slot)) {
+        const std::string problem =
+            AppendArg(op, arg, std::string(program_.name(slot.name)), is_output, chain);
+        if (!problem.empty()) return problem;
+      }
+    }
+    chain->found.ops.push_back(op.id());
+    chain->updates = absl::c_linear_search(op.output_args(), Param(*chain));
+    return "";
+  }
+
+  static Symbol Param(const Building& chain) {
+    return chain.found.tensors[UpdateChain::kParam].name;
+  }
+
+  std::string AppendArg(const Op& op, Symbol arg, const std::string& slot, bool is_output,
+                        Building* chain) {
+    UpdateChain& found = chain->found;
+    std::string& signature = found.signature;
+    if (program_.name(arg) == kEmptyVarName) {
+      signature += " -";
+      return "";
+    }
+    for (size_t i = 0; i < found.tensors.size(); ++i) {
+      if (found.tensors[i].name != arg) continue;
+      absl::StrAppend(&signature, " t", i);
+      return "";
+    }
+    for (size_t i = 0; i < found.scalars.size(); ++i) {
+      if (found.scalars[i] != arg) continue;
+      absl::StrAppend(&signature, " s", i);
+      return "";
+    }
+    const absl::optional<TensorType> type = DeclaredType(program_, arg);
+    if (!type.has_value() || type->kind != TensorType::Kind::kDense) {
+      return absl::StrCat("takes ", program_.name(arg), ", whose elements are unknown");
+    }
+    const int64_t elements = NumElements(type->dims);
+    const bool persists = program_.var(program_.block(0).Resolve(arg)).persistable();
+    const bool is_read = absl::c_linear_search(op.input_args(), arg);
+    const bool is_written = absl::c_linear_search(op.output_args(), arg);
+    if (elements == chain->elements && (persists ? is_read : is_output && !is_read)) {
+      absl::StrAppend(&signature, " t", found.tensors.size(), ":", DTypeName(type->dtype),
+                      persists);
+      found.tensors.push_back({arg, type->dtype, slot, persists});
+      owner_.emplace(arg, static_cast<size_t>(chain - chains_.data()));
+      return "";
+    }
+    if (SumsSquares(op.type()) && is_output && elements == 1 && !persists && !is_read) {
+      absl::StrAppend(&signature, " n", found.partials.size());
+      found.partials.push_back(arg);
+      owner_.emplace(arg, static_cast<size_t>(chain - chains_.data()));
+      is_partial_.insert(arg);
+      return "";
+    }
+    if (elements == 1 && persists && is_read && is_written) {
+      absl::StrAppend(&signature, " s", found.scalars.size());
+      found.scalars.push_back(arg);
+      owner_.emplace(arg, static_cast<size_t>(chain - chains_.data()));
+      return "";
+    }
+    if (elements == 1 && !is_output && !is_written) {
+      absl::StrAppend(&signature, " ", program_.name(arg));
+      return "";
+    }
+    return absl::StrCat("takes ", program_.name(arg), ", which has other elements");
+  }
+
+  // States that other ops use, too, and parameters that are written otherwise, or read after the
+  // update.
+  void CheckOtherUses() {
+    std::map<Symbol, size_t> updated;  // parameters, by now
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      if (absl::c_linear_search(sums_, id)) continue;
+      const auto part = part_of_.find(id);
+      const bool is_part = part != part_of_.end();
+      ForEachArg(op, [&](Symbol arg) {
+        const auto owner = owner_.find(arg);
+        const bool is_foreign =
+            owner != owner_.end() && (!is_part || part->second != owner->second);
+        if (is_foreign && !IsBeforeCompletion(op, owner->second, arg)) {
+          Refuse(owner->second,
+                 absl::StrCat(op.DebugName(), " uses ", program_.name(arg), ", too"));
+        }
+        const auto done = updated.find(arg);
+        if (done != updated.end()) {
+          Refuse(done->second, absl::StrCat(op.DebugName(), " uses it after its update"));
+        }
+      });
+      for (Symbol arg : op.output_args()) {
+        const auto param = of_param_.find(arg);
+        if (param == of_param_.end()) continue;
+        if (is_part && part->second == param->second) {
+          updated.emplace(arg, param->second);
+        } else {
+          Refuse(param->second, absl::StrCat(op.DebugName(), " writes it"));
+        }
+      }
+    }
+  }
+
+  // The backward ops that make the gradient.
+  bool IsBeforeCompletion(const Op& op, size_t chain, Symbol arg) const {
+    if (chains_[chain].found.tensors[UpdateChain::kGrad].name != arg) return false;
+    const OpId completed_by = chains_[chain].completed_by;
+    return completed_by.valid() && op.position() <= program_.op(completed_by).position();
+  }
+
+  const Program& program_;
+  const GradientAnalysis& analysis_;
+  OpKeyBuilder keys_;
+  std::vector<Building> chains_;
+  std::map<Symbol, size_t> of_param_;
+  std::multimap<OpId, size_t> completed_by_;
+  std::map<Symbol, size_t> owner_;  // of gradients, states and temporaries
+  std::map<OpId, size_t> part_of_;
+  std::set<Symbol> is_partial_;
+  std::vector<OpId> sums_;
+};
+
+}  // namespace
+
+UpdateChains FindUpdateChains(const Program& program, const GradientAnalysis& analysis) {
+  return ChainFinder(program, analysis).Find();
+}
+
+}  // namespace weft

@@ -1,0 +1,50 @@
+// What updates a parameter element by element, from its reduced gradient on: ops that may run on a
+// part of the elements alone.
+#ifndef WEFT_TRANSPILER_PASSES_SHARDING_UPDATE_CHAINS_H_
+#define WEFT_TRANSPILER_PASSES_SHARDING_UPDATE_CHAINS_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/analysis/training/gradients.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// The ops of the root block that lead from a gradient to the update of its parameter, such as
+// clipping by value, weight decay and Adam. Nobody else reads what they write, the new value of the
+// parameter included, and the gradient.
+struct UpdateChain {
+  // A variable with an element for each of the parameter.
+  struct Tensor {
+    Symbol name;
+    DType dtype;
+    std::string slot;       // of the chain's op that first takes it: "Moment1"
+    bool is_state = false;  // persists from step to step
+  };
+  static constexpr size_t kParam = 0, kGrad = 1;  // into `tensors`
+
+  Dims dims;
+  std::vector<OpId> ops;         // in order; the last one updates the parameter
+  std::vector<Tensor> tensors;   // states and temporaries come after the gradient
+  std::vector<Symbol> scalars;   // states of one element, such as powers of beta
+  std::vector<Symbol> partials;  // sums of squares of tensors, which a sum op adds to others
+  // Equal for chains that compute the same of tensors and scalars with the same numbers.
+  std::string signature;
+};
+
+struct UpdateChains {
+  std::map<Symbol, UpdateChain> by_param;
+  std::map<Symbol, std::string> why_not;  // of the other parameters of the gradients
+  // Sum ops that add up partials, of these chains and of others.
+  std::vector<OpId> sums;
+};
+
+// The chains of the gradients of the analysis. O(arguments).
+UpdateChains FindUpdateChains(const Program& program, const GradientAnalysis& analysis);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_SHARDING_UPDATE_CHAINS_H_
