@@ -24,6 +24,7 @@ constexpr int kSteps = 4;
 TrainingSpec Layers(OptimizerKind weights, OptimizerKind biases) {
   TrainingSpec spec;
   spec.layers = {{7, Activation::kTanh, /*bias=*/true}, {3, Activation::kRelu, /*bias=*/true}};
+  spec.head.layer = 1;
   spec.weights_by = weights;
   spec.biases_by = biases;
   return spec;
