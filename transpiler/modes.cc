@@ -53,7 +53,9 @@ std::vector<Mode> MakeModes() {
        "each rank keeps and updates a part of the parameters (ZeRO)",
        {{kWeft,
          {},
-         scaled + "shard-updates{$stage,$nrings,$scale,$buckets=bytes},sync-elimination"}}},
+         scaled + "shard-updates{$stage,$nrings,$scale,$buckets=bytes},sync-elimination"}},
+       Mode::Group::kCommon,
+       Mode::RunsIn::kWeft},
 
       {"singa_sparse_topk",
        "SINGA: ranks send the largest elements of their gradients",

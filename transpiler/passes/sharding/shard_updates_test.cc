@@ -1,0 +1,247 @@
+#include "transpiler/passes/sharding/shard_updates.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/testing/test.h"
+#include "ops/analysis/testing/compact_program.h"
+#include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/transpile.h"
+#include "transpiler/verifier/verify.h"
+
+namespace weft::testing {
+namespace {
+
+// Nine elements: a tenth is padding for two ranks.
+constexpr char kMain[] = R"(
+    var x : fp32[-1, 2] need_check_feed
+    var w : fp32[2, 3] parameter persistable
+    var b : fp32[3] parameter persistable
+    var vw : fp32[2, 3] persistable
+    var vb : fp32[3] persistable
+    var lr : fp32[1] persistable
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[y] = elementwise_add(X=[h], Y=[b]) {axis=1}
+    Out=[loss] = reduce_mean(X=[y]) role=loss {dim=ints[], reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {dim=ints[], reduce_all=true}
+    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(X=[h], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD] {axis=1}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+    %s
+    ParamOut=[w], VelocityOut=[vw] = momentum(Param=[w], Velocity=[vw], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD] {mu=0.9}
+    ParamOut=[b], VelocityOut=[vb] = momentum(Param=[b], Velocity=[vb], Grad=[b@GRAD], LearningRate=[lr]) role=optimize vars=[b, b@GRAD] {mu=0.9}
+)";
+
+constexpr char kStartup[] = R"(
+    var w : fp32[2, 3] parameter persistable
+    var b : fp32[3] parameter persistable
+    var vw : fp32[2, 3] persistable
+    var vb : fp32[3] persistable
+    var lr : fp32[1] persistable
+    Out=[w] = uniform_random() {shape=longs[2, 3], dtype=5, min=-1.0, max=1.0, seed=0}
+    Out=[b] = fill_constant() {shape=longs[3], dtype=5, value=0.25}
+    Out=[vw] = fill_constant() {shape=longs[2, 3], dtype=5, value=0.0}
+    Out=[vb] = fill_constant() {shape=longs[3], dtype=5, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+)";
+
+Program Main(const std::string& between = "") {
+  return CompactProgram(absl::StrReplaceAll(kMain, {{"%s", between}}));
+}
+
+struct Sharded {
+  Program main = Main(), startup = CompactProgram(kStartup);
+  TranspileResult result;
+};
+
+Sharded Shard(const std::string& stage, const std::string& between = "", int nranks = 2) {
+  Sharded sharded;
+  sharded.main = Main(between);
+  TranspileOptions options;
+  options.mode = "zero";
+  options.mode_flags = {{"stage", stage}};
+  options.cluster.nranks = nranks;
+  options.explain = true;
+  ProgramPair programs{&sharded.main, &sharded.startup};
+  absl::StatusOr<TranspileResult> result = Transpile(options, programs);
+  WEFT_EXPECT_OK(result.status());
+  if (result.ok()) sharded.result = *std::move(result);
+  return sharded;
+}
+
+using Desc = pb::ProgramDesc;
+
+pb::OpDesc* FindOp(Desc* program, const std::string& type, int turn = 0) {
+  for (pb::OpDesc& op : *program->mutable_blocks(0)->mutable_ops()) {
+    if (op.type() == type && turn-- == 0) return &op;
+  }
+  ADD_FAILURE() << "no op " << type;
+  return nullptr;
+}
+
+std::function<void(Desc*)> Drop(const std::string& type, int turn = 0) {
+  return [=](Desc* program) {
+    const pb::OpDesc* const op = FindOp(program, type, turn);
+    auto* const ops = program->mutable_blocks(0)->mutable_ops();
+    for (int i = 0; i < ops->size(); ++i) {
+      if (&ops->Get(i) != op) continue;
+      ops->DeleteSubrange(i, 1);
+      return;
+    }
+  };
+}
+
+// Every list of a coalesce_tensor, in the opposite order.
+std::function<void(Desc*)> Reverse(int turn) {
+  return [=](Desc* program) {
+    pb::OpDesc* const op = FindOp(program, "coalesce_tensor", turn);
+    for (auto* slots : {op->mutable_inputs(), op->mutable_outputs()}) {
+      for (pb::OpDesc::Var& slot : *slots) {
+        std::reverse(slot.mutable_arguments()->begin(), slot.mutable_arguments()->end());
+      }
+    }
+    for (pb::OpDesc::Attr& attr : *op->mutable_attrs()) {
+      if (attr.name() != "concated_ranks" && attr.name() != "concated_shapes") continue;
+      std::reverse(attr.mutable_longs()->begin(), attr.mutable_longs()->end());
+    }
+  };
+}
+
+void TakePartOfRank1(Desc* startup) {
+  for (pb::OpDesc::Attr& attr : *FindOp(startup, "slice")->mutable_attrs()) {
+    if (attr.name() == "starts" || attr.name() == "ends") attr.set_ints(0, attr.ints(0) + 5);
+  }
+}
+
+void UpdateTwice(Desc* main) {
+  *main->mutable_blocks(0)->add_ops() = *FindOp(main, "momentum");
+}
+
+void UpdateByVelocity(Desc* main) {
+  for (pb::OpDesc::Var& slot : *FindOp(main, "momentum")->mutable_inputs()) {
+    if (slot.parameter() == "Grad") slot.set_arguments(0, "velocity_share_0");
+  }
+}
+
+void FillPartWithOnes(Desc* startup) {
+  pb::OpDesc* fill = nullptr;
+  for (pb::OpDesc& op : *startup->mutable_blocks(0)->mutable_ops()) {
+    const bool is_share = op.outputs_size() > 0 && op.outputs(0).arguments_size() > 0 &&
+                          op.outputs(0).arguments(0) == "velocity_share_0";
+    if (is_share) fill = &op;
+  }
+  ASSERT_NE(fill, nullptr);
+  for (pb::OpDesc::Attr& attr : *fill->mutable_attrs()) {
+    if (attr.name() == "value") attr.set_f(1);
+  }
+}
+
+struct Mistake {
+  std::string name;
+  std::function<void(Desc*)> main, startup;
+  std::function<void(Setting*)> setting;
+};
+
+std::vector<Mistake> Mistakes() {
+  std::vector<Mistake> all;
+  const auto in_main = [&](std::string name, std::function<void(Desc*)> make) {
+    all.push_back({std::move(name), std::move(make), nullptr, nullptr});
+  };
+  const auto in_startup = [&](std::string name, std::function<void(Desc*)> make) {
+    all.push_back({std::move(name), nullptr, std::move(make), nullptr});
+  };
+  const auto in_setting = [&](std::string name, std::function<void(Setting*)> make) {
+    all.push_back({std::move(name), nullptr, nullptr, std::move(make)});
+  };
+  in_main("NobodyGathers", Drop("c_allgather"));
+  in_main("NobodyReduces", Drop("c_reducescatter"));
+  in_main("NobodyDivides", Drop("scale"));
+  in_main("NobodyUpdates", Drop("momentum"));
+  in_main("NobodyWaitsForTheGather", Drop("c_wait_comm", 0));
+  in_main("NobodyWaitsForTheReduction", Drop("c_wait_comm", 1));
+  in_main("TheRingDoesNotWait", Drop("c_wait_compute", 1));
+  in_main("GradientsInAnotherOrder", Reverse(1));
+  in_main("ParametersInAnotherOrder", Reverse(0));
+  in_main("UpdatedTwice", UpdateTwice);
+  in_main("UpdatedByAnotherShare", UpdateByVelocity);
+  in_startup("PartsOfAnotherRank", TakePartOfRank1);
+  in_startup("PartsThatNobodySends", Drop("alltoall"));
+  in_startup("PartsOfAnotherOrder", Reverse(0));
+  in_startup("AnotherStartOfAState", FillPartWithOnes);
+  in_setting("AnotherOrder", [](Setting* setting) {
+    std::vector<SharedTensor>& of = setting->shares["param_share_0"];
+    std::swap(of[0], of[1]);
+  });
+  in_setting("StatesExchanged", [](Setting* setting) {
+    std::swap(setting->shares["param_share_0"], setting->shares["velocity_share_0"]);
+  });
+  in_setting("NamesExchanged", [](Setting* setting) {
+    std::vector<SharedTensor>& of = setting->shares["velocity_share_0"];
+    std::swap(of[0].name, of[1].name);
+  });
+  in_setting("NothingSaid", [](Setting* setting) { setting->shares.clear(); });
+  return all;
+}
+
+std::vector<std::string> ErrorsOf(const Sharded& sharded, const Mistake& mistake) {
+  const Program original = Main(), original_startup = CompactProgram(kStartup);
+  Desc main = sharded.main.ToProto(), startup = sharded.startup.ToProto();
+  VerifyOptions options;
+  options.setting = sharded.result.setting;
+  options.original = {&original, &original_startup};
+  if (mistake.main != nullptr) mistake.main(&main);
+  if (mistake.startup != nullptr) mistake.startup(&startup);
+  if (mistake.setting != nullptr) mistake.setting(&options.setting);
+  const absl::StatusOr<Program> changed = Program::FromProto(main);
+  const absl::StatusOr<Program> changed_startup = Program::FromProto(startup);
+  WEFT_EXPECT_OK(changed.status());
+  WEFT_EXPECT_OK(changed_startup.status());
+  std::vector<std::string> errors;
+  for (const Finding& finding : Verify({{&*changed, &*changed_startup}}, options).all()) {
+    if (finding.severity == Severity::kError) errors.push_back(finding.message);
+  }
+  return errors;
+}
+
+TEST(ShardUpdates, VerifierProvesTheResultAndFindsEveryMistake) {
+  for (const char* stage : {"1", "3"}) {
+    SCOPED_TRACE(stage);
+    const Sharded sharded = Shard(stage);
+    EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
+    for (const Mistake& mistake : Mistakes()) {
+      EXPECT_THAT(ErrorsOf(sharded, mistake), Not(IsEmpty())) << mistake.name;
+    }
+  }
+}
+
+std::string WhyWhole(const std::string& between) {
+  for (const Remark& remark : Shard("1", between).result.remarks) {
+    if (remark.subject == "w" && remark.pass == ShardUpdates::kName) {
+      return absl::StrCat(remark.what, ": ", remark.why);
+    }
+  }
+  return "none";
+}
+
+TEST(ShardUpdates, SaysWhyAParameterStaysWhole) {
+  EXPECT_THAT(WhyWhole(""), HasSubstr("shared out"));
+  EXPECT_THAT(WhyWhole("Out=[w@GRAD] = clip(X=[w@GRAD]) role=optimize {min=-1.0, max=1.0}"),
+              HasSubstr("shared out"));
+  EXPECT_THAT(WhyWhole("Out=[w@GRAD] = clip_by_norm(X=[w@GRAD]) role=optimize {max_norm=1.0}"),
+              HasSubstr("(clip_by_norm) needs all elements"));
+  EXPECT_THAT(
+      WhyWhole("Out=[t] = elementwise_add(X=[w@GRAD], Y=[b@GRAD]) role=optimize {axis=1}"),
+      HasSubstr("reads several gradients"));
+  EXPECT_THAT(WhyWhole("Out=[t] = scale(X=[vw]) role=optimize {scale=2.0}"),
+              HasSubstr("uses vw, too"));
+}
+
+}  // namespace
+}  // namespace weft::testing
