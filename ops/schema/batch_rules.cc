@@ -183,22 +183,6 @@ BatchRelation AfterAllReduce(Reduction reduction, BatchRelation in, bool is_inte
                                             : BatchRelation::Unrelated();
 }
 
-// An update of a part of a flat buffer, by the same part of its gradient and numbers that all ranks
-// have.
-bool UpdatesParts(const Op& op, const OpSchema& schema, const TypeLookup& types,
-                  absl::Span<const BatchRelation> inputs) {
-  if (!schema.Has(Trait::kOptimizer) || !schema.Has(Trait::kElementwise)) return false;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const absl::optional<TensorType> type = types(op.input_args()[i]);
-    const bool is_part = inputs[i] == BatchRelation::Sharded(0) && type.has_value() &&
-                         type->dims.size() == 1;
-    const bool is_number =
-        inputs[i].IsSame() && type.has_value() && NumElements(type->dims) == 1;
-    if (!is_part && !is_number) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLookup& types,
@@ -209,14 +193,6 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   const bool all_same = AllAreIn(inputs, &BatchRelation::IsSame, &BatchRelation::IsSame);
   if (all_same && algebra != Algebra::kRandom) {
     std::fill(out.relations.begin(), out.relations.end(), BatchRelation::Replicated());
-    return out;
-  }
-  if (schema != nullptr && UpdatesParts(op, *schema, types, inputs)) {
-    const absl::Span<const Symbol> args = op.input_args();
-    for (size_t i = 0; i < out.relations.size(); ++i) {
-      const auto in = absl::c_find(args, op.output_args()[i]);
-      if (in != args.end()) out.relations[i] = inputs[in - args.begin()];
-    }
     return out;
   }
   // Other sizes are the same booleans.

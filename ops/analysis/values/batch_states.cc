@@ -127,12 +127,22 @@ bool BatchInterpreter::CarryOver(Widening widening) {
 
 void BatchInterpreter::VisitOptimizer(const Op& op, const SignatureFacts& facts) {
   if (UpdatesAveraged(op)) return VisitOwnUpdate(op, facts);
+  // Parts of a parameter are updated by the same parts of its gradient, and stay parts.
+  const auto is_part = [](const BatchValue& value) {
+    return value.relation == BatchRelation::Sharded(0);
+  };
+  const absl::Span<const Symbol> params = op.args(facts.param);
+  const bool updates_parts = !params.empty() && is_part(Read(params[0]));
   for (Symbol name : op.args(facts.grad)) {
     const BatchValue gradient = Read(name);
-    if (!gradient.relation.IsSame()) flow_.updates_.push_back({op.id(), name, gradient});
+    const bool is_as_expected = updates_parts ? is_part(gradient) : gradient.relation.IsSame();
+    if (!is_as_expected) flow_.updates_.push_back({op.id(), name, gradient});
   }
   is_guessed_ = false;
-  WriteAll(op, op.output_args(), BatchValue());
+  for (Symbol name : op.output_args()) {
+    const bool stays_part = updates_parts && is_part(Read(name));
+    Write(op, name, stays_part ? BatchValue(BatchRelation::Sharded(0)) : BatchValue());
+  }
 }
 
 void BatchInterpreter::VisitOwnUpdate(const Op& op, const SignatureFacts& facts) {

@@ -13,17 +13,18 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
                                          const RankValue& in) {
   RankValue out = in;
   if (out.reductions < 255) ++out.reductions;
+  if (in.placement == Placement::kPartialSum) {
+    if (collective.kind != CollectiveKind::kAllReduce || collective.reduction != Reduction::kSum) {
+      out.placement = Placement::kLocal;
+      return expressions_.Opaque(out, "parts of a sum", {in});
+    }
+    out = Added(op, in);
+    out.placement = Placement::kReplicated;
+    return out;
+  }
   if (options_.IsOneRank()) return out;  // a single rank keeps its value
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
-      if (in.placement == Placement::kPartialSum) {
-        if (collective.reduction != Reduction::kSum) {
-          return expressions_.Opaque(out, "all-reduce of parts", {in});
-        }
-        out.placement = Placement::kReplicated;
-        out.reductions = in.reductions;
-        return out;
-      }
       if (collective.reduction == Reduction::kSum) return SumOverRanks(op, in);
       if (collective.reduction == Reduction::kAvg) {
         out = MeanOverRanks(op, in);
@@ -70,7 +71,9 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
       return out;
     case CollectiveKind::kAllGather:
       if (in.placement == Placement::kShard) {
+        // It puts together what belongs together: no reduction.
         out.placement = Placement::kReplicated;
+        out.reductions = in.reductions;
       } else if (in.placement == Placement::kLocal) {
         out.placement = Placement::kGathered;
       } else if (in.placement == Placement::kReplicated) {

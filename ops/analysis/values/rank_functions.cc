@@ -31,6 +31,16 @@ bool IsFloatCast(const Op& op) {
   return is_floating("in_dtype") && is_floating("out_dtype");
 }
 
+// To a type that holds all values of the other one.
+bool Widens(const Op& op) {
+  const auto size_of = [&](absl::string_view attr) -> size_t {
+    const absl::optional<DType> dtype =
+        DTypeFromProto(static_cast<int>(op.IntAttr(attr).value_or(-1)));
+    return dtype.has_value() ? SizeOf(*dtype) : 0;
+  };
+  return size_of("out_dtype") > size_of("in_dtype") && size_of("in_dtype") > 0;
+}
+
 }  // namespace
 
 absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts& facts,
@@ -44,10 +54,16 @@ absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts
     SetAll(part);
     return outs_;
   }
-  if (SumsSquares(op.type()) && ins.size() == 1 && ins[0].placement == Placement::kShard) {
+  const bool has_one = expressions_.AreMade() && ins.size() == 1 && holds_several(ins[0]);
+  if (SumsSquares(op.type()) && ins.size() == 1 &&
+      (has_one || ins[0].placement == Placement::kShard)) {
     SetAll(PartialSum(op, facts));
     return outs_;
   }
+  const auto is_partial = [](const RankValue& in) {
+    return in.placement == Placement::kPartialSum;
+  };
+  if (std::any_of(ins.begin(), ins.end(), is_partial) && KeepsPartialSums(op, facts)) return outs_;
   if (expressions_.AreMade() && std::any_of(ins.begin(), ins.end(), holds_several)) {
     OfSeveral(op, facts);
     return outs_;
@@ -238,10 +254,11 @@ void RankFunctions::SetAll(const RankValue& value) { std::fill(outs_.begin(), ou
 
 RankValue RankFunctions::Cast(const Op& op) {
   RankValue out = ins_[0];
-  // It rounds each part.
-  if (out.placement == Placement::kPartialSum) out.placement = Placement::kLocal;
+  // It rounds each part, unless KeepsPartialSums says otherwise.
+  const bool rounds_parts = out.placement == Placement::kPartialSum && !Widens(op);
+  if (rounds_parts) out.placement = Placement::kLocal;
   if (!expressions_.AreMade()) return out;
-  if (ins_[0].placement == Placement::kPartialSum) out.expr = expressions_.Placed(ins_[0]);
+  if (rounds_parts) out.expr = expressions_.Placed(ins_[0]);
   // Nothing checks attribute in_dtype.
   const VarId in = memory_.Resolve(op.input_args()[0]);
   const auto tensor = in.valid() ? program_.var(in).Tensor() : absl::nullopt;
@@ -315,9 +332,52 @@ RankValue RankFunctions::PartialSum(const Op& op, const SignatureFacts& facts) {
     sums.push_back(Of(op, facts, {own})[0]);
   }
   ins_ = {};
-  RankValue sum = Sum(op, sums, std::vector<double>(sums.size(), 1));
-  if (!sum.is_zero) sum.placement = Placement::kPartialSum;
+  if (sums.empty()) return expressions_.ZeroValue();
+  RankValue sum = sums[0];
+  // One by one until they are added: casts come before that.
+  if (has_several) sum = InOne(std::vector<int64_t>(sums.size(), 1), sums, &table());
+  sum.placement = Placement::kPartialSum;
   return sum;
+}
+
+RankValue RankFunctions::Added(const Op& op, const RankValue& partial) {
+  if (!expressions_.AreMade() || !HoldsSeveral(partial, table())) return partial;
+  std::vector<RankValue> parts;
+  const size_t num_values = table().ValuesOf(partial.expr).size();
+  for (size_t v = 0; v < num_values; ++v) parts.push_back(ValueOf(partial, v, &table()));
+  return Sum(op, parts, std::vector<double>(parts.size(), 1));
+}
+
+// Adding and widening what ranks have of a sum leaves parts of a sum.
+bool RankFunctions::KeepsPartialSums(const Op& op, const SignatureFacts& facts) {
+  const auto is_partial = [](const RankValue& in) {
+    return in.is_zero || in.placement == Placement::kPartialSum;
+  };
+  if (ins_.empty() || !std::all_of(ins_.begin(), ins_.end(), is_partial)) return false;
+  if (facts.algebra == Algebra::kSum) {
+    std::vector<RankValue> parts;
+    for (const RankValue& in : std::vector<RankValue>(ins_.begin(), ins_.end())) {
+      parts.push_back(Added(op, in));
+    }
+    SetAll(Sum(op, parts, std::vector<double>(parts.size(), 1)));
+    return true;
+  }
+  const bool widens = facts.algebra == Algebra::kCast && ins_.size() == 1 && IsFloatCast(op) &&
+                      !ins_[0].is_zero && Widens(op);
+  if (!widens) return false;
+  const RankValue in = ins_[0];
+  const bool has_several = expressions_.AreMade() && HoldsSeveral(in, table());
+  const size_t num_values = has_several ? table().ValuesOf(in.expr).size() : 1;
+  std::vector<RankValue> parts;
+  for (size_t v = 0; v < num_values; ++v) {
+    const RankValue own = has_several ? ValueOf(in, v, &table()) : in;
+    ins_ = {&own, 1};
+    parts.push_back(Cast(op));
+    parts.back().placement = Placement::kPartialSum;
+  }
+  ins_ = {};
+  SetAll(has_several ? InOne(std::vector<int64_t>(parts.size(), 1), parts, &table()) : parts[0]);
+  return true;
 }
 
 absl::optional<std::vector<int64_t>> RankFunctions::LayoutOfOperands(const Op& op,

@@ -90,6 +90,8 @@ class RankFunctions {
   bool SplitGathered(const Op& op);
   bool TakesPartOfFirst(const Op& op) const;
   RankValue PartialSum(const Op& op, const SignatureFacts& facts);
+  RankValue Added(const Op& op, const RankValue& partial);
+  bool KeepsPartialSums(const Op& op, const SignatureFacts& facts);
   // Of an op on values that hold several: value by value.
   void OfSeveral(const Op& op, const SignatureFacts& facts);
   // The layout of the values that the op works on one by one; none: it does not.

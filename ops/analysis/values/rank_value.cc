@@ -28,7 +28,8 @@ std::string ToString(Placement placement) {
 
 Placement JoinPlacements(Placement a, Placement b) {
   if (a == b) return a;
-  for (Placement placement : {Placement::kLocal, Placement::kShard, Placement::kParts, Placement::kPartialSum}) {
+  for (Placement placement :
+       {Placement::kLocal, Placement::kShard, Placement::kParts, Placement::kPartialSum}) {
     if (a == placement || b == placement) return Placement::kLocal;
   }
   return Placement::kRankSubset;

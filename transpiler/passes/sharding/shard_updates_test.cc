@@ -120,9 +120,7 @@ void TakePartOfRank1(Desc* startup) {
   }
 }
 
-void UpdateTwice(Desc* main) {
-  *main->mutable_blocks(0)->add_ops() = *FindOp(main, "momentum");
-}
+void UpdateTwice(Desc* main) { *main->mutable_blocks(0)->add_ops() = *FindOp(main, "momentum"); }
 
 void UpdateByVelocity(Desc* main) {
   for (pb::OpDesc::Var& slot : *FindOp(main, "momentum")->mutable_inputs()) {
@@ -190,8 +188,9 @@ std::vector<Mistake> Mistakes() {
   return all;
 }
 
-std::vector<std::string> ErrorsOf(const Sharded& sharded, const Mistake& mistake) {
-  const Program original = Main(), original_startup = CompactProgram(kStartup);
+std::vector<std::string> ErrorsOf(const Sharded& sharded, const Mistake& mistake,
+                                  const Program& original = Main()) {
+  const Program original_startup = CompactProgram(kStartup);
   Desc main = sharded.main.ToProto(), startup = sharded.startup.ToProto();
   VerifyOptions options;
   options.setting = sharded.result.setting;
@@ -221,6 +220,24 @@ TEST(ShardUpdates, VerifierProvesTheResultAndFindsEveryMistake) {
   }
 }
 
+// Both gradients are multiplied by what their squares add up to.
+constexpr char kNorm[] = R"(
+    Out=[nw] = squared_l2_norm(X=[w@GRAD]) role=optimize
+    Out=[nb] = squared_l2_norm(X=[b@GRAD]) role=optimize
+    Out=[n] = sum(X=[nw, nb]) role=optimize
+    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[n]) role=optimize {axis=-1}
+    Out=[b@GRAD] = elementwise_mul(X=[b@GRAD], Y=[n]) role=optimize {axis=-1}
+)";
+
+TEST(ShardUpdates, RanksAddUpTheirSquares) {
+  const Sharded sharded = Shard("1", kNorm);
+  const Program original = Main(kNorm);
+  EXPECT_THAT(ErrorsOf(sharded, {}, original), IsEmpty());
+  for (const char* dropped : {"c_allreduce_sum", "squared_l2_norm", "sum"}) {
+    EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped)}, original), Not(IsEmpty())) << dropped;
+  }
+}
+
 std::string WhyWhole(const std::string& between) {
   for (const Remark& remark : Shard("1", between).result.remarks) {
     if (remark.subject == "w" && remark.pass == ShardUpdates::kName) {
@@ -236,9 +253,8 @@ TEST(ShardUpdates, SaysWhyAParameterStaysWhole) {
               HasSubstr("shared out"));
   EXPECT_THAT(WhyWhole("Out=[w@GRAD] = clip_by_norm(X=[w@GRAD]) role=optimize {max_norm=1.0}"),
               HasSubstr("(clip_by_norm) needs all elements"));
-  EXPECT_THAT(
-      WhyWhole("Out=[t] = elementwise_add(X=[w@GRAD], Y=[b@GRAD]) role=optimize {axis=1}"),
-      HasSubstr("reads several gradients"));
+  EXPECT_THAT(WhyWhole("Out=[t] = elementwise_add(X=[w@GRAD], Y=[b@GRAD]) role=optimize {axis=1}"),
+              HasSubstr("reads several gradients"));
   EXPECT_THAT(WhyWhole("Out=[t] = scale(X=[vw]) role=optimize {scale=2.0}"),
               HasSubstr("uses vw, too"));
 }

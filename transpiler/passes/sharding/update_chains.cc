@@ -184,6 +184,11 @@ class ChainFinder {
       absl::StrAppend(&signature, " t", i);
       return "";
     }
+    for (size_t i = 0; i < found.partials.size(); ++i) {
+      if (found.partials[i] != arg) continue;
+      absl::StrAppend(&signature, " n", i);
+      return "";
+    }
     for (size_t i = 0; i < found.scalars.size(); ++i) {
       if (found.scalars[i] != arg) continue;
       absl::StrAppend(&signature, " s", i);
@@ -204,7 +209,9 @@ class ChainFinder {
       owner_.emplace(arg, static_cast<size_t>(chain - chains_.data()));
       return "";
     }
-    if (SumsSquares(op.type()) && is_output && elements == 1 && !persists && !is_read) {
+    const bool casts_partial = op.type() == "cast" && is_partial_.count(op.input_args()[0]) > 0;
+    if ((SumsSquares(op.type()) || casts_partial) && is_output && elements == 1 && !persists &&
+        !is_read) {
       absl::StrAppend(&signature, " n", found.partials.size());
       found.partials.push_back(arg);
       owner_.emplace(arg, static_cast<size_t>(chain - chains_.data()));
