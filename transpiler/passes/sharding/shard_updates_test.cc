@@ -234,7 +234,7 @@ TEST(ShardUpdates, RanksAddUpTheirSquares) {
   const Program original = Main(kNorm);
   EXPECT_THAT(ErrorsOf(sharded, {}, original), IsEmpty());
   for (const char* dropped : {"c_allreduce_sum", "squared_l2_norm", "sum"}) {
-    EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped)}, original), Not(IsEmpty())) << dropped;
+    EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}, original), Not(IsEmpty())) << dropped;
   }
 }
 

@@ -1263,7 +1263,8 @@ TEST(Equivalence, HalvesThatHaveToBeUpdatedByTheMeanGradient) {
   const Program original = ProgramOf(kWhole);
   const Program program = ProgramOf(kHalves, {{"role=backward {scale=0.5, nranks=2}",  //
                                                "role=backward {scale=0.25, nranks=2}"}});
-  EXPECT_THAT(Errors({{&program}}, &original), ElementsAre(StartsWith("error: W601: ")));
+  EXPECT_THAT(Errors({{&program}}, &original),
+              ElementsAre(StartsWith("error: W312: "), StartsWith("error: W601: ")));
 }
 
 // --- Where only an attribute differs -------------------------------------------------------------
