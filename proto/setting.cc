@@ -226,6 +226,59 @@ absl::Status CheckRanksOf(const Setting& setting) {
   return absl::OkStatus();
 }
 
+namespace {
+
+// More than fits into memory, and small enough that sums of a few cannot overflow.
+constexpr int64_t kMaxElements = int64_t{1} << 48;
+
+absl::StatusOr<int64_t> NumElements(const std::string& variable, const SharedTensor& tensor) {
+  int64_t elements = 1;
+  for (int64_t dim : tensor.dims) {
+    if (dim > 0 && elements > kMaxElements / dim) {
+      return absl::InvalidArgumentError(absl::StrCat("share ", variable, ": tensor ", tensor.name,
+                                                     ": expected at most 2^48 elements"));
+    }
+    elements *= dim;
+  }
+  return elements;
+}
+
+// Ranks have equally many elements of a share, and a tensor has one place.
+absl::Status CheckShares(const Setting& setting) {
+  std::set<std::string> known;
+  for (const auto& [variable, tensors] : setting.shares) {
+    int64_t total = 0;
+    for (const SharedTensor& tensor : tensors) {
+      WEFT_ASSIGN_OR_RETURN(const int64_t elements, NumElements(variable, tensor));
+      total += elements;
+      if (total > kMaxElements) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("share ", variable, ": expected at most 2^48 elements"));
+      }
+      if (tensor.name.empty() || known.insert(tensor.name).second) continue;
+      return absl::InvalidArgumentError(absl::StrCat("share ", variable, ": tensor ", tensor.name,
+                                                     ": expected one share, found another one, "
+                                                     "too"));
+    }
+    if (setting.nranks.has_value() && total % *setting.nranks == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "share ", variable, ": expected a multiple of nranks, found ", total, " elements for ",
+        setting.nranks.has_value() ? absl::StrCat(*setting.nranks) : "an unknown number",
+        " of ranks"));
+  }
+  for (const auto& [variable, names] : setting.common) {
+    for (const std::string& name : names) {
+      if (known.insert(name).second) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable ", variable, ": expected to stand for ", name,
+                       " alone, found another variable that holds it, too"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<Setting> ParseSetting(absl::string_view text) {
   WEFT_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text));
   Setting setting;
@@ -233,6 +286,7 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text) {
     WEFT_RETURN_IF_ERROR(ReadField(key, value, &setting));
   }
   WEFT_RETURN_IF_ERROR(CheckRanksOf(setting));
+  WEFT_RETURN_IF_ERROR(CheckShares(setting));
   return setting;
 }
 

@@ -17,6 +17,8 @@ Setting Full() {
   setting.rank = 1;
   setting.groups["w\"1"] = {1, 3};
   setting.distributed_params = {"emb", "\xce\xb8"};
+  setting.shares["w_share"] = {{"w", {2, 3}}, {"", {2}}};
+  setting.common["b1"] = {"b1", "b2"};
   setting.feeds = {{"x", FeedLayout{1}}, {"mask", FeedLayout::Whole()}};
   setting.reduction = Setting::Reduction::kSum;
   setting.averaging = AveragingSchedule{4, 8, 3};
@@ -28,12 +30,13 @@ Setting Full() {
 
 TEST(Setting, TextHoldsAllFields) {
   const std::string text = ToJson(Full());
-  EXPECT_EQ(text,
-            R"({"nranks":4,"rank":1,"groups":{"w\"1":[1,3]},"distributed_params":["emb",")"
-            "\xce\xb8"
-            R"("],"feeds":{"mask":"whole","x":"axis:1"},"reduction":"sum",)"
-            R"("averaging":{"period":4,"first_step":8,"begin_step":3},"rounded_gradients":true,)"
-            R"("ordered_by_data":true,"assumptions":{"my_op":"linear"}})");
+  EXPECT_EQ(
+      text,
+      R"({"nranks":4,"rank":1,"groups":{"w\"1":[1,3]},"distributed_params":["emb",")"
+      "\xce\xb8"
+      R"("],"shares":{"w_share":[["w",[2,3]],["",[2]]]},"common":{"b1":["b1","b2"]},"feeds":{"mask":"whole","x":"axis:1"},"reduction":"sum",)"
+      R"("averaging":{"period":4,"first_step":8,"begin_step":3},"rounded_gradients":true,)"
+      R"("ordered_by_data":true,"assumptions":{"my_op":"linear"}})");
   WEFT_ASSERT_OK_AND_ASSIGN(const Setting read, ParseSetting(text));
   EXPECT_EQ(read, Full());
 }
@@ -53,6 +56,9 @@ TEST(Setting, EachFieldDistinguishes) {
       [](Setting* of) { of->rank = 2; },
       [](Setting* of) { of->groups.clear(); },
       [](Setting* of) { of->distributed_params.clear(); },
+      [](Setting* of) { of->shares["w_share"][0].dims = {6}; },
+      [](Setting* of) { of->shares["w_share"][0].name = "v"; },
+      [](Setting* of) { of->common.clear(); },
       [](Setting* of) { of->feeds["x"] = FeedLayout::Whole(); },
       [](Setting* of) { of->reduction = Setting::Reduction::kMean; },
       [](Setting* of) { of->averaging->period = 5; },
@@ -89,6 +95,16 @@ TEST(Setting, OtherTextIsRefused) {
       {R"({"feeds":{"x":1}})", "'x'"},
       {R"({"distributed_params":"w"})", "'distributed_params'"},
       {R"({"distributed_params":[1]})", "'distributed_params'"},
+      {R"({"shares":{"s":[]}})", "list of tensors"},
+      {R"({"shares":{"s":["w"]}})", "a name and a list of dimensions"},
+      {R"({"shares":{"s":[["w",[-1]]]}})", "an integer >= 0"},
+      {R"({"nranks":2,"shares":{"s":[["w",[3]]]}})",
+       "a multiple of nranks, found 3 elements for 2"},
+      {R"({"shares":{"s":[["w",[2]]]}})", "an unknown number of ranks"},
+      {R"({"nranks":2,"shares":{"s":[["w",[2000000000,2000000000]]]}})", "at most 2^48"},
+      {R"({"nranks":2,"shares":{"s":[["w",[2]],["w",[2]]]}})", "expected one share"},
+      {R"({"common":{"b":[]}})", "list of names"},
+      {R"({"common":{"b":["c"],"d":["c"]}})", "to stand for c alone"},
       {R"({"reduction":"average"})", "by_loss, mean or sum"},
       {R"({"averaging":4})", "'averaging'"},
       {R"({"averaging":{"period":4}})", "'averaging'"},

@@ -205,11 +205,6 @@ absl::StatusOr<bool> ShardUpdates::Run(const PassContext& context, ProgramPair& 
         "sharding needs the number of ranks, which is the number of parts; give it as "
         "option:nranks N");
   }
-  if (programs.startup == nullptr) {
-    return absl::FailedPreconditionError(
-        "sharding needs the startup program, which gives each rank its part of the parameters: "
-        "give it as option:startup_in");
-  }
   if (options_.buckets.is_none()) {
     return absl::InvalidArgumentError("sharding cuts buckets: expected a policy, found none");
   }
@@ -217,6 +212,11 @@ absl::StatusOr<bool> ShardUpdates::Run(const PassContext& context, ProgramPair& 
                         AnalyzeReduction(main, context, options_.scale));
   const GradientAnalysis& analysis = reduction.analysis;
   const UpdateChains chains = FindUpdateChains(main, analysis);
+  if (programs.startup == nullptr) {
+    return absl::FailedPreconditionError(
+        "sharding needs the startup program, which gives each rank its part of the parameters: "
+        "give it as option:startup_in");
+  }
   BucketInputs inputs{context.target.forecast.gradient_ready, context.target.collective_time,
                       options_.nrings, context.target.param_attrs};
   inputs.classes = ClassesOf(main, chains);

@@ -234,8 +234,24 @@ TEST(ShardUpdates, RanksAddUpTheirSquares) {
   const Program original = Main(kNorm);
   EXPECT_THAT(ErrorsOf(sharded, {}, original), IsEmpty());
   for (const char* dropped : {"c_allreduce_sum", "squared_l2_norm", "sum"}) {
-    EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}, original), Not(IsEmpty())) << dropped;
+    EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}, original), Not(IsEmpty()))
+        << dropped;
   }
+}
+
+TEST(ShardUpdates, RefusesWhatItCannotShareOut) {
+  const auto refusal = [](Program main, Program* startup, absl::optional<int> nranks) {
+    TranspileOptions options;
+    options.mode = "zero";
+    options.cluster.nranks = nranks;
+    ProgramPair programs{&main, startup};
+    return std::string(Transpile(options, programs).status().message());
+  };
+  Program startup = CompactProgram(kStartup);
+  EXPECT_THAT(refusal(Main(), &startup, absl::nullopt), HasSubstr("needs the number of ranks"));
+  EXPECT_THAT(refusal(Main(), nullptr, 2), HasSubstr("needs the startup program"));
+  Sharded once = Shard("1");
+  EXPECT_THAT(refusal(once.main, &once.startup, 2), HasSubstr("already holds"));
 }
 
 std::string WhyWhole(const std::string& between) {
