@@ -103,6 +103,11 @@ absl::Status SharedStates::Overwrite(const std::string& variable, int rank, int 
                                      const Tensors& whole, Tensor* share) const {
   const std::vector<SharedTensor>& tensors = shares_.at(variable);
   const int64_t count = SizeOf(tensors) / nranks, first = rank * count;
+  if (share->size() * nranks != SizeOf(tensors)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "variable ", variable, ": expected the part of ", SizeOf(tensors), " elements on ", nranks,
+        " ranks (setting of the file), found ", share->size()));
+  }
   const auto size = static_cast<int64_t>(weft::SizeOf(share->dtype()));
   int64_t begin = 0;
   for (const SharedTensor& tensor : tensors) {
