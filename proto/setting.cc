@@ -260,11 +260,14 @@ absl::Status CheckShares(const Setting& setting) {
                                                      ": expected one share, found another one, "
                                                      "too"));
     }
-    if (setting.nranks.has_value() && total % *setting.nranks == 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "share ", variable, ": expected a multiple of nranks, found ", total, " elements for ",
-        setting.nranks.has_value() ? absl::StrCat(*setting.nranks) : "an unknown number",
-        " of ranks"));
+    if (!setting.nranks.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("share ", variable, ": expected nranks beside shares, found none"));
+    }
+    if (total % *setting.nranks == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("share ", variable, ": expected a multiple of ",
+                                                   *setting.nranks, ", found ", total,
+                                                   " elements"));
   }
   for (const auto& [variable, names] : setting.common) {
     for (const std::string& name : names) {

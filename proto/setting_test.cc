@@ -52,7 +52,7 @@ TEST(Setting, DefaultsAreLeftOut) {
 TEST(Setting, EachFieldDistinguishes) {
   using Change = void (*)(Setting*);
   const Change changes[] = {
-      [](Setting* of) { of->nranks = 5; },
+      [](Setting* of) { of->nranks = 8; },
       [](Setting* of) { of->rank = 2; },
       [](Setting* of) { of->groups.clear(); },
       [](Setting* of) { of->distributed_params.clear(); },
@@ -99,8 +99,8 @@ TEST(Setting, OtherTextIsRefused) {
       {R"({"shares":{"s":["w"]}})", "a name and a list of dimensions"},
       {R"({"shares":{"s":[["w",[-1]]]}})", "an integer >= 0"},
       {R"({"nranks":2,"shares":{"s":[["w",[3]]]}})",
-       "a multiple of nranks, found 3 elements for 2"},
-      {R"({"shares":{"s":[["w",[2]]]}})", "an unknown number of ranks"},
+       "a multiple of 2, found 3 elements"},
+      {R"({"shares":{"s":[["w",[2]]]}})", "expected nranks beside shares"},
       {R"({"nranks":2,"shares":{"s":[["w",[2000000000,2000000000]]]}})", "at most 2^48"},
       {R"({"nranks":2,"shares":{"s":[["w",[2]],["w",[2]]]}})", "expected one share"},
       {R"({"common":{"b":[]}})", "list of names"},
