@@ -61,9 +61,9 @@ class SlidingMinimum {
 // How many gradients back a larger bucket may begin: the search is linear.
 constexpr int kMaxTries = 256;
 
-class Search {
+class BucketSearch {
  public:
-  Search(absl::Span<const TimedGradient> gradients, const CollectiveTime& time)
+  BucketSearch(absl::Span<const TimedGradient> gradients, const CollectiveTime& time)
       : gradients_(gradients),
         time_(time),
         finish_(gradients.size() + 1, 0),
@@ -167,7 +167,7 @@ class Search {
 absl::StatusOr<OptimalBuckets> FindOptimalBuckets(absl::Span<const TimedGradient> gradients,
                                                   const CollectiveTime& time) {
   WEFT_RETURN_IF_ERROR(Check(gradients));
-  return Search(gradients, time).Run();
+  return BucketSearch(gradients, time).Run();
 }
 
 }  // namespace weft
