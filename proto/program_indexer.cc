@@ -38,8 +38,8 @@ void ProgramIndexer::Reserve(size_t num_ops, size_t num_vars, size_t num_symbols
 }
 
 absl::Status ProgramIndexer::AddSlice(const Slice& slice) {
-  MessagePosition op_place{slice.block, slice.first_op, 0};
-  MessagePosition var_place{slice.block, slice.first_var, 0};
+  MessagePosition op_position{slice.block, slice.first_op, 0};
+  MessagePosition var_position{slice.block, slice.first_var, 0};
   wire::MessageStream in(slice.fields);
   const char* field = slice.fields.data();
   while (const uint32_t tag = wire::NextTag(&in)) {
@@ -49,13 +49,13 @@ absl::Status ProgramIndexer::AddSlice(const Slice& slice) {
       wire::PrefetchBehind(message);  // without: 1.1 times the processor time of reading
       const auto header_size = static_cast<uint8_t>(message.data() - field);
       if (tag == kBlockOps) {
-        op_place.byte = FileOffset(message);
-        WEFT_RETURN_IF_ERROR(ReadOp(message, header_size, op_place).status());
-        ++op_place.position;
+        op_position.byte = FileOffset(message);
+        WEFT_RETURN_IF_ERROR(ReadOp(message, header_size, op_position).status());
+        ++op_position.position;
       } else {
-        var_place.byte = FileOffset(message);
-        WEFT_RETURN_IF_ERROR(ReadVar(message, header_size, var_place));
-        ++var_place.position;
+        var_position.byte = FileOffset(message);
+        WEFT_RETURN_IF_ERROR(ReadVar(message, header_size, var_position));
+        ++var_position.position;
       }
     } else {
       wire::SkipField(&in, tag);

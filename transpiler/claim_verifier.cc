@@ -99,10 +99,10 @@ bool AllRunOne(absl::Span<const ConstProgramPair> ranks) {
   });
 }
 
-class Verifier {
+class ClaimChecks {
  public:
-  Verifier(const Claims& claims, const PassContext& context, const Properties& properties,
-           const ProgramPair& before, const ProgramPair& changed, JobPrograms* job)
+  ClaimChecks(const Claims& claims, const PassContext& context, const Properties& properties,
+              const ProgramPair& before, const ProgramPair& changed, JobPrograms* job)
       : claims_(claims),
         compared_(claims),
         context_(context),
@@ -239,7 +239,7 @@ PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context,
                                const ProgramPair& changed, JobPrograms* job) {
   // Shared, so that copies of the std::function do not copy the programs.
   const auto verifier =
-      std::make_shared<Verifier>(claims, context, properties, before, changed, job);
+      std::make_shared<ClaimChecks>(claims, context, properties, before, changed, job);
   return [verifier](Stage stage, const ProgramPair& programs) {
     return verifier->Check(stage, programs);
   };

@@ -20,33 +20,34 @@ std::vector<Mode> MakeModes() {
   constexpr Dialect kWeft = Dialect::kWeft;
   constexpr Dialect kPaddle = Dialect::kPaddle;
   // How pipelines begin and end.
-  const std::string replicas = "comm-init{$nrings},broadcast-params{$nrings},";
-  const std::string weft =
-      replicas +
+  const std::string replicas_prefix = "comm-init{$nrings},broadcast-params{$nrings},";
+  const std::string weft_prefix =
+      replicas_prefix +
       "sync-batch-norm{$sync_batch_norm=off},exact-loss{$exact_loss=off,$gather_negatives},"
       "reduce-statistics{$statistics=false},"
       "dense-gradients{$sparse},";
-  const std::string scaled = weft + "scale-loss-grad{$scale},";
-  const std::string sparsified =
+  const std::string scaled_prefix = weft_prefix + "scale-loss-grad{$scale},";
+  const std::string sparsify_suffix =
       "$nrings,$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination";
   const std::string in_buckets = "grad-all-reduce{$nrings,$scale,$buckets=bytes},sync-elimination";
   // As in Paddle's classes, gradients keep their rows unless a flag asks for dense ones.
-  const std::string hosts =
+  const std::string hosts_prefix =
       "paddle-comm-init{over=hosts},dense-gradients{$sparse=rows},"
       "paddle-single-process-scale{$loss_scale},";
-  const std::string trainer_scaled =
+  const std::string trainer_scaled_prefix =
       "dense-gradients{$sparse=rows},scale-loss-grad{scale=loss_grad},";
-  const std::string trainers = "paddle-comm-init{over=trainers,$nrings}," + trainer_scaled;
+  const std::string trainers_prefix =
+      "paddle-comm-init{over=trainers,$nrings}," + trainer_scaled_prefix;
   std::vector<Mode> modes = {
       {"none", "a copy, or another file format; or placement (option:place)", {}},
 
       {"grad_allreduce",
        "gradients are averaged over the ranks (of sum losses: summed)",
-       {{kWeft, {}, scaled + in_buckets},
+       {{kWeft, {}, scaled_prefix + in_buckets},
         // Paddle's class has two rings and always scales the loss's gradient.
         {kPaddle,
          {},
-         "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2}," + trainer_scaled +
+         "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2}," + trainer_scaled_prefix +
              "paddle-grad-all-reduce{$nrings=2}"}}},
 
       {"zero",
@@ -59,19 +60,19 @@ std::vector<Mode> MakeModes() {
 
       {"singa_sparse_topk",
        "SINGA: ranks send the largest elements of their gradients",
-       {{kWeft, {}, replicas + "sparsify-gradients{mode=topk," + sparsified}},
+       {{kWeft, {}, replicas_prefix + "sparsify-gradients{mode=topk," + sparsify_suffix}},
        Mode::Group::kOtherSystems},
 
       {"singa_sparse_threshold",
        "SINGA: ranks send the elements from a magnitude on",
-       {{kWeft, {}, replicas + "sparsify-gradients{mode=threshold," + sparsified}},
+       {{kWeft, {}, replicas_prefix + "sparsify-gradients{mode=threshold," + sparsify_suffix}},
        Mode::Group::kOtherSystems},
 
       {"parameter_server",
        "servers hold and update the parameters that a file names",
        {{kWeft,
          {},
-         "param-options{$adam_epsilon}," + scaled +
+         "param-options{$adam_epsilon}," + scaled_prefix +
              "parameter-server{$scale,$wait,$async,$staleness,$prefetch_rows,$out_of_range}," +
              in_buckets}},
        Mode::Group::kOffloadAndServers,
@@ -81,8 +82,9 @@ std::vector<Mode> MakeModes() {
        "ranks train separately; every k steps average the parameters",
        {{kWeft,
          {},
-         replicas + "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state},"
-                    "sync-elimination"},
+         replicas_prefix +
+             "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state},"
+             "sync-elimination"},
         {kPaddle,
          {},
          "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"
@@ -90,26 +92,28 @@ std::vector<Mode> MakeModes() {
 
       {"singa_partial",
        "SINGA: ranks train separately; each step averages a partition",
-       {{kWeft, {}, replicas + "partial-averaging{$nrings,$threshold},sync-elimination"}},
+       {{kWeft, {}, replicas_prefix + "partial-averaging{$nrings,$threshold},sync-elimination"}},
        Mode::Group::kOtherSystems},
 
       {"single_process_multi_thread",
        "several devices per trainer, one fused all-reduce",
        {{kWeft,
          {{"fuse", "1"}, {"loss_scale", "true"}},
-         weft + "scale-loss-grad,grad-all-reduce{$nrings,$buckets=bytes},sync-elimination"},
+         weft_prefix + "scale-loss-grad,grad-all-reduce{$nrings,$buckets=bytes},sync-elimination"},
         {kWeft,
          {{"fuse", "0"}, {"loss_scale", "true"}},
-         weft + "scale-loss-grad,grad-all-reduce{$nrings},sync-elimination"},
+         weft_prefix + "scale-loss-grad,grad-all-reduce{$nrings},sync-elimination"},
         {kWeft,
          {{"fuse", "1"}, {"loss_scale", "false"}},
-         weft + "grad-all-reduce{scale=none,$nrings,$buckets=bytes},sync-elimination"},
+         weft_prefix + "grad-all-reduce{scale=none,$nrings,$buckets=bytes},sync-elimination"},
         {kWeft,
          {{"fuse", "0"}, {"loss_scale", "false"}},
-         weft + "grad-all-reduce{scale=none,$nrings},sync-elimination"},
-        {kPaddle, {{"fuse", "1"}}, hosts + "paddle-single-process-fuse{by=buffer}"},
-        {kPaddle, {{"fuse", "0"}}, hosts + "paddle-grad-all-reduce{nrings=1,skip=no_gradient}"},
-        {kPaddle, {{"fuse", "2"}}, hosts + "paddle-single-process-fuse{by=xsum}"}},
+         weft_prefix + "grad-all-reduce{scale=none,$nrings},sync-elimination"},
+        {kPaddle, {{"fuse", "1"}}, hosts_prefix + "paddle-single-process-fuse{by=buffer}"},
+        {kPaddle,
+         {{"fuse", "0"}},
+         hosts_prefix + "paddle-grad-all-reduce{nrings=1,skip=no_gradient}"},
+        {kPaddle, {{"fuse", "2"}}, hosts_prefix + "paddle-single-process-fuse{by=xsum}"}},
        Mode::Group::kCommon,
        Mode::RunsIn::kPaddleAndWeft,
        {},
@@ -120,24 +124,26 @@ std::vector<Mode> MakeModes() {
 
       {"multi_thread",
        "several devices per trainer, in buckets or gathered",
-       {{kWeft, {{"trans_mode", "fuse_all_reduce"}}, scaled + in_buckets},
+       {{kWeft, {{"trans_mode", "fuse_all_reduce"}}, scaled_prefix + in_buckets},
         {kWeft,
          {{"trans_mode", "all_gather"}},
-         scaled + "gather-gradients{$nrings,$scale},sync-elimination"},
+         scaled_prefix + "gather-gradients{$nrings,$scale},sync-elimination"},
         {kWeft,
          {{"trans_mode", "all_reduce"}},
-         scaled + "grad-all-reduce{$nrings,$scale},sync-elimination"},
+         scaled_prefix + "grad-all-reduce{$nrings,$scale},sync-elimination"},
         {kWeft,
          {{"trans_mode", "all_reduce_xpu"}},
-         scaled + "grad-all-reduce{$nrings,$scale},sync-elimination"},
+         scaled_prefix + "grad-all-reduce{$nrings,$scale},sync-elimination"},
         {kPaddle,
          {{"trans_mode", "fuse_all_reduce"}},
-         trainers + "paddle-multi-thread-fuse{$fuse_grad_size_in_num}"},
-        {kPaddle, {{"trans_mode", "all_gather"}}, trainers + "paddle-all-gather{$nrings}"},
-        {kPaddle, {{"trans_mode", "all_reduce"}}, trainers + "paddle-grad-all-reduce{$nrings=1}"},
+         trainers_prefix + "paddle-multi-thread-fuse{$fuse_grad_size_in_num}"},
+        {kPaddle, {{"trans_mode", "all_gather"}}, trainers_prefix + "paddle-all-gather{$nrings}"},
+        {kPaddle,
+         {{"trans_mode", "all_reduce"}},
+         trainers_prefix + "paddle-grad-all-reduce{$nrings=1}"},
         {kPaddle,
          {{"trans_mode", "all_reduce_xpu"}},
-         "paddle-comm-init{over=trainers,list_devices=true,$nrings}," + trainer_scaled +
+         "paddle-comm-init{over=trainers,list_devices=true,$nrings}," + trainer_scaled_prefix +
              "paddle-grad-all-reduce{$nrings=1,skip=one_device}"}},
        Mode::Group::kCommon,
        Mode::RunsIn::kPaddleAndWeft,
@@ -149,10 +155,10 @@ std::vector<Mode> MakeModes() {
        "MindSpore: gradients are summed in fp32",
        {{kWeft,
          {},
-         replicas + "dense-gradients{$sparse=supported},"
-                    "grad-reduce{$nrings,$reduce_method=sum,$degree,$comm_dtype=fp32,"
-                    "$accumulate_type,$buckets=mindspore,$lowering},"
-                    "sync-elimination"}},
+         replicas_prefix + "dense-gradients{$sparse=supported},"
+                           "grad-reduce{$nrings,$reduce_method=sum,$degree,$comm_dtype=fp32,"
+                           "$accumulate_type,$buckets=mindspore,$lowering},"
+                           "sync-elimination"}},
        Mode::Group::kOtherSystems,
        Mode::RunsIn::kPaddleAndWeft,
        {},
@@ -164,19 +170,20 @@ std::vector<Mode> MakeModes() {
        "SINGA: gradients are summed in buffers, then divided",
        {{kWeft,
          {},
-         replicas + "dense-gradients{$sparse},"
-                    "grad-reduce{reduce_method=mean,accumulate_type=native,$nrings,$buckets=singa,"
-                    "$lowering},sync-elimination"}},
+         replicas_prefix +
+             "dense-gradients{$sparse},"
+             "grad-reduce{reduce_method=mean,accumulate_type=native,$nrings,$buckets=singa,"
+             "$lowering},sync-elimination"}},
        Mode::Group::kOtherSystems},
 
       {"singa_half",
        "SINGA: gradients travel in half precision",
        {{kWeft,
          {},
-         replicas + "dense-gradients{$sparse},"
-                    "grad-reduce{reduce_method=mean,$nrings,$comm_dtype=fp16,"
-                    "$accumulate_type=native,$division,$clip,$buckets=singa,$lowering},"
-                    "sync-elimination"}},
+         replicas_prefix + "dense-gradients{$sparse},"
+                           "grad-reduce{reduce_method=mean,$nrings,$comm_dtype=fp16,"
+                           "$accumulate_type=native,$division,$clip,$buckets=singa,$lowering},"
+                           "sync-elimination"}},
        Mode::Group::kOtherSystems},
 
       {"megengine",
@@ -194,7 +201,7 @@ std::vector<Mode> MakeModes() {
        "the host has the optimizers and their state",
        {{kWeft,
          {},
-         "param-options{$no_decay,$adam_epsilon}," + scaled + in_buckets +
+         "param-options{$no_decay,$adam_epsilon}," + scaled_prefix + in_buckets +
              ",optimizer-offload{$master_weights,$offload,$offload_params,"
              "$bias_correction,$gradient_copy},hetero-partition{place=op_device,$order,$staging="
              "double}"}},
@@ -205,7 +212,7 @@ std::vector<Mode> MakeModes() {
        "the host has the embedding tables",
        {{kWeft,
          {},
-         "param-options{$adam_epsilon}," + scaled + in_buckets +
+         "param-options{$adam_epsilon}," + scaled_prefix + in_buckets +
              ",embedding-offload{$tables,$out_of_range,$use_nesterov},"
              "hetero-partition{place=op_device,$order}"}},
        Mode::Group::kOffloadAndServers,

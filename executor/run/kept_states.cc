@@ -93,7 +93,7 @@ absl::Status KeptStates::Put(Series* series, int64_t step, size_t bytes,
   }
   char* const to = static_cast<char*>(block->get());
   WEFT_RETURN_IF_ERROR(write(to));
-  slot.place = to - static_cast<char*>(segments_[world_.process()]->data());
+  slot.offset = to - static_cast<char*>(segments_[world_.process()]->data());
   slot.bytes = bytes;
   slot.hash = Hash(world_.process(), *series, step, {to, bytes});
   slot.step.store(step, std::memory_order_release);
@@ -103,9 +103,8 @@ absl::Status KeptStates::Put(Series* series, int64_t step, size_t bytes,
 
 uint64_t KeptStates::Hash(int process, const Series& series, int64_t step,
                           absl::string_view text) const {
-  const int64_t place[] = {process, &series - static_cast<Series*>(segments_[process]->data()),
-                           step};
-  return XXH3_64bits_withSeed(text.data(), text.size(), XXH3_64bits(place, sizeof(place)));
+  const int64_t at[] = {process, &series - static_cast<Series*>(segments_[process]->data()), step};
+  return XXH3_64bits_withSeed(text.data(), text.size(), XXH3_64bits(at, sizeof(at)));
 }
 
 bool KeptStates::Has(const Series& series, int64_t step) {
@@ -117,8 +116,8 @@ absl::StatusOr<absl::string_view> KeptStates::Get(int process, const Series& ser
   const Slot& slot = series.slots[step % 2];
   const SharedSegment& segment = *segments_[process];
   const bool fits = Has(series, step) && slot.bytes <= segment.bytes() &&
-                    slot.place <= segment.bytes() - slot.bytes;
-  const absl::string_view text(static_cast<const char*>(segment.data()) + (fits ? slot.place : 0),
+                    slot.offset <= segment.bytes() - slot.bytes;
+  const absl::string_view text(static_cast<const char*>(segment.data()) + (fits ? slot.offset : 0),
                                fits ? slot.bytes : 0);
   if (fits && Hash(process, series, step, text) == slot.hash) return text;
   return absl::DataLossError(absl::StrCat("what process ", process, " has kept before step ", step,

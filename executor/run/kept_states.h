@@ -67,7 +67,7 @@ class KeptStates {
   // A text of a step, in the segment. `step` is kNone while it changes.
   struct Slot {
     std::atomic<int64_t> step{kNone};
-    uint64_t place = 0, bytes = 0, hash = 0;
+    uint64_t offset = 0, bytes = 0, hash = 0;
   };
   // Of a rank, or of the host. A line of the cache of its own.
   struct alignas(128) Series {

@@ -29,13 +29,13 @@ class KeptStatesPeer {
   }
   static void Damage(KeptStates* kept, int rank, int64_t step) {
     const KeptStates::Slot& slot = kept->SeriesOf(rank)->slots[step % 2];
-    static_cast<char*>(kept->segments_[kept->world_.process()]->data())[slot.place + 100] ^= 1;
+    static_cast<char*>(kept->segments_[kept->world_.process()]->data())[slot.offset + 100] ^= 1;
   }
   // A rank gets what another one has kept.
   static void Confuse(KeptStates* kept, int rank, int other, int64_t step) {
     KeptStates::Slot& slot = kept->SeriesOf(rank)->slots[step % 2];
     const KeptStates::Slot& of_other = kept->SeriesOf(other)->slots[step % 2];
-    slot.place = of_other.place;
+    slot.offset = of_other.offset;
     slot.bytes = of_other.bytes;
     slot.hash = of_other.hash;
   }

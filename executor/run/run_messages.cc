@@ -12,11 +12,11 @@
 namespace weft {
 namespace {
 
-class Writer {
+class MessageWriter {
  public:
-  Writer() = default;
+  MessageWriter() = default;
   // Writes there, or counts only, if it is null.
-  explicit Writer(char* to) : is_fixed_(true), to_(to) {}
+  explicit MessageWriter(char* to) : is_fixed_(true), to_(to) {}
 
   template <typename T>
   void Number(T number) {
@@ -197,7 +197,7 @@ class Reader {
 }  // namespace
 
 absl::StatusOr<std::string> ResultMessage(const StepResult& result) {
-  Writer writer;
+  MessageWriter writer;
   writer.Number(result.step);
   writer.Number(result.rank);
   writer.Number(result.samples);
@@ -225,19 +225,19 @@ absl::StatusOr<StepResult> ParseResult(absl::string_view message) {
 }
 
 absl::StatusOr<std::string> StatesMessage(const std::vector<RankState>& states) {
-  Writer writer;
+  MessageWriter writer;
   writer.Number<uint64_t>(states.size());
   for (const RankState& state : states) WEFT_RETURN_IF_ERROR(writer.Write(state));
   return writer.Take();
 }
 
 absl::StatusOr<size_t> StateBytes(const RankState& state) {
-  Writer counter(nullptr);
+  MessageWriter counter(nullptr);
   WEFT_RETURN_IF_ERROR(counter.Write(state));
   return counter.num_bytes();
 }
 
-absl::Status WriteState(const RankState& state, char* to) { return Writer(to).Write(state); }
+absl::Status WriteState(const RankState& state, char* to) { return MessageWriter(to).Write(state); }
 
 absl::StatusOr<RankState> ParseState(absl::string_view bytes) {
   Reader reader(bytes);
@@ -255,7 +255,7 @@ absl::StatusOr<std::vector<RankState>> ParseStates(absl::string_view message) {
 }
 
 absl::StatusOr<std::string> TensorsMessage(const std::map<std::string, Tensor>& tensors) {
-  Writer writer;
+  MessageWriter writer;
   WEFT_RETURN_IF_ERROR(writer.Write(tensors));
   return writer.Take();
 }
@@ -268,7 +268,7 @@ absl::StatusOr<std::map<std::string, Tensor>> ParseTensors(absl::string_view mes
 }
 
 absl::StatusOr<std::string> ServerMessageBytes(const ServerMessage& message, int to) {
-  Writer writer;
+  MessageWriter writer;
   writer.Number<int32_t>(to);
   writer.Number(static_cast<uint8_t>(message.kind));
   writer.Number(message.from);
@@ -304,7 +304,7 @@ absl::StatusOr<ServerMessage> ParseServerMessage(absl::string_view bytes, int* t
 }
 
 std::string StatusMessage(const absl::Status& status) {
-  Writer writer;
+  MessageWriter writer;
   writer.Write(status);
   return writer.Take();
 }
@@ -317,7 +317,7 @@ absl::Status ParseStatus(absl::string_view message) {
 }
 
 std::string NumbersMessage(const std::vector<uint64_t>& numbers) {
-  Writer writer;
+  MessageWriter writer;
   writer.Number<uint64_t>(numbers.size());
   for (const uint64_t number : numbers) writer.Number(number);
   return writer.Take();

@@ -274,7 +274,7 @@ absl::Status Run(const KernelContext& ctx, const Operands<n>& operands, const F&
   return update.count == 0 ? absl::OkStatus() : launch();
 }
 
-// `after`(ctx, skip, T()) runs behind the update.
+// `after`(ctx, skip, T()) runs after the update.
 template <typename F, size_t n, typename After>
 absl::StatusOr<Kernel> MakeUpdate(OpKernel& op, const Operands<n>& operands, const F& f,
                                   After after) {

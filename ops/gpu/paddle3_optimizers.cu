@@ -108,7 +108,7 @@ struct StepByPowers {
   }
 };
 
-// Behind all steps, which read the powers. One launch has those of one size: a power may depend on
+// After all steps, which read the powers. One launch has those of one size: a power may depend on
 // another one, so that mixed sizes are refused.
 template <typename T, typename F>
 struct AdvancePowers {

@@ -33,7 +33,7 @@ struct SwigluGradients {
   }
 };
 
-// out = SiLU(x) y; y of one tensor is behind x.
+// out = SiLU(x) y; one tensor holds y after x.
 absl::StatusOr<Kernel> Swiglu(OpKernel op) {
   const In x = op.in("x"), y = op.in("y");
   const Out out = op.out("out");

@@ -83,7 +83,7 @@ void ScatterNdAdd(BatchContext& c) {
   if (c.In("Updates") == BatchRelation::Sharded(x.axis + added)) c.SetAll(x);
 }
 
-// The indices are along the first dimensions. Behind them, the value is repeated.
+// The indices are along the first dimensions. After them, the value is repeated.
 void IndexPut(BatchContext& c) {
   const BatchRelation x = c.In("x");
   const absl::optional<Dims> dims = c.InDims("x"), values = c.InDims("value");

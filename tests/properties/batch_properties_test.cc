@@ -1,5 +1,5 @@
 // Layer 7 of the verifier against runs: programs over all kinds of values along the batch
-// (tests/properties/drawn_program.h) are rewritten, run on one device with the whole batch and on
+// (tests/properties/random_program.h) are rewritten, run on one device with the whole batch and on
 // ranks with their parts, and compared with what the walk along the batch says of every variable,
 // and with what the verifier says of the program.
 //
@@ -21,10 +21,10 @@
 #include "ops/analysis/values/batch_flow.h"
 #include "proto/text/program_text.h"
 #include "rapidcheck/gtest.h"
-#include "tests/properties/drawn_ops.h"
-#include "tests/properties/drawn_program.h"
-#include "tests/properties/drawn_runs.h"
 #include "tests/properties/named_causes.h"
+#include "tests/properties/random_ops.h"
+#include "tests/properties/random_program.h"
+#include "tests/properties/random_runs.h"
 #include "tests/properties/relation_checks.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
@@ -33,10 +33,10 @@ namespace weft::testing {
 namespace {
 
 // Until the ranks of LocalSGD have averaged once, and trained by themselves again.
-int StepsOf(const DrawnSpec& spec, bool has_chain) {
+int StepsOf(const RandomSpec& spec, bool has_chain) {
   if (spec.nranks == 3) return 1;
   if (has_chain) return 5;
-  return spec.rewrite == DrawnRewrite::kLocalSgd ? spec.k_steps + 1 : 2;
+  return spec.rewrite == RandomRewrite::kLocalSgd ? spec.k_steps + 1 : 2;
 }
 
 // Whether a line says that ranks hand out their parts of the variable, which these are.
@@ -92,10 +92,10 @@ void Print(const std::string& rewrite, const Counts& counts) {
 
 class Case {
  public:
-  Case(const DrawnSpec& spec, Counts* counts)
+  Case(const RandomSpec& spec, Counts* counts)
       : spec_(spec),
         counts_(*counts),
-        drawn_(BuildDrawn(spec)),
+        drawn_(BuildRandomProgram(spec)),
         steps_(StepsOf(spec, drawn_.has_chain)),
         main_(drawn_.main),
         startup_(drawn_.startup) {}
@@ -103,8 +103,10 @@ class Case {
   void Check() {
     ++counts_.programs;
     if (!Rewrite()) return;
-    const absl::StatusOr<Results> whole = RunDrawn(drawn_, drawn_.main, drawn_.startup, 1, steps_);
-    const absl::StatusOr<Results> ranks = RunDrawn(drawn_, main_, startup_, spec_.nranks, steps_);
+    const absl::StatusOr<Results> whole =
+        RunRandomProgram(drawn_, drawn_.main, drawn_.startup, 1, steps_);
+    const absl::StatusOr<Results> ranks =
+        RunRandomProgram(drawn_, main_, startup_, spec_.nranks, steps_);
     const bool has_conditions = drawn_.main.num_blocks() > 1;
     if (!whole.ok() || !ranks.ok() || HasLargeValues(*whole) ||
         (has_conditions && HasRoundingErrors(*whole))) {
@@ -115,18 +117,18 @@ class Case {
     CheckVerdict(*whole, *ranks);
   }
 
-  const DrawnProgram& drawn() const { return drawn_; }
+  const RandomProgram& drawn() const { return drawn_; }
 
  private:
   bool Rewrite() {
     TranspileOptions options;
-    if (spec_.rewrite == DrawnRewrite::kLocalSgd) {
+    if (spec_.rewrite == RandomRewrite::kLocalSgd) {
       options.mode = "local_sgd";
       options.mode_flags = {{"k_steps", absl::StrCat(spec_.k_steps)}, {"state", spec_.state}};
     } else {
       options.mode = "grad_allreduce";
       if (spec_.averages) options.mode_flags["scale"] = "avg";
-      if (spec_.rewrite == DrawnRewrite::kExactLoss) options.mode_flags["exact_loss"] = "on";
+      if (spec_.rewrite == RandomRewrite::kExactLoss) options.mode_flags["exact_loss"] = "on";
     }
     options.cluster.nranks = spec_.nranks;
     options.feeds = drawn_.feeds.layouts;
@@ -244,7 +246,7 @@ class Case {
   struct Differences {
     int step = 0;
     std::vector<std::string> variables;  // that outlive a step, and losses
-    std::vector<DrawnFetch> fetches;
+    std::vector<RandomFetch> fetches;
 
     bool empty() const { return variables.empty() && fetches.empty(); }
   };
@@ -268,7 +270,7 @@ class Case {
         const bool counts = outlives || losses.count(name) > 0;
         if (counts && !is_as_told(name, name)) different.variables.push_back(name);
       }
-      for (const DrawnFetch& fetch : drawn_.fetches) {
+      for (const RandomFetch& fetch : drawn_.fetches) {
         const bool has_value = ranks[step].count(fetch.copy) > 0;
         if (has_value && !is_as_told(fetch.variable, fetch.copy))
           different.fetches.push_back(fetch);
@@ -282,7 +284,7 @@ class Case {
     const Differences different = FindDifferences(whole, ranks);
     if (different.empty()) return CountEqual();
     std::vector<std::string> names = different.variables;
-    for (const DrawnFetch& fetch : different.fetches) {
+    for (const RandomFetch& fetch : different.fetches) {
       const std::vector<Values>& values = ranks[different.step].at(fetch.copy);
       const Values& expected = whole[different.step].at(fetch.copy)[0];
       if (!IsToldAsPart(Lines(), fetch.variable, values, expected)) names.push_back(fetch.copy);
@@ -317,9 +319,9 @@ class Case {
     }
   }
 
-  const DrawnSpec& spec_;
+  const RandomSpec& spec_;
   Counts& counts_;
-  const DrawnProgram drawn_;
+  const RandomProgram drawn_;
   const int steps_;
   Program main_, startup_;
   Findings findings_;
@@ -327,22 +329,22 @@ class Case {
 };
 
 TEST(BatchProperties, VerdictsHoldInRuns) {
-  std::map<DrawnRewrite, Counts> counts;
+  std::map<RandomRewrite, Counts> counts;
   std::set<int> drawn;
-  rc::detail::checkGTest([&](const DrawnSpec& spec) {
-    Case drawn_case(spec, &counts[spec.rewrite]);
-    drawn.insert(drawn_case.drawn().drawn.begin(), drawn_case.drawn().drawn.end());
-    drawn_case.Check();
+  rc::detail::checkGTest([&](const RandomSpec& spec) {
+    Case random_case(spec, &counts[spec.rewrite]);
+    drawn.insert(random_case.drawn().drawn.begin(), random_case.drawn().drawn.end());
+    random_case.Check();
   });
-  std::cout << drawn.size() << " of " << testing::DrawnOps().size()
+  std::cout << drawn.size() << " of " << testing::RandomOps().size()
             << " ops and ways to use them\n";
-  Print("grad_allreduce", counts[DrawnRewrite::kGradAllReduce]);
-  Print("grad_allreduce --exact_loss", counts[DrawnRewrite::kExactLoss]);
-  Print("local_sgd", counts[DrawnRewrite::kLocalSgd]);
+  Print("grad_allreduce", counts[RandomRewrite::kGradAllReduce]);
+  Print("grad_allreduce --exact_loss", counts[RandomRewrite::kExactLoss]);
+  Print("local_sgd", counts[RandomRewrite::kLocalSgd]);
   // Else the test would not test.
-  EXPECT_GE(drawn.size() * 10, testing::DrawnOps().size() * 9);
+  EXPECT_GE(drawn.size() * 10, testing::RandomOps().size() * 9);
   for (const auto& [rewrite, of] : counts) {
-    const bool is_local = rewrite == DrawnRewrite::kLocalSgd;
+    const bool is_local = rewrite == RandomRewrite::kLocalSgd;
     EXPECT_GE(of.verified * (is_local ? 20 : 4), of.programs);
     EXPECT_GE(of.different * (is_local ? 4 : 20), of.programs);
   }

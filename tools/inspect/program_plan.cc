@@ -29,10 +29,10 @@ double BackwardEnd(const Program& program, const std::vector<double>& op_seconds
   return end;
 }
 
-class Planner {
+class ProgramPlanner {
  public:
-  Planner(const Program& program, const GradientAnalysis& analysis, const StepTimes& times,
-          int nrings, const ParamAttrsByName& params)
+  ProgramPlanner(const Program& program, const GradientAnalysis& analysis, const StepTimes& times,
+                 int nrings, const ParamAttrsByName& params)
       : program_(program),
         params_(params),
         analysis_(analysis),
@@ -177,7 +177,7 @@ absl::StatusOr<ProgramPlan> PlanProgram(const Program& program, const BucketPoli
     if (!attrs.is_replicated()) distributed.insert(param);
   }
   WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis, AnalyzeGradients(program, distributed));
-  const Planner planner(program, analysis, times, nrings, params);
+  const ProgramPlanner planner(program, analysis, times, nrings, params);
   WEFT_ASSIGN_OR_RETURN(ProgramPlan plan, planner.Plan(policy));
   plan.least_exposed = plan.exposed;
   if (!policy.is_optimal()) {

@@ -42,7 +42,7 @@ class Predictor {
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       const bool is_special =
-          special != survey_.special(0).end() && special->place == op.position();
+          special != survey_.special(0).end() && special->position == op.position();
       if (is_special) {
         AddSpecial(op, *special++);
       } else {

@@ -23,9 +23,9 @@ int64_t SaturatingSum(int64_t a, int64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
 }
 
-class Planner {
+class BucketPlanner {
  public:
-  explicit Planner(const BucketPolicy& policy) : policy_(policy) {}
+  explicit BucketPlanner(const BucketPolicy& policy) : policy_(policy) {}
 
   void Offer(int number, const BucketGradient& gradient, absl::optional<int> fusion_id) {
     if (gradient.starts_anew) EndAll(BucketEnd::kDependency);
@@ -192,7 +192,7 @@ absl::StatusOr<BucketPlan> PlanBuckets(const BucketPolicy& policy,
     plan.numbers_gradients = scheme != FusionScheme::kOneId;
     ids = FusionIds(policy, scheme, gradients, &plan.warnings);
   }
-  Planner planner(policy);
+  BucketPlanner planner(policy);
   const auto id_of = [&](size_t i) {
     return ids.empty() ? absl::nullopt : absl::optional<int>(ids[i]);
   };

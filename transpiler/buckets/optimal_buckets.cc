@@ -37,33 +37,33 @@ absl::Status Check(absl::Span<const TimedGradient> gradients) {
   return absl::OkStatus();
 }
 
-// The least key among the places of a window whose ends only move forward.
+// The least key among the positions of a window whose ends only move forward.
 class SlidingMinimum {
  public:
-  void Push(int place, double key) {
-    while (!places_.empty() && places_.back().key >= key) places_.pop_back();
-    places_.push_back({place, key});
+  void Push(int position, double key) {
+    while (!positions_.empty() && positions_.back().key >= key) positions_.pop_back();
+    positions_.push_back({position, key});
   }
-  void DropBefore(int place) {
-    while (!places_.empty() && places_.front().place < place) places_.pop_front();
+  void DropBefore(int position) {
+    while (!positions_.empty() && positions_.front().position < position) positions_.pop_front();
   }
-  bool empty() const { return places_.empty(); }
-  int place() const { return places_.front().place; }
+  bool empty() const { return positions_.empty(); }
+  int position() const { return positions_.front().position; }
 
  private:
   struct Entry {
-    int place;
+    int position;
     double key;
   };
-  std::deque<Entry> places_;  // keys ascend
+  std::deque<Entry> positions_;  // keys ascend
 };
 
 // How many gradients back a larger bucket may begin: the search is linear.
 constexpr int kMaxTries = 256;
 
-class Search {
+class BucketSearch {
  public:
-  Search(absl::Span<const TimedGradient> gradients, const CollectiveTime& time)
+  BucketSearch(absl::Span<const TimedGradient> gradients, const CollectiveTime& time)
       : gradients_(gradients),
         time_(time),
         finish_(gradients.size() + 1, 0),
@@ -79,7 +79,7 @@ class Search {
   OptimalBuckets Run() {
     const int count = static_cast<int>(gradients_.size());
     int first = 0;  // the first gradient that may share a bucket with the last one
-    int idle = 0;   // the last place where the ring is free when the last one is ready
+    int idle = 0;   // the last position where the ring is free when the last one is ready
     for (int end = 1; end <= count; ++end) {
       const TimedGradient& last = gradients_[end - 1];
       if (last.starts_anew) first = end - 1;
@@ -138,7 +138,7 @@ class Search {
   void TryBusy(int low, int end) {
     const std::vector<CollectiveTime::Segment>& segments = time_.segments();
     for (size_t s = segments.size(); s-- > 0;) {
-      // The places before reach_[s] begin buckets that are as large as the segment.
+      // The positions before reach_[s] begin buckets that are as large as the segment.
       SlidingMinimum& minimum = minima_[s];
       int& reach = reach_[s];
       for (; reach < end && bytes_before_[end] - bytes_before_[reach] >= segments[s].begin;
@@ -148,7 +148,7 @@ class Search {
       }
       const int too_large = s + 1 < segments.size() ? reach_[s + 1] : 0;
       minimum.DropBefore(std::max(low, too_large));
-      if (!minimum.empty()) Try(minimum.place(), end, finish_[minimum.place()]);
+      if (!minimum.empty()) Try(minimum.position(), end, finish_[minimum.position()]);
     }
   }
 
@@ -167,7 +167,7 @@ class Search {
 absl::StatusOr<OptimalBuckets> FindOptimalBuckets(absl::Span<const TimedGradient> gradients,
                                                   const CollectiveTime& time) {
   WEFT_RETURN_IF_ERROR(Check(gradients));
-  return Search(gradients, time).Run();
+  return BucketSearch(gradients, time).Run();
 }
 
 }  // namespace weft

@@ -45,13 +45,13 @@
 namespace weft {
 namespace {
 
-class Verifier {
+class RankVerifier {
  public:
   // Without kCalls: what each program says of collectives and rings is known. Without kValues:
   // others verify values.
   enum Parts { kCalls = 1, kValues = 2, kAll = kCalls | kValues };
 
-  Verifier(const VerifyOptions& options, Findings* findings, Parts parts = kAll)
+  RankVerifier(const VerifyOptions& options, Findings* findings, Parts parts = kAll)
       : options_(options), findings_(*findings), parts_(parts) {}
 
   void Run(absl::Span<const ConstProgramPair> ranks) {
@@ -466,10 +466,10 @@ Findings VerifyWithServers(absl::Span<const ConstProgramPair> ranks, const Verif
   of_one.server = nullptr;
   of_one.original = {};
   of_one.layers = LayersOfOne(options.layers);
-  Verifier(of_one, &findings).Run({worker});
+  RankVerifier(of_one, &findings).Run({worker});
   if (server != nullptr) {
     Findings of_server;
-    Verifier(of_one, &of_server).Run({{server, nullptr}});
+    RankVerifier(of_one, &of_server).Run({{server, nullptr}});
     AppendOf("server program", of_server, &findings);
   }
   if (findings.HasErrors() || of_one.layers.size() == options.layers.size()) return findings;
@@ -514,7 +514,7 @@ Findings VerifyWithServers(absl::Span<const ConstProgramPair> ranks, const Verif
     if (layer != Layer::kStructure) together.layers.erase(layer);
   }
   Findings of_both;
-  Verifier(together, &of_both).Run({{&*joined, startup.has_value() ? &*startup : nullptr}});
+  RankVerifier(together, &of_both).Run({{&*joined, startup.has_value() ? &*startup : nullptr}});
   if (is_async) of_both = OfOthers(held, of_both);
   AppendOf("workers and servers together", of_both, &findings);
   return findings;
@@ -528,7 +528,7 @@ Findings VerifyWithOwners(absl::Span<const ConstProgramPair> ranks, const OwnerU
   of_each.original = {};
   of_each.layers.erase(Layer::kBatch);
   Findings by_rank;
-  Verifier(of_each, &by_rank, Verifier::kCalls).Run(ranks);
+  RankVerifier(of_each, &by_rank, RankVerifier::kCalls).Run(ranks);
   for (const Finding& finding : by_rank.all()) {
     const bool is_of_unkept =
         finding.kind == FindingKind::kStart && owners.unkept.count(finding.variable) > 0;
@@ -541,7 +541,7 @@ Findings VerifyWithOwners(absl::Span<const ConstProgramPair> ranks, const OwnerU
   together.setting.rank = absl::nullopt;
   for (Layer layer : {Layer::kTypes, Layer::kRaces}) together.layers.erase(layer);
   Findings of_all, new_ones;
-  Verifier(together, &of_all, Verifier::kValues)
+  RankVerifier(together, &of_all, RankVerifier::kValues)
       .Run({{&owners.main, owners.startup.has_value() ? &*owners.startup : nullptr}});
   for (const Finding& finding : of_all.all()) {
     // Each program has shown these of its own structure.
@@ -582,7 +582,7 @@ Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& o
   const absl::optional<OwnerUpdates> owners = FindOwnerUpdates(ranks);
   if (owners.has_value()) return VerifyWithOwners(ranks, *owners, complete);
   Findings findings;
-  Verifier(complete, &findings).Run(ranks);
+  RankVerifier(complete, &findings).Run(ranks);
   return findings;
 }
 

@@ -61,7 +61,7 @@ class OpLives {
     const auto special = survey.special(0);
     size_t next = 0;
     for (int i = 0; i < num_ops_; ++i) {
-      const bool is_special = next < special.size() && special[next].place == uint32_t(i);
+      const bool is_special = next < special.size() && special[next].position == uint32_t(i);
       using Kind = StreamSurvey::SpecialOp::Kind;
       if (!is_special) {
         Run(0, i);

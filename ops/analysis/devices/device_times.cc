@@ -64,7 +64,7 @@ double EstimateStepSeconds(const ProgramFacts& facts, const DeviceSpeeds& speeds
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
     using Kind = StreamSurvey::SpecialOp::Kind;
-    const bool is_special = next < special.size() && special[next].place == op.position();
+    const bool is_special = next < special.size() && special[next].position == op.position();
     const StreamSurvey::SpecialOp* const what = is_special ? &special[next++] : nullptr;
     if (what != nullptr && what->kind == Kind::kSync) {
       const StreamSurvey::Sync& sync = survey.syncs()[what->index];

@@ -28,8 +28,8 @@ class StreamSurvey {
       kHoldsBlocks,  // any other op with sub-blocks
     };
     Kind kind;
-    uint32_t place;  // in its block
-    int index = 0;   // kStreamOp, kBranch, kFuse, kShare, kHoldsBlocks: the stream
+    uint32_t position;  // in its block
+    int index = 0;      // kStreamOp, kBranch, kFuse, kShare, kHoldsBlocks: the stream
   };
   struct Sync {
     OpId op;

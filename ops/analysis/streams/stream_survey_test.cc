@@ -15,8 +15,8 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Kind = StreamSurvey::SpecialOp::Kind;
 
-MATCHER_P3(Special, kind, place, index, "") {
-  return arg.kind == kind && arg.place == static_cast<uint32_t>(place) && arg.index == index;
+MATCHER_P3(Special, kind, position, index, "") {
+  return arg.kind == kind && arg.position == static_cast<uint32_t>(position) && arg.index == index;
 }
 
 ProgramBuilder& Sum(ProgramBuilder& builder, const std::string& in, const std::string& out) {

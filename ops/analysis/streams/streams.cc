@@ -134,9 +134,9 @@ class Cells {
 };
 
 // Issues the ops as the host does.
-class Walk {
+class StreamWalk {
  public:
-  Walk(const ProgramFacts& facts, bool track, StreamReport* report)
+  StreamWalk(const ProgramFacts& facts, bool track, StreamReport* report)
       : program_(facts.program()),
         survey_(facts.Get<StreamSurvey>()),
         report_(*report),
@@ -214,7 +214,8 @@ class Walk {
     const absl::Span<const OpId> ops = block.ops();
     size_t next = 0;
     for (const Special& special : survey_.special(index)) {
-      for (; next < special.place; ++next) RunPlain(block, program_.op(ops[next]), kComputeStream);
+      for (; next < special.position; ++next)
+        RunPlain(block, program_.op(ops[next]), kComputeStream);
       RunSpecial(block, program_.op(ops[next++]), special, again);
     }
     for (; next < ops.size(); ++next) RunPlain(block, program_.op(ops[next]), kComputeStream);
@@ -449,7 +450,7 @@ StreamReport AnalyzeStreams(const ProgramFacts& facts, const StreamOptions& opti
     return report;
   }
   const bool track = options.find_redundant_syncs && num_streams <= kMaxStreamsToTrack;
-  Walk(facts, track, &report).Run(track, options.end);
+  StreamWalk(facts, track, &report).Run(track, options.end);
   return report;
 }
 

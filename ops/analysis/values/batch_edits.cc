@@ -595,7 +595,7 @@ BatchEdits FindSumTermEdits(const ProgramFacts& program, BatchFlowOptions option
   options.extent = BatchFlowOptions::Extent::kToLosses;
   const BatchFlow flow = BatchFlow::Of(program, options);
   const SumLosses sums = FindSumLosses(program, flow);
-  const bool are_all = sums.are_all && !sums.gradients.empty() && flow.lifts().empty();
+  const bool are_all = sums.are_all && !sums.gradients.empty() && flow.forward_reductions().empty();
   return are_all ? std::move(options.edits) : BatchEdits();
 }
 

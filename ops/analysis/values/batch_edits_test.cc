@@ -278,7 +278,7 @@ TEST_F(BatchEditsTest, WhatTrainsIsNotGathered) {
       "    Out=[state] = reduce_max(X=[all]) {reduce_all=true, dim=ints[0]}\n";
   EXPECT_TRUE(gathers(state, "    Out=[h] = mul(X=[x], Y=[w])\n"));
   EXPECT_FALSE(gathers(state, "    Out=[h] = mul(X=[all], Y=[w])\n"));
-  // Behind another op, which has no gradient either.
+  // After another op, which has no gradient either.
   EXPECT_FALSE(gathers(state,
                        "    Out=[part] = scale(X=[all]) {scale=2.0}\n"
                        "    Out=[h] = mul(X=[part], Y=[w])\n"));

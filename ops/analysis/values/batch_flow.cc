@@ -228,7 +228,7 @@ bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) 
       FactsOf(program_.op(first.gathered_by)).algebra != Algebra::kSplitEqual) {
     return false;
   }
-  WriteAll(op, out, BatchValue(BatchRelation::Replicated(first.gathered_power).Times(1)));
+  WriteAll(op, out, BatchValue(BatchRelation::Replicated(first.gathered_unscaled_sums).Times(1)));
   return true;
 }
 
@@ -437,7 +437,7 @@ void BatchInterpreter::VisitCollective(const Op& op, const CollectiveOp& collect
     } else if (from.valid()) {
       const BatchValue value = Read(from);
       const BatchValue result = AfterCollectiveOf(op, collective, value, Resolve(out[i]));
-      RecordLift(op, value.relation, result.relation);
+      RecordForwardReduction(op, value.relation, result.relation);
       Write(op, out[i], result);
     }
   }
@@ -461,24 +461,25 @@ BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp&
   const bool is_mean_or_same = in.relation.IsPartial() || in.relation.IsReplicated();
   if (collective.kind == CollectiveKind::kAllGather && is_mean_or_same) {
     out.gathered_by = op.id();
-    out.gathered_power = in.relation.power;
+    out.gathered_unscaled_sums = in.relation.power;
   }
   return out;
 }
 
 void BatchInterpreter::RecordDivision(const Op& op, const BatchValue& in) {
   if (block() != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
-  // A mean over the ranks in two ops, of numbers of samples: RecordLift takes it for a copy in one.
-  if (in.relation == kSame && in.is_summed) flow_.lifts_.push_back({op.id(), 0});
+  // A mean over the ranks in two ops, of numbers of samples: RecordForwardReduction takes it for a
+  // copy in one.
+  if (in.relation == kSame && in.is_summed) flow_.forward_reductions_.push_back({op.id(), 0});
 }
 
-void BatchInterpreter::RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
+void BatchInterpreter::RecordForwardReduction(const Op& op, BatchRelation in, BatchRelation out) {
   // Ranks that average parameters compute with weights of their own.
   if (block() != 0 || !averaged_.empty()) return;
   // Numbers of samples add up.
   const bool is_number = in.IsReplicated() && in.power == -1 && out.power == 0;
   if (IsBackward(op) || !out.IsReplicated() || (in.IsReplicated() && !is_number)) return;
-  flow_.lifts_.push_back({op.id(), in.power == 0 ? out.power : 0});
+  flow_.forward_reductions_.push_back({op.id(), in.power == 0 ? out.power : 0});
 }
 
 BatchFlow BatchFlow::Of(const ProgramFacts& program, const BatchFlowOptions& options) {

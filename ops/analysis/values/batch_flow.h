@@ -40,7 +40,7 @@ struct BatchValue {
   BatchRelation relation;
   // Of the partial values of all ranks, one after the other: the op that gathered them. Of one of
   // them: the op that split them. Their power.
-  int8_t gathered_power = 0;
+  int8_t gathered_unscaled_sums = 0;
   OpId gathered_by = {};
   // Of an unrelated value: the op that first made it one, or a partial maximum, minimum or product.
   // Invalid: a state that an earlier step left unrelated.
@@ -100,7 +100,7 @@ struct BatchUpdate {
 // An op of the root block, not of the backward pass, after which a partial value is the value of
 // one device times a power of the number of ranks. A collective; or an op that divides what is
 // computed from such a sum by the number of ranks.
-struct BatchLift {
+struct ForwardReduction {
   OpId op;
   // What a collective adds to the power of a mean. 0 for sums and for divisions: only the power of
   // the loss says whether those are right.
@@ -183,7 +183,7 @@ class BatchFlow {
   // In op order. Those of loops several times.
   const std::vector<BatchFetch>& fetches() const { return fetches_; }
   // In op order.
-  const std::vector<BatchLift>& lifts() const { return lifts_; }
+  const std::vector<ForwardReduction>& forward_reductions() const { return forward_reductions_; }
   // The gradient ops of loops whose gradients the walk has taken at their names. In op order.
   const std::vector<OpId>& loop_gradients() const { return loop_gradients_; }
   // The gradient ops of a program without a forward pass (GradientsOfAbsentOps), which the walk has
@@ -202,7 +202,7 @@ class BatchFlow {
   std::vector<OpId> own_updates_;
   std::vector<LostRelation> lost_relations_;
   std::vector<BatchFetch> fetches_;
-  std::vector<BatchLift> lifts_;
+  std::vector<ForwardReduction> forward_reductions_;
   std::vector<OpId> loop_gradients_;
   std::vector<OpId> absent_gradients_;
 };

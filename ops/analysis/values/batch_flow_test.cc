@@ -780,10 +780,10 @@ TEST_F(BatchFlowTest, CollectivesOfTheForwardPassAreLifts) {
       "    Out=[c] = c_allreduce_sum(X=[c]) {ring_id=0}\n"
       "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {ring_id=0}\n");
   EXPECT_EQ(Of("c"), kSame);
-  ASSERT_EQ(flow_->lifts().size(), 3);
-  EXPECT_EQ(flow_->lifts()[0].power, 0);
-  EXPECT_EQ(flow_->lifts()[1].power, 1);
-  EXPECT_EQ(flow_->lifts()[2].power, 0);
+  ASSERT_EQ(flow_->forward_reductions().size(), 3);
+  EXPECT_EQ(flow_->forward_reductions()[0].power, 0);
+  EXPECT_EQ(flow_->forward_reductions()[1].power, 1);
+  EXPECT_EQ(flow_->forward_reductions()[2].power, 0);
 }
 
 // A mean in two ops, as on CPUs. The sum of means counts as a sum: its division is another thing.
@@ -792,14 +792,14 @@ TEST_F(BatchFlowTest, DivisionsOfSummedNumbersAreLifts) {
   const std::string sum = "    Out=[c] = c_allreduce_sum(X=[c]) {ring_id=0}\n";
   for (const char* to : {"c", "a"}) {
     Run(absl::StrCat(number, sum, "    Out=[", to, "] = scale(X=[c]) {scale=0.5, nranks=2}\n"));
-    ASSERT_EQ(flow_->lifts().size(), 2) << to;
-    EXPECT_EQ(flow_->lifts()[1].power, 0) << to;
+    ASSERT_EQ(flow_->forward_reductions().size(), 2) << to;
+    EXPECT_EQ(flow_->forward_reductions()[1].power, 0) << to;
   }
   Run(absl::StrCat(number, sum, "    Out=[c] = scale(X=[c]) {scale=0.5}\n"));
-  EXPECT_EQ(flow_->lifts().size(), 1) << "says nothing of ranks";
+  EXPECT_EQ(flow_->forward_reductions().size(), 1) << "says nothing of ranks";
   Run(absl::StrCat("    Out=[c] = mean(X=[h])\n", sum,
                    "    Out=[c] = scale(X=[c]) {scale=0.5, nranks=2}\n"));
-  EXPECT_EQ(flow_->lifts().size(), 1) << "of a mean";
+  EXPECT_EQ(flow_->forward_reductions().size(), 1) << "of a mean";
 }
 
 // The gradient of a value that is reduced in place: all ranks must have the same.

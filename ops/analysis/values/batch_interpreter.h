@@ -129,7 +129,7 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   BatchValue AfterCollectiveOf(const Op& op, const CollectiveOp& collective, const BatchValue& in,
                                VarId var) const;
   void RecordDivision(const Op& op, const BatchValue& in);
-  void RecordLift(const Op& op, BatchRelation in, BatchRelation out);
+  void RecordForwardReduction(const Op& op, BatchRelation in, BatchRelation out);
 
   // --- Blocks ------------------------------------------------------------------------------------
 

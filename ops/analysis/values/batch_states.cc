@@ -37,7 +37,7 @@ void BatchInterpreter::BeginStep(std::vector<BatchValue>* values) {
   flow_.conditions_.clear();
   flow_.updates_.clear();
   flow_.fetches_.clear();
-  flow_.lifts_.clear();
+  flow_.forward_reductions_.clear();
   flow_.own_updates_.clear();
   flow_.loop_gradients_.clear();
 }

@@ -178,8 +178,8 @@ void RankExpressions::KeepTerms(absl::Span<const RankValue> ins, absl::Span<cons
 }
 
 // Whether equal expressions are equal values. The mean of a condition over the ranks may have the
-// expression that each rank has for its own (RankValues lifts it), and what rank 0 has given to all
-// that of each rank: neither is the other.
+// expression that each rank has for its own (RankValues: ForwardReduction), and what rank 0 has
+// given to all that of each rank: neither is the other.
 bool RankExpressions::IsOneCondition(const RankValue& condition) {
   bool holds = true;
   const ExprId expr = table_->WithoutNegations(Scaled(condition), &holds);

@@ -55,7 +55,8 @@ class RankInterpreter final : public RankMemory {
     FindShares();
     // Lifts count all ranks.
     if (options.batch == nullptr || !options.group.empty()) return;
-    for (const BatchLift& lift : options.batch->lifts()) lifts_.emplace(lift.op, lift.power);
+    for (const ForwardReduction& one : options.batch->forward_reductions())
+      forward_reductions_.emplace(one.op, one.power);
     FindTerms();
   }
 
@@ -63,10 +64,10 @@ class RankInterpreter final : public RankMemory {
     const bool is_once = options_.is_startup || options_.IsOneRank();
     WalkSteps(is_once);
     const auto is_equal = [](const RankUpdate& update) { return update.IsEqualOnRanks(); };
-    const bool takes_for_one_device = !lifts_.empty() || !terms_.empty();
+    const bool takes_for_one_device = !forward_reductions_.empty() || !terms_.empty();
     if (takes_for_one_device && !absl::c_all_of(events_.updates, is_equal)) {
       // Ranks that update by values of their own compute no value of one device: once more.
-      lifts_.clear();
+      forward_reductions_.clear();
       terms_.clear();
       carried_.clear();
       WalkSteps(is_once);
@@ -116,7 +117,7 @@ class RankInterpreter final : public RankMemory {
   // Only where the gradients of all losses begin as those of sums, and stay so.
   void FindTerms() {
     const SumLosses& sums = functions_->sums();
-    if (options_.IsOneRank() || options_.is_startup || !lifts_.empty()) return;
+    if (options_.IsOneRank() || options_.is_startup || !forward_reductions_.empty()) return;
     if (sums.gradients.empty() || !sums.are_all) return;
     terms_ = FindSumTerms(program_, *options_.batch);
     if (options_.original_ops == nullptr) return;
@@ -444,10 +445,10 @@ class RankInterpreter final : public RankMemory {
   void Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out) {
     if (!in.valid()) return;
     const RankValue value = Read(in);
-    if (lifts_.contains(op.id()) && !value.is_gradient) {
-      RankValue lifted = Lifted(op, value);
-      lifted.has_samples_of_ranks = collective.kind == CollectiveKind::kAllGather;
-      return Write(out, lifted);
+    if (forward_reductions_.contains(op.id()) && !value.is_gradient) {
+      RankValue reduced = AfterForwardReduction(op, value);
+      reduced.has_samples_of_ranks = collective.kind == CollectiveKind::kAllGather;
+      return Write(out, reduced);
     }
     events_.exchanges.push_back({op.id(), value});
     RankValue result = functions_->AfterCollective(op, collective, value);
@@ -473,12 +474,12 @@ class RankInterpreter final : public RankMemory {
   }
 
   // A division by the number of ranks.
-  void VisitLift(const Op& op) {
-    Write(Resolve(op.output_args()[0]), Lifted(op, Read(op.input_args()[0])));
+  void VisitForwardReduction(const Op& op) {
+    Write(Resolve(op.output_args()[0]), AfterForwardReduction(op, Read(op.input_args()[0])));
   }
 
-  RankValue Lifted(const Op& op, RankValue value) const {
-    const int power = lifts_.at(op.id());
+  RankValue AfterForwardReduction(const Op& op, RankValue value) const {
+    const int power = forward_reductions_.at(op.id());
     value.placement = Placement::kReplicated;
     value.factor *= std::pow(options_.RankFactor(), power);
     value.ChangeUnscaledSums(power);
@@ -645,7 +646,7 @@ class RankInterpreter final : public RankMemory {
   // --- Functions ---------------------------------------------------------------------------------
 
   void VisitFunction(const Op& op, const SignatureFacts& facts) override {
-    if (lifts_.contains(op.id())) return VisitLift(op);
+    if (forward_reductions_.contains(op.id())) return VisitForwardReduction(op);
     if (MakesTerm(op)) return Write(Resolve(op.output_args()[0]), Read(op.input_args()[0]));
     const absl::Span<const Symbol> in = op.input_args();
     const absl::Span<const Symbol> out = op.output_args();
@@ -765,10 +766,10 @@ class RankInterpreter final : public RankMemory {
   absl::optional<OpOperations> operations_;
   absl::optional<RankFunctions> functions_;
 
-  absl::flat_hash_map<OpId, int> lifts_;    // BatchLift::power
-  absl::flat_hash_map<VarId, OpId> terms_;  // FindSumTerms
-  absl::flat_hash_set<VarId> shares_;       // Setting::shares and Setting::common
-  absl::flat_hash_set<VarId> whole_;        // data that all ranks get the whole of
+  absl::flat_hash_map<OpId, int> forward_reductions_;  // ForwardReduction::power
+  absl::flat_hash_map<VarId, OpId> terms_;             // FindSumTerms
+  absl::flat_hash_set<VarId> shares_;                  // Setting::shares and Setting::common
+  absl::flat_hash_set<VarId> whole_;                   // data that all ranks get the whole of
   // Of variables that earlier steps changed. Sparse, because few change and values are large.
   absl::flat_hash_map<VarId, RankValue> carried_;
   int64_t member_visits_ = 0;

@@ -183,9 +183,9 @@ struct RankValuesOptions {
   // Values after the startup program, by name; null: persistable variables are equal on all ranks.
   const StartupValues* start = nullptr;
   // Of the program. Tells which losses are sums, and which forward values become those of one
-  // device in an op (BatchLift): such an op counts as a copy, times a power of the number of ranks,
-  // unless the value is a gradient. This holds where ranks make equal updates; if they do not, or
-  // of a group, no op counts as one. Null: nothing is known of the batch.
+  // device in an op (ForwardReduction): such an op counts as a copy, times a power of the number of
+  // ranks, unless the value is a gradient. This holds where ranks make equal updates; if they do
+  // not, or of a group, no op counts as one. Null: nothing is known of the batch.
   const BatchFlow* batch = nullptr;
   // Where expressions go; null: none are made, which is much faster.
   ExpressionTable* table = nullptr;

@@ -596,7 +596,7 @@ absl::StatusOr<Kernel> LinearChainCrfGrad(OpKernel op) {
   });
 }
 
-// ViterbiPath: the most probable tags, and 0 behind the end; with a Label, whether they are it.
+// ViterbiPath: the most probable tags, and 0 after the end; with a Label, whether they are it.
 absl::StatusOr<Kernel> CrfDecoding(OpKernel op) {
   const In emission = op.in("Emission"), transition = op.in("Transition");
   const In label = op.in("Label"), length = op.in("Length");

@@ -70,7 +70,7 @@ TEST(PeriodicBroadcast, ParametersAreBroadcastBeforeAnOpOfRoleOptimizeReadsThem)
                        "ring=0"));
 }
 
-// Behind all reductions, which nothing would order after a block of broadcasts in PIR.
+// After all reductions, which nothing would order after a block of broadcasts in PIR.
 TEST(PeriodicBroadcast, OfSeveralOptimizersTheLastHaveParametersBroadcastBefore) {
   ExpectRewrite("grad-all-reduce{scale=none},periodic-broadcast{bcast_period=1}", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}

@@ -24,9 +24,9 @@ namespace weft {
 namespace {
 
 // Finds where the ops run.
-class Placer {
+class OpPlacer {
  public:
-  Placer(const Program& program, const PlaceSpec& spec)
+  OpPlacer(const Program& program, const PlaceSpec& spec)
       : program_(program),
         spec_(spec),
         device_(program.op_id_limit(), DeviceKind::kAccelerator),
@@ -261,14 +261,14 @@ class Placer {
   std::vector<Stayed> stayed_;
 };
 
-std::string StaysText(const Program& program, const Placer::Stayed& stayed) {
+std::string StaysText(const Program& program, const OpPlacer::Stayed& stayed) {
   return absl::StrCat("place: ", program.op(stayed.op).DebugName(),
                       " stays on the accelerator with its block: ", stayed.why);
 }
 
 // What has become of the rules for ops of blocks.
-void ExplainBlocks(const Program& program, const Placer& placer, const PassContext* context) {
-  for (const Placer::Followed& one : placer.followed()) {
+void ExplainBlocks(const Program& program, const OpPlacer& placer, const PassContext* context) {
+  for (const OpPlacer::Followed& one : placer.followed()) {
     context->sink.Explain(
         HeteroPartition::kName, program.op(one.holder).DebugName(),
         placer.devices()[one.holder.value()] == DeviceKind::kHost ? "on the host"
@@ -277,7 +277,7 @@ void ExplainBlocks(const Program& program, const Placer& placer, const PassConte
             "a rule puts ", program.op(one.ruled).DebugName(), " there, and ",
             one.is_own ? "ops of a block run together" : "a block runs with its gradient"));
   }
-  for (const Placer::Stayed& one : placer.stayed()) context->sink.Note(StaysText(program, one));
+  for (const OpPlacer::Stayed& one : placer.stayed()) context->sink.Note(StaysText(program, one));
 }
 
 // "12 updates, 1 table".
@@ -391,7 +391,7 @@ absl::StatusOr<bool> HeteroPartition::Run(const PassContext& context, ProgramPai
         absl::StrCat("place '", unused[0].text,
                      "': expected a rule for an op of the main program, ", unused[0].why));
   }
-  Placer placer(*programs.main, spec);
+  OpPlacer placer(*programs.main, spec);
   WEFT_RETURN_IF_ERROR(placer.Run());
   // Rules that place nothing are probably mistakes; with device_memory, it says what goes where.
   if (!chooses && !placer.stayed().empty() &&

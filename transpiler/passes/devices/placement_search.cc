@@ -43,9 +43,9 @@ std::vector<int> PrefixesOf(int n) {
 }
 
 // The units of a program, in the order in which they go to the host.
-class Units {
+class PlacementUnits {
  public:
-  Units(const PlacementRequest& request, const Program& program)
+  PlacementUnits(const PlacementRequest& request, const Program& program)
       : request_(request),
         program_(program),
         accesses_(program),
@@ -383,7 +383,7 @@ class PlacementSearch {
 
   const PlacementRequest& request_;
   const ProgramPair& programs_;
-  const Units units_;
+  const PlacementUnits units_;
   std::vector<PlacementCandidate> candidates_;
   int64_t num_unknown_ = 0;
 };

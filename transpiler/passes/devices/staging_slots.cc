@@ -17,10 +17,10 @@ int64_t BytesOf(const Var& var) {
   return std::max<int64_t>(NumElements(type->dims), 0) * static_cast<int64_t>(SizeOf(type->dtype));
 }
 
-class Turns {
+class StagingTurns {
  public:
-  Turns(const Program& program, const DeviceAccesses& accesses, absl::Span<const DeviceStep> steps,
-        std::vector<std::vector<DeviceCopy>>* copies)
+  StagingTurns(const Program& program, const DeviceAccesses& accesses,
+               absl::Span<const DeviceStep> steps, std::vector<std::vector<DeviceCopy>>* copies)
       : program_(program), accesses_(accesses), copies_(*copies) {
     num_arrivals_.resize(program.var_id_limit(), 0);
     is_written_.resize(program.var_id_limit(), false);
@@ -82,7 +82,7 @@ class Turns {
 
 int TakeTurns(const Program& program, const DeviceAccesses& accesses,
               absl::Span<const DeviceStep> steps, std::vector<std::vector<DeviceCopy>>* copies) {
-  return Turns(program, accesses, steps, copies).Divide();
+  return StagingTurns(program, accesses, steps, copies).Divide();
 }
 
 }  // namespace weft

@@ -38,9 +38,9 @@ struct Node {
 };
 
 // Divides a program into nodes.
-class Nodes {
+class ProgramNodes {
  public:
-  Nodes(const Program& program, const std::vector<OldUpdate>& updates)
+  ProgramNodes(const Program& program, const std::vector<OldUpdate>& updates)
       : program_(program),
         traits_(program),
         is_update_(program.op_id_limit(), false),
@@ -119,9 +119,9 @@ class Nodes {
   std::vector<Node> nodes_;
 };
 
-class Sweep {
+class LeftoverSweep {
  public:
-  Sweep(const Program& program, std::vector<Node> nodes)
+  LeftoverSweep(const Program& program, std::vector<Node> nodes)
       : program_(program),
         nodes_(std::move(nodes)),
         writers_(program.symbols().size()),
@@ -255,7 +255,7 @@ absl::StatusOr<std::vector<OldUpdate>> FindOldUpdates(
 
 Leftovers FindLeftovers(const Program& program, const std::vector<OldUpdate>& updates,
                         const std::vector<Symbol>& kept) {
-  return Sweep(program, Nodes(program, updates).Take()).Run(kept);
+  return LeftoverSweep(program, ProgramNodes(program, updates).Take()).Run(kept);
 }
 
 }  // namespace weft

@@ -103,22 +103,22 @@ class BatchChecker {
   // A loss that ranks reduce otherwise than it asks for: a sum over the ranks of a mean over the
   // batch, or a mean of sums.
   void ReportMultiple(Symbol loss, int power) {
-    absl::flat_hash_set<OpId> lifts;
-    for (const BatchLift& one : flow_.lifts()) lifts.insert(one.op);
-    OpId lift;  // the last one before the loss is there
+    absl::flat_hash_set<OpId> reductions;
+    for (const ForwardReduction& one : flow_.forward_reductions()) reductions.insert(one.op);
+    OpId reduction;  // the last one before the loss is there
     for (OpId id : main_.block(0).ops()) {
       const Op op = main_.op(id);
-      if (lifts.contains(id)) lift = id;
-      if (lift.valid() && absl::c_linear_search(op.output_args(), loss)) break;
+      if (reductions.contains(id)) reduction = id;
+      if (reduction.valid() && absl::c_linear_search(op.output_args(), loss)) break;
     }
     report_.Add(
-        "W701", lift, main_.name(loss),
+        "W701", reduction, main_.name(loss),
         absl::StrCat("loss ", main_.name(loss), " is ", MultipleText(power),
                      " the loss of one device, where n is the number of ranks",
-                     lift.valid() ? absl::StrCat(": after ", main_.op(lift).DebugName(),
-                                                 " it would have to be ",
-                                                 power > 0 ? "divided" : "multiplied", " by n")
-                                  : ""));
+                     reduction.valid() ? absl::StrCat(": after ", main_.op(reduction).DebugName(),
+                                                      " it would have to be ",
+                                                      power > 0 ? "divided" : "multiplied", " by n")
+                                       : ""));
   }
 
   void CheckLostGradients() {
@@ -443,7 +443,7 @@ class BatchChecker {
   // Whether a state holds the rank's part of a mean or sum, after any number of steps.
   bool IsPart(const BatchState& state) const {
     // What ranks have reduced is no part.
-    if (state.value.relation.IsReplicated() && !flow_.lifts().empty()) return false;
+    if (state.value.relation.IsReplicated() && !flow_.forward_reductions().empty()) return false;
     const auto is_part = [](BatchRelation relation) {
       return relation.IsPartial() || (relation.IsReplicated() && relation.power != 0);
     };

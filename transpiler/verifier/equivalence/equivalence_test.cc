@@ -273,7 +273,7 @@ TEST(Equivalence, AGradientMayBeReducedUnderAnotherName) {
               Contains(HasSubstr("W413")));
 }
 
-// As fleet writes it behind the reduction of a fused buffer.
+// As fleet writes it after the reduction of a fused buffer.
 TEST(Equivalence, ADependIsItsOperandX) {
   const auto depends = [](absl::string_view x, absl::string_view dep) {
     return Undivided(absl::StrCat(kSumGradient,

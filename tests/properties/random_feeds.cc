@@ -1,4 +1,4 @@
-#include "tests/properties/drawn_feeds.h"
+#include "tests/properties/random_feeds.h"
 
 #include <cmath>
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace {
 
 // Of one variable in a program that tells its data in different ways: 0: marked; 1: has a feed op;
 // 2: both.
-int MixedChoice(const DrawnSpec& spec, const std::string& feed) {
+int MixedChoice(const RandomSpec& spec, const std::string& feed) {
   int choice = spec.data_choices;
-  for (const DrawnFeed& other : DrawnFeeds()) {
+  for (const RandomFeed& other : RandomFeeds()) {
     if (other.name == feed) break;
     choice /= 3;
   }
@@ -22,7 +22,7 @@ int MixedChoice(const DrawnSpec& spec, const std::string& feed) {
 }
 
 // Between -1 and 1, or from 0 to below; different in every step, row and variable.
-Tensor ReadFeed(const DrawnFeed& feed, const Dims& dims, int64_t step) {
+Tensor ReadFeed(const RandomFeed& feed, const Dims& dims, int64_t step) {
   Tensor tensor;
   tensor.Resize(feed.dtype, dims);
   for (int64_t i = 0; i < tensor.size(); ++i) {
@@ -39,25 +39,25 @@ Tensor ReadFeed(const DrawnFeed& feed, const Dims& dims, int64_t step) {
 
 }  // namespace
 
-bool IsMarked(const DrawnSpec& spec, const std::string& feed) {
-  if (spec.data == DrawnData::kMixed) return MixedChoice(spec, feed) != 1;
-  return spec.data == DrawnData::kMarked;
+bool IsMarked(const RandomSpec& spec, const std::string& feed) {
+  if (spec.data == RandomData::kMixed) return MixedChoice(spec, feed) != 1;
+  return spec.data == RandomData::kMarked;
 }
 
-bool HasFeedOp(const DrawnSpec& spec, const std::string& feed) {
-  if (spec.data == DrawnData::kMixed) return MixedChoice(spec, feed) > 0;
-  return spec.data == DrawnData::kFed;
+bool HasFeedOp(const RandomSpec& spec, const std::string& feed) {
+  if (spec.data == RandomData::kMixed) return MixedChoice(spec, feed) > 0;
+  return spec.data == RandomData::kFed;
 }
 
-FeedSource FeedsOf(const std::vector<DrawnValue>& values, const std::set<std::string>& names) {
+FeedSource FeedsOf(const std::vector<RandomValue>& values, const std::set<std::string>& names) {
   FeedSource source;
-  std::vector<std::pair<const DrawnFeed*, Dims>> fed;
-  for (const DrawnFeed& feed : DrawnFeeds()) {
+  std::vector<std::pair<const RandomFeed*, Dims>> fed;
+  for (const RandomFeed& feed : RandomFeeds()) {
     if (names.count(feed.name) == 0) continue;
     source.variables.push_back(feed.name);
     source.layouts[feed.name] = feed.axis.has_value() ? FeedLayout{feed.axis} : FeedLayout::Whole();
-    for (const DrawnValue& value : values) {
-      const bool is_feed = value.kind == DrawnValue::Kind::kFeed;
+    for (const RandomValue& value : values) {
+      const bool is_feed = value.kind == RandomValue::Kind::kFeed;
       if (is_feed && value.name == feed.name) fed.emplace_back(&feed, value.types[kWhole].dims);
     }
   }

@@ -1,4 +1,4 @@
-#include "tests/properties/drawn_program.h"
+#include "tests/properties/random_program.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,10 +13,10 @@
 #include "proto/op_role.h"
 #include "proto/testing/program_builder.h"
 #include "proto/text/program_text.h"
-#include "tests/properties/drawn_feeds.h"
-#include "tests/properties/drawn_forward.h"
-#include "tests/properties/drawn_gradients.h"
-#include "tests/properties/drawn_values.h"
+#include "tests/properties/random_feeds.h"
+#include "tests/properties/random_forward.h"
+#include "tests/properties/random_gradients.h"
+#include "tests/properties/random_values.h"
 #include "tests/support/program_pair_builder.h"
 
 namespace weft::testing {
@@ -24,22 +24,22 @@ namespace {
 
 using Slots = ProgramBuilder::Slots;
 
-constexpr auto kFloatType = static_cast<pb::VarType::Type>(kDrawnFloat);
+constexpr auto kFloatType = static_cast<pb::VarType::Type>(kRandomFloat);
 
 pb::VarType::Type ProtoType(const TensorType& type) {
   return static_cast<pb::VarType::Type>(type.dtype);
 }
 std::vector<int64_t> DimsOf(const TensorType& type) { return {type.dims.begin(), type.dims.end()}; }
 
-std::string GradOf(const DrawnValue& value) { return value.name + "@GRAD"; }
+std::string GradOf(const RandomValue& value) { return value.name + "@GRAD"; }
 
 // Writes a forward pass down, and what follows from it.
 class Writer {
  public:
-  Writer(const DrawnSpec& spec, const DrawnForward& forward)
+  Writer(const RandomSpec& spec, const RandomForward& forward)
       : spec_(spec), values_(forward.values), ops_(forward.ops), losses_(forward.losses) {}
 
-  DrawnProgram Write() {
+  RandomProgram Write() {
     WriteFeedOps();
     WriteForward();
     WriteBackward();
@@ -58,21 +58,21 @@ class Writer {
     if (declared_.insert(name).second) main_.Var(name, DimsOf(type), ProtoType(type));
   }
 
-  void Declare(const DrawnValue& value) {
-    if (value.kind != DrawnValue::Kind::kInner && declared_.count(value.name) > 0) return;
+  void Declare(const RandomValue& value) {
+    if (value.kind != RandomValue::Kind::kInner && declared_.count(value.name) > 0) return;
     const TensorType& type = value.types[kDeclared];
     switch (value.kind) {
-      case DrawnValue::Kind::kMade:
+      case RandomValue::Kind::kMade:
         return Declare(value.name, type);
-      case DrawnValue::Kind::kFeed:
+      case RandomValue::Kind::kFeed:
         Declare(value.name, type);
         main_.last_var().set_need_check_feed(IsMarked(spec_, value.name));
         fed_.insert(value.name);
         return;
-      case DrawnValue::Kind::kParam:
+      case RandomValue::Kind::kParam:
         declared_.insert(value.name);
         return DeclareParameter(value.name, type);
-      case DrawnValue::Kind::kInner:
+      case RandomValue::Kind::kInner:
         return DeclareInner(value.name, type);
       default:
         declared_.insert(value.name);
@@ -81,7 +81,7 @@ class Writer {
   }
 
   static float StartOf(const std::string& name) {
-    for (const DrawnState& state : DrawnStates()) {
+    for (const RandomState& state : RandomStates()) {
       if (name == state.name) return state.start;
     }
     return 0;
@@ -139,8 +139,8 @@ class Writer {
     }
     int col = 0;
     for (int value : read) {
-      const DrawnValue& feed = values_[value];
-      if (feed.kind != DrawnValue::Kind::kFeed || !HasFeedOp(spec_, feed.name)) continue;
+      const RandomValue& feed = values_[value];
+      if (feed.kind != RandomValue::Kind::kFeed || !HasFeedOp(spec_, feed.name)) continue;
       Declare(feed);
       WriteOp("feed", {{"X", {ListOf("feed", pb::VarType::FEED_MINIBATCH)}}},
               {{"Out", {feed.name}}}, {{"col", col++}}, kRoleForward);
@@ -188,7 +188,7 @@ class Writer {
       const int first_in = op.inputs.empty() ? -1 : op.inputs[0].second[0];
       const int first_out = op.outputs[0].second[0];
       const bool copies_state = op.type == "assign" && first_in >= 0 &&
-                                values_[first_in].kind == DrawnValue::Kind::kState;
+                                values_[first_in].kind == RandomValue::Kind::kState;
       if (copies_state && used.count(first_out) == 0) continue;
       if (op.type == kFetch) {
         WriteFetch(values_[first_in].name, values_[first_out].name);
@@ -198,7 +198,7 @@ class Writer {
         WriteBlock(op);
         continue;
       }
-      const bool is_marked = spec_.marks == DrawnMarks::kBoth && IsLoss(first_out);
+      const bool is_marked = spec_.marks == RandomMarks::kBoth && IsLoss(first_out);
       const Slots inputs = Names(op.inputs);  // declared first
       WriteOp(op.type, inputs, Names(op.outputs), op.attrs,
               is_marked ? kRoleForward | kRoleLoss : kRoleForward);
@@ -234,7 +234,7 @@ class Writer {
 
   void WriteBackward() {
     CountGradients();
-    const bool is_marked = spec_.marks != DrawnMarks::kNone;
+    const bool is_marked = spec_.marks != RandomMarks::kNone;
     for (int loss : losses_) {
       const std::string seed = GradOf(values_[loss]);
       const TensorType& type = values_[loss].types[kDeclared];
@@ -319,7 +319,7 @@ class Writer {
   void Complete(const std::vector<int>& values) {
     std::vector<std::string> pairs;
     const auto add_pair = [&](int value) {
-      if (values_[value].kind != DrawnValue::Kind::kParam) return;
+      if (values_[value].kind != RandomValue::Kind::kParam) return;
       pairs.insert(pairs.end(), {values_[value].name, GradOf(values_[value])});
       trained_.push_back(value);
     };
@@ -347,7 +347,7 @@ class Writer {
   void WriteUpdates() {
     pair_.State("learning_rate", {1}, kFloatType, 0.125f);
     for (int value : trained_) {
-      if (spec_.updates == DrawnUpdates::kByHand) {
+      if (spec_.updates == RandomUpdates::kByHand) {
         WriteUpdateByHand(values_[value]);
       } else {
         WriteOptimizer(values_[value]);
@@ -355,11 +355,11 @@ class Writer {
     }
   }
 
-  void WriteOptimizer(const DrawnValue& param) {
+  void WriteOptimizer(const RandomValue& param) {
     const std::string grad = GradOf(param), velocity = param.name + ".velocity";
     Slots inputs = {{"Grad", {grad}}, {"LearningRate", {"learning_rate"}}, {"Param", {param.name}}};
     Slots outputs = {{"ParamOut", {param.name}}};
-    const bool has_momentum = spec_.updates == DrawnUpdates::kMomentum;
+    const bool has_momentum = spec_.updates == RandomUpdates::kMomentum;
     if (has_momentum) {
       pair_.State(velocity, DimsOf(param.types[kDeclared]), kFloatType, 0);
       inputs.push_back({"Velocity", {velocity}});
@@ -370,7 +370,7 @@ class Writer {
     main_.Pairs({param.name, grad});
   }
 
-  void WriteUpdateByHand(const DrawnValue& param) {
+  void WriteUpdateByHand(const RandomValue& param) {
     const std::string change = param.name + ".change";
     Declare(change, param.types[kDeclared]);
     WriteOp("scale", {{"X", {GradOf(param)}}}, {{"Out", {change}}}, {{"scale", 0.125f}},
@@ -379,8 +379,8 @@ class Writer {
             kRoleOptimize);
   }
 
-  const DrawnSpec& spec_;
-  const std::vector<DrawnValue>& values_;
+  const RandomSpec& spec_;
+  const std::vector<RandomValue>& values_;
   const std::vector<ForwardOp>& ops_;
   const std::vector<int>& losses_;
   ProgramPairBuilder pair_;
@@ -390,23 +390,23 @@ class Writer {
   std::vector<int> trained_;
   std::set<std::string> declared_, fed_;
   std::set<std::pair<int, std::string>> inner_;  // states by block
-  std::vector<DrawnFetch> fetches_;
+  std::vector<RandomFetch> fetches_;
   int next_seed_ = 0, last_block_ = 0;
 };
 
 }  // namespace
 
-DrawnProgram BuildDrawn(const DrawnSpec& spec) {
-  const DrawnForward forward = DrawForward(spec);
-  DrawnProgram program = Writer(spec, forward).Write();
+RandomProgram BuildRandomProgram(const RandomSpec& spec) {
+  const RandomForward forward = DrawForward(spec);
+  RandomProgram program = Writer(spec, forward).Write();
   program.has_chain = forward.has_chain;
   program.drawn = forward.drawn;
   return program;
 }
 
-std::ostream& operator<<(std::ostream& out, const DrawnSpec& spec) {
+std::ostream& operator<<(std::ostream& out, const RandomSpec& spec) {
   return out << spec.nranks << " ranks, " << spec.rows << " rows each\n"
-             << ProgramText(BuildDrawn(spec).main);
+             << ProgramText(BuildRandomProgram(spec).main);
 }
 
 }  // namespace weft::testing

@@ -1,6 +1,6 @@
-// Ops that random programs are drawn from (tests/properties/drawn_program.h).
-#ifndef WEFT_TESTS_PROPERTIES_DRAWN_OPS_H_
-#define WEFT_TESTS_PROPERTIES_DRAWN_OPS_H_
+// Ops that random programs are drawn from (tests/properties/random_program.h).
+#ifndef WEFT_TESTS_PROPERTIES_RANDOM_OPS_H_
+#define WEFT_TESTS_PROPERTIES_RANDOM_OPS_H_
 
 #include <string>
 #include <vector>
@@ -22,28 +22,28 @@ enum class ArgumentClass : char {
   kCount = 'q',      // the counts of a metric
 };
 
-struct DrawnSlot {
+struct RandomSlot {
   std::string name;
   ArgumentClass of;
   int count;
 };
 
-struct DrawnAttr {
+struct RandomAttr {
   std::string name;
   std::vector<AttrValue> values;  // one of these
 };
 
-struct DrawnOp {
+struct RandomOp {
   std::string type;
-  std::vector<DrawnSlot> inputs;
-  std::vector<DrawnAttr> attrs;
+  std::vector<RandomSlot> inputs;
+  std::vector<RandomAttr> attrs;
   int outputs = 1;        // of a slot that may hold several
   bool is_state = false;  // writes a persistable variable
 };
 
 // One row for each op and way to use it: every class of rule along the batch has one.
-absl::Span<const DrawnOp> DrawnOps();
+absl::Span<const RandomOp> RandomOps();
 
 }  // namespace weft::testing
 
-#endif  // WEFT_TESTS_PROPERTIES_DRAWN_OPS_H_
+#endif  // WEFT_TESTS_PROPERTIES_RANDOM_OPS_H_

@@ -1,6 +1,6 @@
-// Gradient ops of the ops of random programs (tests/properties/drawn_program.h).
-#ifndef WEFT_TESTS_PROPERTIES_DRAWN_GRADIENTS_H_
-#define WEFT_TESTS_PROPERTIES_DRAWN_GRADIENTS_H_
+// Gradient ops of the ops of random programs (tests/properties/random_program.h).
+#ifndef WEFT_TESTS_PROPERTIES_RANDOM_GRADIENTS_H_
+#define WEFT_TESTS_PROPERTIES_RANDOM_GRADIENTS_H_
 
 #include <string>
 #include <utility>
@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "tests/properties/drawn_values.h"
+#include "tests/properties/random_values.h"
 
 namespace weft::testing {
 
@@ -25,11 +25,11 @@ struct GradientOp {
 
 // The ops that compute the gradients of the inputs that need one; none if the op is not
 // differentiable.
-std::vector<GradientOp> Differentiate(absl::Span<const DrawnValue> values, const ForwardOp& op);
+std::vector<GradientOp> Differentiate(absl::Span<const RandomValue> values, const ForwardOp& op);
 
 // Whether they read the gradient of an output.
 bool HasGradient(const std::string& op_type, absl::string_view output_slot);
 
 }  // namespace weft::testing
 
-#endif  // WEFT_TESTS_PROPERTIES_DRAWN_GRADIENTS_H_
+#endif  // WEFT_TESTS_PROPERTIES_RANDOM_GRADIENTS_H_

@@ -1,4 +1,4 @@
-#include "tests/properties/drawn_gradients.h"
+#include "tests/properties/random_gradients.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -11,7 +11,7 @@ namespace {
 using Input = GradientOp::Input;
 
 // The inputs of a slot that need a gradient, -1 in place of others; none if none does.
-std::vector<int> Wanted(absl::Span<const DrawnValue> values, const ForwardOp& op,
+std::vector<int> Wanted(absl::Span<const RandomValue> values, const ForwardOp& op,
                         absl::string_view slot) {
   std::vector<int> wanted;
   bool is_any = false;
@@ -52,7 +52,7 @@ const LinearGradient* FindLinearGradient(absl::string_view type) {
 }
 
 // One op for each input.
-std::vector<GradientOp> OfLinear(absl::Span<const DrawnValue> values, const ForwardOp& op,
+std::vector<GradientOp> OfLinear(absl::Span<const RandomValue> values, const ForwardOp& op,
                                  const LinearGradient& gradient) {
   std::vector<GradientOp> ops;
   AttrValues attrs;
@@ -68,7 +68,7 @@ std::vector<GradientOp> OfLinear(absl::Span<const DrawnValue> values, const Forw
 }
 
 // As most gradient ops are: slots of the forward op, and of gradients.
-GradientOp BySchema(absl::Span<const DrawnValue> values, const ForwardOp& op,
+GradientOp BySchema(absl::Span<const RandomValue> values, const ForwardOp& op,
                     const OpSchema& schema) {
   GradientOp gradient{schema.type(), {}, {}, {}};
   for (const SlotSchema& slot : schema.inputs()) {
@@ -95,7 +95,7 @@ GradientOp BySchema(absl::Span<const DrawnValue> values, const ForwardOp& op,
 
 }  // namespace
 
-std::vector<GradientOp> Differentiate(absl::Span<const DrawnValue> values, const ForwardOp& op) {
+std::vector<GradientOp> Differentiate(absl::Span<const RandomValue> values, const ForwardOp& op) {
   if (!op.block.empty()) return {};
   const LinearGradient* linear = FindLinearGradient(op.type);
   if (linear != nullptr) return OfLinear(values, op, *linear);

@@ -1,4 +1,4 @@
-#include "tests/properties/drawn_forward.h"
+#include "tests/properties/random_forward.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/schema/op_schema.h"
-#include "tests/properties/drawn_blocks.h"
-#include "tests/properties/drawn_ops.h"
-#include "tests/properties/drawn_pool.h"
+#include "tests/properties/random_blocks.h"
+#include "tests/properties/random_ops.h"
+#include "tests/properties/random_pool.h"
 
 namespace weft::testing {
 namespace {
@@ -18,9 +18,9 @@ constexpr int kWholeRows = 3;
 
 class ForwardBuilder {
  public:
-  explicit ForwardBuilder(const DrawnSpec& spec) : spec_(spec) {}
+  explicit ForwardBuilder(const RandomSpec& spec) : spec_(spec) {}
 
-  DrawnForward Build() {
+  RandomForward Build() {
     DeclareValues();
     for (const OpChoice& choice : spec_.ops) Draw(choice);
     std::vector<int> losses = {Loss(spec_.loss, spec_.loss_of, spec_.loss_with)};
@@ -35,7 +35,7 @@ class ForwardBuilder {
   // --- Values ------------------------------------------------------------------------------------
 
   void DeclareValues() {
-    for (const DrawnFeed& feed : DrawnFeeds()) {
+    for (const RandomFeed& feed : RandomFeeds()) {
       ThreeTypes types;
       for (TensorType& type : types) type = {feed.dtype, feed.dims};
       const int at = feed.axis.value_or(0);
@@ -44,14 +44,14 @@ class ForwardBuilder {
         types[kWhole].dims[at] = is_split ? spec_.nranks * spec_.rows : kWholeRows;
         types[kPart].dims[at] = is_split ? spec_.rows : kWholeRows;
       }
-      pool_.Offer(pool_.Add({feed.name, types, DrawnValue::Kind::kFeed}));
+      pool_.Offer(pool_.Add({feed.name, types, RandomValue::Kind::kFeed}));
     }
-    for (const DrawnState& state : DrawnStates()) {
+    for (const RandomState& state : RandomStates()) {
       const TensorType type = {state.dtype, state.dims};
-      const bool is_parameter = state.kind == DrawnValue::Kind::kParam;
+      const bool is_parameter = state.kind == RandomValue::Kind::kParam;
       const int id = pool_.Add({state.name, {type, type, type}, state.kind, is_parameter});
-      if (state.kind == DrawnValue::Kind::kInner) continue;
-      if (state.kind != DrawnValue::Kind::kState) {
+      if (state.kind == RandomValue::Kind::kInner) continue;
+      if (state.kind != RandomValue::Kind::kState) {
         pool_.Offer(id);
         continue;
       }
@@ -70,10 +70,10 @@ class ForwardBuilder {
   static constexpr int kOthers = 24;
 
   void Draw(const OpChoice& choice) {
-    const int num_ops = static_cast<int>(DrawnOps().size());
+    const int num_ops = static_cast<int>(RandomOps().size());
     const int index = choice.op % (num_ops + kOthers);
     if (index >= num_ops) return DrawOther((index - num_ops) % 4, choice);
-    const DrawnOp& op = DrawnOps()[index];
+    const RandomOp& op = RandomOps()[index];
     ForwardOp made{op.type, {}, {}, AttrsOf(op, choice.attrs)};
     if (choice.has_other_gradient) made.gradient_attrs = AttrsOf(op, choice.attrs + 1);
     is_in_place_ = choice.is_in_place;
@@ -88,10 +88,10 @@ class ForwardBuilder {
   }
 
   // For each argument of the op.
-  std::vector<std::vector<int>> CandidatesOf(const DrawnOp& op,
+  std::vector<std::vector<int>> CandidatesOf(const RandomOp& op,
                                              const std::vector<int>& choices) const {
     std::vector<std::vector<int>> candidates;
-    for (const DrawnSlot& slot : op.inputs) {
+    for (const RandomSlot& slot : op.inputs) {
       for (int i = 0; i < slot.count; ++i) {
         const size_t n = candidates.size();
         candidates.push_back(pool_.Candidates(slot.of, n < choices.size() ? choices[n] : 0));
@@ -135,12 +135,12 @@ class ForwardBuilder {
   }
 
   // The state that the op writes.
-  int StateFor(const DrawnOp& op, const std::vector<int>& arguments) const {
+  int StateFor(const RandomOp& op, const std::vector<int>& arguments) const {
     std::vector<int> states;
     for (size_t id = 0; id < pool_.values().size(); ++id) {
-      const DrawnValue& value = pool_[id];
+      const RandomValue& value = pool_[id];
       const bool is_int = value.types[0].dtype == DType::kInt64;
-      if (value.kind == DrawnValue::Kind::kState &&
+      if (value.kind == RandomValue::Kind::kState &&
           is_int == (op.inputs[0].of == ArgumentClass::kInt)) {
         states.push_back(static_cast<int>(id));
       }
@@ -149,9 +149,9 @@ class ForwardBuilder {
     return states.empty() ? -1 : states[choice % states.size()];
   }
 
-  AttrValues AttrsOf(const DrawnOp& op, int choice) const {
+  AttrValues AttrsOf(const RandomOp& op, int choice) const {
     AttrValues attrs;
-    for (const DrawnAttr& attr : op.attrs) {
+    for (const RandomAttr& attr : op.attrs) {
       const int n = static_cast<int>(attr.values.size());
       attrs.emplace_back(attr.name, attr.values[choice % n]);
       choice /= n;
@@ -160,8 +160,8 @@ class ForwardBuilder {
   }
 
   // Looks for arguments that fit, in the order of candidates, the last argument first.
-  bool Fill(const DrawnOp& op, const std::vector<std::vector<int>>& candidates, int state, size_t n,
-            std::vector<int>* arguments, int* attempts, ForwardOp* made) {
+  bool Fill(const RandomOp& op, const std::vector<std::vector<int>>& candidates, int state,
+            size_t n, std::vector<int>* arguments, int* attempts, ForwardOp* made) {
     constexpr int kMaxAttempts = 60;
     if (n == candidates.size())
       return ++*attempts <= kMaxAttempts && Fits(op, *arguments, state, made);
@@ -174,10 +174,10 @@ class ForwardBuilder {
   }
 
   // Whether inference takes the arguments; makes the outputs if it does.
-  bool Fits(const DrawnOp& op, const std::vector<int>& arguments, int state, ForwardOp* made) {
+  bool Fits(const RandomOp& op, const std::vector<int>& arguments, int state, ForwardOp* made) {
     made->inputs.clear();
     size_t next = 0;
-    for (const DrawnSlot& slot : op.inputs) {
+    for (const RandomSlot& slot : op.inputs) {
       std::vector<int> ids(arguments.begin() + next, arguments.begin() + next + slot.count);
       next += slot.count;
       made->inputs.push_back({slot.name, ids});
@@ -198,7 +198,7 @@ class ForwardBuilder {
   int Differentiable(int choice) {
     std::vector<int> candidates;
     for (int id : pool_.offered()) {
-      if (pool_[id].needs_gradient && pool_[id].kind == DrawnValue::Kind::kMade) {
+      if (pool_[id].needs_gradient && pool_[id].kind == RandomValue::Kind::kMade) {
         candidates.push_back(id);
       }
     }
@@ -245,7 +245,7 @@ class ForwardBuilder {
     }
   }
 
-  const DrawnSpec& spec_;
+  const RandomSpec& spec_;
   ValuePool pool_;
   std::vector<int> drawn_;
   bool is_in_place_ = false;  // the first output of the op that is drawn
@@ -254,6 +254,6 @@ class ForwardBuilder {
 
 }  // namespace
 
-DrawnForward DrawForward(const DrawnSpec& spec) { return ForwardBuilder(spec).Build(); }
+RandomForward DrawForward(const RandomSpec& spec) { return ForwardBuilder(spec).Build(); }
 
 }  // namespace weft::testing

@@ -1,4 +1,4 @@
-#include "tests/properties/drawn_pool.h"
+#include "tests/properties/random_pool.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,13 +10,13 @@
 #include "absl/types/optional.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
-#include "tests/properties/drawn_gradients.h"
+#include "tests/properties/random_gradients.h"
 
 namespace weft::testing {
 
 using Ints = std::vector<int32_t>;
 
-int ValuePool::Add(DrawnValue value) {
+int ValuePool::Add(RandomValue value) {
   values_.push_back(std::move(value));
   return static_cast<int>(values_.size()) - 1;
 }
@@ -143,17 +143,17 @@ TensorType ValuePool::UnknownSizes(const ForwardOp& made, int t) const {
   for (const char* slot : {"Shape", "ShapeTensor"}) {
     for (int id : SlotOf(made.inputs, slot)) {
       const int64_t rank = NumElements(values_[id].types[t].dims);
-      return {kDrawnFloat, Dims(std::max<int64_t>(rank, 1), -1)};
+      return {kRandomFloat, Dims(std::max<int64_t>(rank, 1), -1)};
     }
   }
   for (const auto& [name, value] : made.attrs) {
     const auto* dims = name == "shape" ? std::get_if<std::vector<int64_t>>(&value) : nullptr;
-    if (dims != nullptr) return {kDrawnFloat, Dims(dims->begin(), dims->end())};
+    if (dims != nullptr) return {kRandomFloat, Dims(dims->begin(), dims->end())};
   }
   for (int id : SlotOf(made.inputs, "Input")) {
-    return {kDrawnFloat, Dims(values_[id].types[t].dims.size(), -1)};
+    return {kRandomFloat, Dims(values_[id].types[t].dims.size(), -1)};
   }
-  return {kDrawnFloat, {}};
+  return {kRandomFloat, {}};
 }
 
 int ValuePool::Output(const ForwardOp& made, absl::string_view slot, const ThreeTypes& types,
@@ -166,10 +166,10 @@ int ValuePool::Output(const ForwardOp& made, absl::string_view slot, const Three
     }
   }
   const bool is_differentiated =
-      is_differentiable && types[0].dtype == kDrawnFloat && HasGradient(made.type, slot);
+      is_differentiable && types[0].dtype == kRandomFloat && HasGradient(made.type, slot);
   const bool is_size = made.type == "shape" || made.type == "size" || made.type == "slice";
-  const int id = Add({NameOfOutput(made, slot, types), types, DrawnValue::Kind::kMade,
-                      is_differentiated, is_size && types[0].dtype != kDrawnFloat});
+  const int id = Add({NameOfOutput(made, slot, types), types, RandomValue::Kind::kMade,
+                      is_differentiated, is_size && types[0].dtype != kRandomFloat});
   if (slot != "XShape") pool_.push_back(id);
   return id;
 }
@@ -180,8 +180,9 @@ std::string ValuePool::NameOfOutput(const ForwardOp& made, absl::string_view slo
   if (std::exchange(is_in_place_, false)) {
     for (const auto& [name, ids] : made.inputs) {
       for (int id : ids) {
-        const DrawnValue::Kind kind = values_[id].kind;
-        const bool may_be_lost = kind == DrawnValue::Kind::kMade || kind == DrawnValue::Kind::kFeed;
+        const RandomValue::Kind kind = values_[id].kind;
+        const bool may_be_lost =
+            kind == RandomValue::Kind::kMade || kind == RandomValue::Kind::kFeed;
         if (!may_be_lost || values_[id].types != types) continue;
         pool_.erase(std::remove(pool_.begin(), pool_.end(), id), pool_.end());
         return values_[id].name;

@@ -1,6 +1,6 @@
-// Runs of random programs (tests/properties/drawn_program.h), on one device or on ranks.
-#ifndef WEFT_TESTS_PROPERTIES_DRAWN_RUNS_H_
-#define WEFT_TESTS_PROPERTIES_DRAWN_RUNS_H_
+// Runs of random programs (tests/properties/random_program.h), on one device or on ranks.
+#ifndef WEFT_TESTS_PROPERTIES_RANDOM_RUNS_H_
+#define WEFT_TESTS_PROPERTIES_RANDOM_RUNS_H_
 
 #include <map>
 #include <string>
@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/program.h"
-#include "tests/properties/drawn_program.h"
+#include "tests/properties/random_program.h"
 #include "tests/properties/relation_checks.h"
 
 namespace weft::testing {
@@ -22,8 +22,8 @@ std::vector<std::string> Compared(const Program& program);
 
 // The variables to compare of the drawn program, as `main` computes them: that program, or one that
 // a pass has made of it.
-absl::StatusOr<Results> RunDrawn(const DrawnProgram& drawn, const Program& main,
-                                 const Program& startup, int nranks, int steps);
+absl::StatusOr<Results> RunRandomProgram(const RandomProgram& drawn, const Program& main,
+                                         const Program& startup, int nranks, int steps);
 
 // Whether rounding decides more than the values, or some are not finite.
 bool HasLargeValues(const Results& results);
@@ -33,4 +33,4 @@ bool HasRoundingErrors(const Results& results);
 
 }  // namespace weft::testing
 
-#endif  // WEFT_TESTS_PROPERTIES_DRAWN_RUNS_H_
+#endif  // WEFT_TESTS_PROPERTIES_RANDOM_RUNS_H_

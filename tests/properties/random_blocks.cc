@@ -1,4 +1,4 @@
-#include "tests/properties/drawn_blocks.h"
+#include "tests/properties/random_blocks.h"
 
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 namespace weft::testing {
 namespace {
 
-using Kind = DrawnValue::Kind;
+using Kind = RandomValue::Kind;
 
 // Takes one number after the other from a choice.
 class Digits {
@@ -35,7 +35,7 @@ int Decider(const OpChoice& choice, Digits* digits, ValuePool* pool) {
 
 // The variable that a block changes: of x itself, or a new one with its value.
 int VariableOf(int x, bool is_in_place, ValuePool* pool) {
-  const DrawnValue& value = (*pool)[x];
+  const RandomValue& value = (*pool)[x];
   if (!is_in_place || (value.kind != Kind::kMade && value.kind != Kind::kFeed)) {
     return pool->Variable(x);
   }

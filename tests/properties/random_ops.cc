@@ -1,4 +1,4 @@
-#include "tests/properties/drawn_ops.h"
+#include "tests/properties/random_ops.h"
 
 #include <cstdint>
 #include <cstdlib>
@@ -278,33 +278,33 @@ struct AttrReader {
   }
 };
 
-DrawnAttr ReadAttr(const Row& row, absl::string_view text) {
+RandomAttr ReadAttr(const Row& row, absl::string_view text) {
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, '=');
   const AttrSchema* schema = FindOpSchema(row.type)->FindAttr(parts.first);
   if (schema == nullptr) Die(row, text);
-  DrawnAttr attr{std::string(parts.first), {}};
+  RandomAttr attr{std::string(parts.first), {}};
   for (absl::string_view value : absl::StrSplit(parts.second, '|')) {
     attr.values.push_back(std::visit(AttrReader{row, value}, schema->default_value));
   }
   return attr;
 }
 
-DrawnSlot ReadSlot(const Row& row, absl::string_view text) {
+RandomSlot ReadSlot(const Row& row, absl::string_view text) {
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, ':');
   if (FindOpSchema(row.type)->FindInput(parts.first) == nullptr) Die(row, text);
-  DrawnSlot slot{std::string(parts.first), static_cast<ArgumentClass>(parts.second[0]), 1};
+  RandomSlot slot{std::string(parts.first), static_cast<ArgumentClass>(parts.second[0]), 1};
   if (parts.second.size() > 1) slot.count = parts.second[2] - '0';
   return slot;
 }
 
 }  // namespace
 
-absl::Span<const DrawnOp> DrawnOps() {
+absl::Span<const RandomOp> RandomOps() {
   static const auto* const ops = [] {
-    auto* read = new std::vector<DrawnOp>;
+    auto* read = new std::vector<RandomOp>;
     for (const Row& row : kRows) {
       if (FindOpSchema(row.type) == nullptr) Die(row, "the type");
-      DrawnOp op{row.type, {}, {}, row.outputs, row.is_state};
+      RandomOp op{row.type, {}, {}, row.outputs, row.is_state};
       for (absl::string_view text : absl::StrSplit(row.inputs, ' ', absl::SkipEmpty())) {
         op.inputs.push_back(ReadSlot(row, text));
       }

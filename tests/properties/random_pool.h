@@ -1,7 +1,7 @@
-// A forward pass of a random program (tests/properties/drawn_program.h) as it grows: the values
+// A forward pass of a random program (tests/properties/random_program.h) as it grows: the values
 // that its next ops may read, and the ops so far.
-#ifndef WEFT_TESTS_PROPERTIES_DRAWN_POOL_H_
-#define WEFT_TESTS_PROPERTIES_DRAWN_POOL_H_
+#ifndef WEFT_TESTS_PROPERTIES_RANDOM_POOL_H_
+#define WEFT_TESTS_PROPERTIES_RANDOM_POOL_H_
 
 #include <array>
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 #include "absl/strings/string_view.h"
 #include "ops/schema/infer.h"
-#include "tests/properties/drawn_ops.h"
-#include "tests/properties/drawn_values.h"
+#include "tests/properties/random_ops.h"
+#include "tests/properties/random_values.h"
 
 namespace weft::testing {
 
@@ -19,10 +19,10 @@ class ValuePool {
  public:
   // --- Values ------------------------------------------------------------------------------------
 
-  const DrawnValue& operator[](int value) const { return values_[value]; }
-  const std::vector<DrawnValue>& values() const { return values_; }
+  const RandomValue& operator[](int value) const { return values_[value]; }
+  const std::vector<RandomValue>& values() const { return values_; }
   // A value that only ops read which name it.
-  int Add(DrawnValue value);
+  int Add(RandomValue value);
   // Ops may draw the value as an argument, or may not any more.
   void Offer(int value) { pool_.push_back(value); }
   void Withdraw(int value);
@@ -64,7 +64,7 @@ class ValuePool {
              bool is_differentiable);
   std::string NameOfOutput(const ForwardOp& made, absl::string_view slot, const ThreeTypes& types);
 
-  std::vector<DrawnValue> values_;
+  std::vector<RandomValue> values_;
   std::vector<int> pool_;  // arguments of ops
   std::vector<ForwardOp> ops_;
   bool is_in_place_ = false;  // the first output of the op that is inferred
@@ -72,4 +72,4 @@ class ValuePool {
 
 }  // namespace weft::testing
 
-#endif  // WEFT_TESTS_PROPERTIES_DRAWN_POOL_H_
+#endif  // WEFT_TESTS_PROPERTIES_RANDOM_POOL_H_

@@ -1,4 +1,4 @@
-#include "tests/properties/drawn_runs.h"
+#include "tests/properties/random_runs.h"
 
 #include <cmath>
 #include <cstdint>
@@ -89,8 +89,8 @@ std::vector<std::string> Compared(const Program& program) {
   return names;
 }
 
-absl::StatusOr<Results> RunDrawn(const DrawnProgram& drawn, const Program& main,
-                                 const Program& startup, int nranks, int steps) {
+absl::StatusOr<Results> RunRandomProgram(const RandomProgram& drawn, const Program& main,
+                                         const Program& startup, int nranks, int steps) {
   WEFT_ASSIGN_OR_RETURN(const Program to_run, WithRootStates(main));
   RunOptions options;
   options.kernels = &CpuKernels();

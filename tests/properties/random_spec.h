@@ -1,7 +1,7 @@
 // What a random program is drawn from. Any values are valid. For RapidCheck, which shrinks them
 // field by field.
-#ifndef WEFT_TESTS_PROPERTIES_DRAWN_SPEC_H_
-#define WEFT_TESTS_PROPERTIES_DRAWN_SPEC_H_
+#ifndef WEFT_TESTS_PROPERTIES_RANDOM_SPEC_H_
+#define WEFT_TESTS_PROPERTIES_RANDOM_SPEC_H_
 
 #include <vector>
 
@@ -21,31 +21,31 @@ struct OpChoice {
 
 // Which ops have the role of a loss: the forward op that makes it, and the op that fills its
 // gradient.
-enum class DrawnMarks { kBoth, kGradient, kNone };
+enum class RandomMarks { kBoth, kGradient, kNone };
 
-enum class DrawnUpdates { kSgd, kMomentum, kByHand };
+enum class RandomUpdates { kSgd, kMomentum, kByHand };
 
 // How a program tells its data: it marks them, has feed ops for them, each has one or the other or
 // both, or it does not tell.
-enum class DrawnData { kMarked, kFed, kMixed, kUntold };
+enum class RandomData { kMarked, kFed, kMixed, kUntold };
 
-enum class DrawnRewrite { kGradAllReduce, kExactLoss, kLocalSgd };
+enum class RandomRewrite { kGradAllReduce, kExactLoss, kLocalSgd };
 
-struct DrawnSpec {
+struct RandomSpec {
   std::vector<OpChoice> ops;
   int loss = 0;
   int loss_of = 0;
   int loss_with = 0;
   int second_loss = 0;  // 0: none
-  DrawnMarks marks = DrawnMarks::kBoth;
-  DrawnUpdates updates = DrawnUpdates::kSgd;
-  DrawnData data = DrawnData::kMarked;
+  RandomMarks marks = RandomMarks::kBoth;
+  RandomUpdates updates = RandomUpdates::kSgd;
+  RandomData data = RandomData::kMarked;
   int data_choices = 0;  // of kMixed: one digit to base 3 for each variable
   // Fetch ops of any variables after the backward pass and after the updates; 0: none.
   int fetched_gradient = 0;
   int fetched_result = 0;
   // What rewrites and what runs the program.
-  DrawnRewrite rewrite = DrawnRewrite::kGradAllReduce;
+  RandomRewrite rewrite = RandomRewrite::kGradAllReduce;
   bool averages = false;        // gradients; else the gradient of the loss is scaled
   int k_steps = 1;              // of LocalSGD
   const char* state = "local";  // of optimizers, under LocalSGD
@@ -58,10 +58,10 @@ struct DrawnSpec {
 namespace rc {
 
 template <>
-struct Arbitrary<weft::testing::DrawnSpec> {
-  static Gen<weft::testing::DrawnSpec> arbitrary();
+struct Arbitrary<weft::testing::RandomSpec> {
+  static Gen<weft::testing::RandomSpec> arbitrary();
 };
 
 }  // namespace rc
 
-#endif  // WEFT_TESTS_PROPERTIES_DRAWN_SPEC_H_
+#endif  // WEFT_TESTS_PROPERTIES_RANDOM_SPEC_H_
