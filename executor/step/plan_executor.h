@@ -178,10 +178,10 @@ class PlanExecutor {
   std::string GraphObstacle() const;
   absl::Status Launch();
   absl::Status LaunchAll();
-  bool ReadsHostNow(int op) const;
   absl::Status LaunchRanges();
   // Of the bound step.
-  absl::Status LaunchInstructions(int begin, int end);
+  absl::Status LaunchCalls(int begin, int end);
+  void LaunchOps(int begin, int end);
   absl::StatusOr<int> Enter(int branch);
   absl::StatusOr<int> EndBlock();
   absl::StatusOr<bool> Holds(const Plan::Branch& branch);
@@ -190,10 +190,8 @@ class PlanExecutor {
   absl::Status Failed(absl::string_view op, const absl::Status& status) const;
   absl::Status CheckProgress() const;
   const std::string& NameOf(int variable) const { return options_.plan->variables[variable].name; }
-  absl::Status RunOp(int index);
-  absl::Status RunOneOp(int index);
-  absl::Status RunChain(const BoundOp& first);
-  absl::Status TraceOp(int index);
+  absl::Status RunOps(int begin, int end);
+  absl::Status RunOp(StepCall* call);
   void LaunchTracedWait(int stream, int event);
   absl::Status ReadMarkedTimes();
 
@@ -227,8 +225,6 @@ class PlanExecutor {
   int host_thread_ = -1;
   // By variable of the host: its page-locked memory, while it has that.
   std::vector<const void*> pinned_;
-  // By op of the bound step.
-  std::vector<bool> copies_early_;
   std::vector<std::unique_ptr<Event>> events_;
   absl::optional<OpRunner> ops_;                  // on the streams
   absl::optional<StepGraph> graph_;               // of the streams

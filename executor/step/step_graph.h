@@ -34,7 +34,7 @@ struct GraphUse {
 
 // Why a graph cannot stand for the step: what the host decides, reads or moves in it. Names the op.
 // Empty: it can.
-std::string FindGraphObstacle(const Plan& plan, BoundStep* step);
+std::string FindGraphObstacle(const Plan& plan, const BoundStep& step);
 
 // Runs the steps of one rank. The first one bound to some types, at some addresses, runs op by op,
 // and kernels allocate what they keep; the second one is recorded. A change of an address, or of

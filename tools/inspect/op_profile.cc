@@ -24,7 +24,7 @@ void OpProfile::Add(const StepTrace& trace) {
     for (const OpSpan& span : stream) {
       const Plan::PlanOp& op = trace.plan->ops[span.op];
       // A collective runs beside the ops; what it takes says comm_bench.
-      if (op.ring >= 0) continue;
+      if (op.ring_work() != nullptr) continue;
       // "block 1, op 0 (scale)" runs within an op of the root block; "the step" is no op.
       if (!absl::StartsWith(op.name, "op ")) continue;
       auto [it, is_new] = seconds_.try_emplace(op.name);
