@@ -310,6 +310,12 @@ void BoundStep::OwnValues() {
   }
 }
 
+void BoundStep::AddAddresses(std::vector<const void*>* addresses) const {
+  for (const Entry& entry : entries_) addresses->push_back(entry.tensor->raw());
+  for (const auto& [tensor, type] : owned_) addresses->push_back(tensor->raw());
+  for (const Buffer& buffer : buffers_) addresses->push_back(buffer.tensors[0]->raw());
+}
+
 absl::Status BoundStep::ClearNewBuffers() {
   std::vector<char> zeros;
   for (Buffer& buffer : buffers_) {
@@ -441,7 +447,7 @@ int BoundStep::EndOfGroup(int begin) const {
   };
   const Plan::PlanOp* const first = collective_at(begin);
   int end = begin + 1;
-  if (first == nullptr || !resources_.groups_collectives) return end;
+  if (first == nullptr) return end;
   absl::flat_hash_set<int> written = {first->outputs[0]};
   for (; end < static_cast<int>(plan_.instructions.size()); ++end) {
     const Plan::PlanOp* const next = collective_at(end);

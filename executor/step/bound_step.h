@@ -58,6 +58,9 @@ class BoundStep {
   // Sets to zero the fused buffers that got memory since the last call.
   absl::Status ClearNewBuffers();
 
+  // Where the values lie that may move between steps. Those of arenas stay.
+  void AddAddresses(std::vector<const void*>* addresses) const;
+
   // The instructions of the plan, without the ops that are left out; and its branches, whose
   // positions are those of calls.
   std::vector<StepCall>& calls() { return calls_; }

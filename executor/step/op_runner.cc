@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -31,14 +32,14 @@ absl::StatusOr<bool> ReadBool(absl::string_view slot, const std::string& variabl
   return *on_host.data<bool>();
 }
 
-absl::Status OpRunner::Run(StepCall* call, const OpCall** failed) const {
+absl::Status OpRunner::Run(StepCall* call, const OpCall** failed, OpTimes* times) const {
   return std::visit(
       [&](auto& work) -> absl::Status {
         using Work = std::decay_t<decltype(work)>;
         if constexpr (std::is_base_of_v<OpCall, Work>) {
           return RunAndCheck(&work, call->stream, failed);
         } else if constexpr (std::is_same_v<Work, ChainCall>) {
-          return RunChain(&work, call->stream, failed);
+          return RunChain(&work, call->stream, failed, times);
         } else if constexpr (std::is_same_v<Work, GroupCall>) {
           return RunGroup(&work, call->stream, failed);
         } else {
@@ -56,18 +57,27 @@ absl::Status OpRunner::RunAndCheck(Call* call, int stream, const OpCall** failed
   return status;
 }
 
-absl::Status OpRunner::RunChain(ChainCall* chain, int stream, const OpCall** failed) const {
-  if (!chain->in_parts) {
-    for (KernelCall& op : chain->ops) WEFT_RETURN_IF_ERROR(RunAndCheck(&op, stream, failed));
-    return absl::OkStatus();
-  }
-  for (int64_t begin = 0; begin < chain->size; begin += kPointwisePart) {
-    const int64_t count = std::min(kPointwisePart, chain->size - begin);
-    for (KernelCall& op : chain->ops) {
-      absl::Status status = CatchExceptions([&] { return op.kernel.RunPart(begin, count); });
-      if (status.ok()) continue;
-      *failed = &op;
-      return status;
+absl::Status OpRunner::RunChain(ChainCall* chain, int stream, const OpCall** failed,
+                                OpTimes* times) const {
+  using Clock = std::chrono::steady_clock;
+  if (times != nullptr) times->resize(chain->ops.size());
+  const int64_t part = chain->in_parts ? kPointwisePart : chain->size;
+  Clock::time_point before = times != nullptr ? Clock::now() : Clock::time_point();
+  for (int64_t begin = 0; begin < chain->size; begin += part) {
+    const int64_t count = std::min(part, chain->size - begin);
+    for (size_t i = 0; i < chain->ops.size(); ++i) {
+      KernelCall& op = chain->ops[i];
+      if (chain->in_parts) {
+        absl::Status status = CatchExceptions([&] { return op.kernel.RunPart(begin, count); });
+        if (status.ok() && options_.check_nan) status = CheckPart(op, begin, count);
+        if (!status.ok()) *failed = &op;
+        WEFT_RETURN_IF_ERROR(status);
+      } else {
+        WEFT_RETURN_IF_ERROR(RunAndCheck(&op, stream, failed));
+      }
+      if (times == nullptr) continue;
+      const Clock::time_point now = Clock::now();
+      (*times)[i] += now - std::exchange(before, now);
     }
   }
   return absl::OkStatus();
@@ -259,12 +269,27 @@ absl::Status OpRunner::CheckFinite(const OpCall& call, int stream) const {
     if (call.outputs[i] == nullptr || !call.outputs[i]->allocated()) continue;
     if (Enqueues(stream)) WEFT_RETURN_IF_ERROR(options_.streams[stream]->Synchronize());
     WEFT_ASSIGN_OR_RETURN(const Tensor output, call.outputs[i]->ToHost());
-    const absl::string_view found = FirstNonFinite(output);
-    if (found.empty()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("makes ", found, " in variable ", NameOf(call.op->outputs[i])));
+    WEFT_RETURN_IF_ERROR(CheckFinite(output, call.op->outputs[i]));
   }
   return absl::OkStatus();
+}
+
+// Elements of the outputs of an op in a chain: later ops may replace them.
+absl::Status OpRunner::CheckPart(const OpCall& call, int64_t begin, int64_t count) const {
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (call.outputs[i] == nullptr) continue;
+    Tensor part;
+    part.PointTo(*call.outputs[i], begin, count);
+    WEFT_RETURN_IF_ERROR(CheckFinite(part, call.op->outputs[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OpRunner::CheckFinite(const Tensor& values, int variable) const {
+  const absl::string_view found = FirstNonFinite(values);
+  if (found.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("makes ", found, " in variable ", NameOf(variable)));
 }
 
 // Whether the tasks of a stream only enqueue work.

@@ -2,9 +2,11 @@
 #ifndef WEFT_EXECUTOR_STEP_OP_RUNNER_H_
 #define WEFT_EXECUTOR_STEP_OP_RUNNER_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +24,9 @@ namespace weft {
 absl::StatusOr<bool> ReadBool(absl::string_view slot, const std::string& variable,
                               const Tensor& tensor);
 
+// By op of a chain.
+using OpTimes = std::vector<std::chrono::steady_clock::duration>;
+
 // What a task of a stream does for a call with ops: runs kernels, or communicates, copies between
 // two memories, or moves values. Errors do not name the op; codes are those of
 // PlanExecutor::RunStep.
@@ -38,8 +43,8 @@ class OpRunner {
   };
   explicit OpRunner(const Options& options) : options_(options) {}
 
-  // After an error, `failed` is the op.
-  absl::Status Run(StepCall* call, const OpCall** failed) const;
+  // After an error, `failed` is the op. `times`: gets the times of a chain; may be null.
+  absl::Status Run(StepCall* call, const OpCall** failed, OpTimes* times) const;
 
  private:
   // `stream`: of the plan.
@@ -52,7 +57,7 @@ class OpRunner {
   absl::Status RunOp(ServerCall* call, int stream) const;
   template <typename Call>
   absl::Status RunAndCheck(Call* call, int stream, const OpCall** failed) const;
-  absl::Status RunChain(ChainCall* chain, int stream, const OpCall** failed) const;
+  absl::Status RunChain(ChainCall* chain, int stream, const OpCall** failed, OpTimes* times) const;
   absl::Status RunGroup(GroupCall* group, int stream, const OpCall** failed) const;
 
   void GiveTypeToZeros(const OpCall& call) const;
@@ -62,6 +67,8 @@ class OpRunner {
   absl::Status CheckInputs(const OpCall& call) const;
   absl::Status CheckOutputs(const OpCall& call) const;
   absl::Status CheckFinite(const OpCall& call, int stream) const;
+  absl::Status CheckFinite(const Tensor& values, int variable) const;
+  absl::Status CheckPart(const OpCall& call, int64_t begin, int64_t count) const;
   bool Enqueues(int stream) const;
   const std::string& NameOf(int variable) const {
     return options_.resources->plan->variables[variable].name;

@@ -52,6 +52,14 @@ int64_t BytesOfInputs(const StepCall& call) {
   return bytes;
 }
 
+// Without times.
+OpSpan SpanOf(const StepCall& call) {
+  OpSpan span = {FirstOp(call)->index, {}, {}};
+  ForEachOp(call, [&](const OpCall& op) { span.parts.push_back(op.index); });
+  if (span.parts.size() == 1) span.parts.clear();
+  return span;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PlanExecutor>> PlanExecutor::Create(
@@ -85,11 +93,9 @@ absl::Status PlanExecutor::Init() {
   }
   resources_.is_accessed.resize(plan.variables.size(), false);
   for (int v : options_.accessed) resources_.is_accessed[v] = true;
-  // Otherwise each op is looked at.
   // Parts are too small to divide among threads.
-  resources_.joins_ops = options_.threads == 1 && !options_.check_nan && !options_.trace &&
-                         !options_.next_ops && options_.device->memory()->IsHost();
-  resources_.groups_collectives = !options_.check_nan && !options_.trace;
+  resources_.joins_ops =
+      options_.threads == 1 && !options_.next_ops && options_.device->memory()->IsHost();
   for (const RingKey& ring : plan.rings) {
     resources_.communicators.push_back(OutsideOfRing());
     if (!ring.Has(options_.rank)) continue;
@@ -286,7 +292,9 @@ absl::Status PlanExecutor::ReadMarkedTimes() {
   for (size_t s = 0; s < streams_.size(); ++s) {
     WEFT_ASSIGN_OR_RETURN(const auto times, streams_[s]->TakeTimes());
     for (size_t i = 0; i < marked_[s].size() && 2 * i + 1 < times.size(); ++i) {
-      spans_[s].push_back({marked_[s][i], times[2 * i], times[2 * i + 1]});
+      OpSpan& span = spans_[s].emplace_back(std::move(marked_[s][i]));
+      span.begin = times[2 * i];
+      span.end = times[2 * i + 1];
     }
     marked_[s].clear();
   }
@@ -392,8 +400,7 @@ std::string PlanExecutor::GraphObstacle() const {
 absl::Status PlanExecutor::Launch() {
   if (options_.graph == GraphMode::kOff) return LaunchAll();
   addresses_.clear();
-  for (const Tensor* tensor : resources_.tensors) addresses_.push_back(tensor->raw());
-  for (const Arena& arena : arenas_) addresses_.push_back(arena.memory.get());
+  step_->AddAddresses(&addresses_);
   return graph_->Run([this] { return LaunchAll(); }, addresses_);
 }
 
@@ -465,7 +472,7 @@ void PlanExecutor::LaunchOps(int begin, int end) {
   stream->Launch([this, begin, end] { return RunOps(begin, end); });
   if (!marks) return;
   stream->MarkTime();
-  marked_[first.stream].push_back(FirstOp(first)->index);
+  marked_[first.stream].push_back(SpanOf(first));
 }
 
 // The next instruction at a branch.
@@ -563,22 +570,23 @@ absl::Status PlanExecutor::RunOps(int begin, int end) {
   for (int i = begin; i < end; ++i) {
     StepCall& call = step_->calls()[i];
     if (!options_.trace || streams_[call.stream]->MarksTimes()) {
-      WEFT_RETURN_IF_ERROR(RunOp(&call));
+      WEFT_RETURN_IF_ERROR(RunOp(&call, nullptr));
       continue;
     }
-    const int64_t bytes = BytesOfInputs(call);  // an op in place may resize them
-    const auto start = std::chrono::steady_clock::now();
-    const absl::Status status = RunOp(&call);
-    spans_[call.stream].push_back(
-        {FirstOp(call)->index, start, std::chrono::steady_clock::now(), bytes});
+    OpSpan span = SpanOf(call);
+    span.bytes = BytesOfInputs(call);  // an op in place may resize them
+    span.begin = std::chrono::steady_clock::now();
+    const absl::Status status = RunOp(&call, &span.times);
+    span.end = std::chrono::steady_clock::now();
+    spans_[call.stream].push_back(std::move(span));
     WEFT_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }
 
-absl::Status PlanExecutor::RunOp(StepCall* call) {
+absl::Status PlanExecutor::RunOp(StepCall* call, OpTimes* times) {
   const OpCall* failed = nullptr;
-  const absl::Status status = ops_->Run(call, &failed);
+  const absl::Status status = ops_->Run(call, &failed, times);
   if (status.ok()) return status;
   const std::string& name = failed->op->name;
   // The step ends with the error. Until then, other ranks do not wait in vain: the device runs what

@@ -52,7 +52,7 @@ class StepGraph {
   // caller.
   void Reset(std::string obstacle);
 
-  // One step, which `launch` launches op by op. `addresses`: of all memory that it uses.
+  // One step, which `launch` launches op by op. `addresses`: of memory that may move.
   // FailedPrecondition with the obstacle in mode kOn. Errors of a recording are those of the op.
   absl::Status Run(const std::function<absl::Status()>& launch,
                    absl::Span<const void* const> addresses);

@@ -39,7 +39,6 @@ struct StepResources {
   std::vector<void*> native_streams;         // by stream of the plan
   std::vector<bool> is_accessed;             // by variable: between steps
   bool joins_ops = false;                    // into chains (pointwise_chains.h)
-  bool groups_collectives = false;           // of one op
   RandomState* random = nullptr;
   const std::string* place = nullptr;                     // KernelContext::place
   std::array<Memory*, kNumDeviceKinds> memories{};        // by device; one device: the first
