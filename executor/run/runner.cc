@@ -296,7 +296,7 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
     job->accessed.insert(job->accessed.end(), variables->begin(), variables->end());
   }
   if (job->options.rewrites_plan) {
-    // Every op is checked by itself.
+    // An activation that an op carries out would hide the NaN before it.
     const bool fuses_ops = !job->options.check_nan;
     RewritePlan(*job->options.kernels, {job->accessed, fuses_ops}, &*job->main_plan);
   }

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <new>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -41,6 +44,17 @@ std::array<std::vector<Life>, kNumDeviceKinds> LivesOfDevices(const Plan& plan,
   lives[static_cast<int>(DeviceKind::kHost)] =
       LivesOfOps(plan, in_block, static_cast<int>(host - plan.stream_names.begin()));
   return lives;
+}
+
+// Whether the kernel can be prepared.
+bool Prepare(BoundKernel* kernel) {
+  try {
+    return kernel->Prepare().ok();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 // Decides which values lie in the arena, and which of them share a place.
@@ -317,16 +331,15 @@ void BoundStep::AddAddresses(std::vector<const void*>* addresses) const {
 }
 
 absl::Status BoundStep::ClearNewBuffers() {
-  std::vector<char> zeros;
+  constexpr size_t kPart = size_t{1} << 16;
+  static const char zeros[kPart] = {};
   for (Buffer& buffer : buffers_) {
     if (!buffer.is_new) continue;
-    constexpr size_t kPart = size_t{1} << 20;
-    zeros.resize(kPart);
     Tensor* const tensor = buffer.tensors[0];
     for (size_t begin = 0; begin < tensor->bytes(); begin += kPart) {
       const size_t bytes = std::min(kPart, tensor->bytes() - begin);
-      WEFT_RETURN_IF_ERROR(tensor->memory()->CopyFromHost(
-          zeros.data(), bytes, static_cast<char*>(tensor->raw()) + begin));
+      WEFT_RETURN_IF_ERROR(
+          tensor->memory()->CopyFromHost(zeros, bytes, static_cast<char*>(tensor->raw()) + begin));
     }
     buffer.is_new = false;
   }
@@ -616,10 +629,15 @@ void BoundStep::Leave() {
 
 void BoundStep::PrepareKernels() {
   for (StepCall& call : calls_) {
-    ForEachOp(call, [](auto& op) {
+    ForEachOp(call, [&](auto& op) {
       if constexpr (std::is_base_of_v<KernelCall, std::decay_t<decltype(op)>>) {
         // A kernel that does not take the types says so in the step.
-        if (op.is_static && !op.kernel.Prepare().ok()) op.is_static = false;
+        if (op.is_static) op.is_static = Prepare(&op.kernel);
+        // Of a kernel that finds types in the step, only the arguments are fixed.
+        if (!op.is_static && op.kernel.kernel().types == nullptr &&
+            op.kernel.Bind(resources_.ContextOf(op.inputs, op.outputs, call.stream), {}).ok()) {
+          Prepare(&op.kernel);
+        }
       }
     });
     auto* const chain = std::get_if<ChainCall>(&call.work);

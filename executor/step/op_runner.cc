@@ -41,7 +41,7 @@ absl::Status OpRunner::Run(StepCall* call, const OpCall** failed, OpTimes* times
         } else if constexpr (std::is_same_v<Work, ChainCall>) {
           return RunChain(&work, call->stream, failed, times);
         } else if constexpr (std::is_same_v<Work, GroupCall>) {
-          return RunGroup(&work, call->stream, failed);
+          return CatchExceptions([&] { return RunGroup(&work, call->stream, failed); });
         } else {
           return absl::OkStatus();  // no ops
         }
@@ -107,13 +107,8 @@ absl::Status OpRunner::RunOp(KernelCall* call, int stream) const {
   if (call->is_static) return call->kernel.RunBound();
   if (call->op->kernel_spec.starts_from_zero) GiveTypeToZeros(*call);
   WEFT_RETURN_IF_ERROR(CheckInputs(*call));
-  KernelContext context;
-  context.inputs = call->inputs;
-  context.outputs = call->outputs;
-  context.random = options_.resources->random;
-  context.place = options_.resources->place;
-  context.stream = options_.resources->native_streams[stream];
-  WEFT_RETURN_IF_ERROR(call->kernel.Run(context));
+  WEFT_RETURN_IF_ERROR(
+      call->kernel.Run(options_.resources->ContextOf(call->inputs, call->outputs, stream)));
   return CheckOutputs(*call);
 }
 

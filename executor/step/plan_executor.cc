@@ -108,6 +108,7 @@ absl::Status PlanExecutor::Init() {
     WEFT_ASSIGN_OR_RETURN(resources_.kernels.back(), MakeKernel(*op.factory(), op.kernel_spec));
   }
   if (options_.trace) {
+    num_launched_.resize(plan.stream_names.size());
     spans_.resize(plan.stream_names.size());
     waits_.resize(plan.stream_names.size());
     records_.resize(plan.num_events);
@@ -270,7 +271,7 @@ absl::Status PlanExecutor::Bind() {
 absl::Status PlanExecutor::RunStep() {
   for (std::vector<OpSpan>& spans : spans_) spans.clear();
   for (std::vector<WaitSpan>& waits : waits_) waits.clear();
-  num_launched_.assign(streams_.size(), 0);
+  absl::c_fill(num_launched_, 0);
   const auto restore = absl::MakeCleanup([before = KernelThreads()] { SetKernelThreads(before); });
   SetKernelThreads(options_.threads);
   WEFT_RETURN_IF_ERROR(Bind());

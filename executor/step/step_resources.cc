@@ -32,4 +32,15 @@ PlanAccesses::PlanAccesses(const Plan& plan)
   }
 }
 
+KernelContext StepResources::ContextOf(absl::Span<const Tensor* const> inputs,
+                                       absl::Span<Tensor* const> outputs, int stream) const {
+  KernelContext context;
+  context.inputs = inputs;
+  context.outputs = outputs;
+  context.random = random;
+  context.place = place;
+  context.stream = native_streams[stream];
+  return context;
+}
+
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "executor/communicators/communicator.h"
 #include "executor/plan/plan.h"
 #include "executor/plan/scope.h"
@@ -45,6 +46,9 @@ struct StepResources {
   std::array<Memory*, kNumDeviceKinds> arena_memories{};  // by device: of the arenas
 
   Memory* MemoryOf(DeviceKind device) const { return memories[static_cast<int>(device)]; }
+  // Of a call on a stream of the plan.
+  KernelContext ContextOf(absl::Span<const Tensor* const> inputs, absl::Span<Tensor* const> outputs,
+                          int stream) const;
 };
 
 }  // namespace weft

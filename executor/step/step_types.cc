@@ -143,12 +143,7 @@ class TypeFinder {
       if (!inputs.back().has_value()) return false;
     }
     for (int v : op.outputs) output_tensors.push_back(v < 0 ? nullptr : resources_.tensors[v]);
-    KernelContext context;
-    context.inputs = input_tensors;
-    context.outputs = output_tensors;
-    context.random = resources_.random;
-    context.place = resources_.place;
-    context.stream = resources_.native_streams[stream];
+    const KernelContext context = resources_.ContextOf(input_tensors, output_tensors, stream);
     // An op whose inputs do not fit fails in the step.
     if (!kernels_[index].Bind(context, std::move(inputs)).ok()) return false;
     bool are_known = true;
