@@ -78,6 +78,12 @@ TEST(BoundStepTest, AnOpThatMayWorkInPlaceWritesOverAnInputThatEnds) {
   EXPECT_NE(bound["y"].raw(), bound["a"].raw());
 }
 
+TEST(BoundStepTest, OpsOfOneStreamThatFollowOneAnotherAreOneTask) {
+  Bound bound(kChain, Floats({8, 8}, std::vector<float>(64, 1)));
+  ASSERT_EQ(bound.step().calls().size(), 3);
+  for (const StepCall& call : bound.step().calls()) EXPECT_EQ(call.end_of_task, 3);
+}
+
 TEST(BoundStepTest, AnInputThatIsReadLaterIsNotOverwritten) {
   Bound bound(R"(
     var x : fp32[8]
