@@ -214,6 +214,8 @@ KernelContext BoundKernel::StepContext() const {
 }
 
 absl::Status BoundKernel::Prepare() {
+  // For RunPart, which then allocates nothing.
+  if (kernel_.is_pointwise && !has_temporaries()) PartContext(0, 0);
   return Try(
       [this](const KernelContext& ctx) -> absl::Status {
         WEFT_ASSIGN_OR_RETURN(step_, kernel_.prepare(ctx));

@@ -31,10 +31,24 @@ struct Coalesce {
   bool copy_data, set_constant, persist_output;
   double constant;
   std::vector<Dims> given_dims;  // by input, for inputs without a value; or empty
+  Layout layout;                 // of the last step
+
+  // Whether the layout of the last step is that of this one.
+  bool HasLayout(const KernelContext& ctx) const {
+    if (layout.dims.empty()) return false;
+    for (int i = 0; i < inputs.count(); ++i) {
+      const Tensor* const input = inputs.get(ctx, i);
+      if (input == nullptr || outputs.get(ctx, i) == nullptr) return false;
+      const bool fits = input->allocated()
+                            ? input->dtype() == dtype && input->dims() == layout.dims[i]
+                            : !given_dims.empty();
+      if (!fits) return false;
+    }
+    return true;
+  }
 
   absl::StatusOr<Layout> FindLayout(const KernelContext& ctx) const {
-    Layout layout;
-    int64_t elements = 0;
+    std::vector<Dims> dims;
     for (int i = 0; i < inputs.count(); ++i) {
       if (inputs.get(ctx, i) == nullptr || outputs.get(ctx, i) == nullptr) {
         return absl::InvalidArgumentError(
@@ -52,16 +66,25 @@ struct Coalesce {
               absl::StrCat("input Input[", i, "]: expected shape ", DimsToString(given_dims[i]),
                            " as attribute concated_shapes, found ", DimsToString(input.dims())));
         }
-        layout.dims.push_back(given_dims[i]);
+        dims.push_back(given_dims[i]);
       } else if (input.allocated()) {
-        layout.dims.push_back(input.dims());
+        dims.push_back(input.dims());
       } else {
         return absl::FailedPreconditionError(absl::StrCat(
             "input Input[", i, "] holds nothing, and no attribute concated_shapes says its shape"));
       }
-      elements += NumElements(layout.dims.back());
+    }
+    return LayOutAll(std::move(dims));
+  }
+
+  absl::StatusOr<Layout> LayOutAll(std::vector<Dims> dims) const {
+    Layout layout;
+    int64_t elements = 0;
+    for (const Dims& each : dims) {
+      elements += NumElements(each);
       if (elements > kMaxElements) break;
     }
+    layout.dims = std::move(dims);
     if (elements <= kMaxElements) {
       static_cast<SliceLayout&>(layout) = LayOutSlices(layout.dims, alignment);
     }
@@ -149,8 +172,10 @@ struct Coalesce {
     return absl::OkStatus();
   }
 
-  absl::Status operator()(const KernelContext& ctx) const {
-    WEFT_ASSIGN_OR_RETURN(const Layout layout, FindLayout(ctx));
+  absl::Status operator()(const KernelContext& ctx) {
+    if (!HasLayout(ctx)) {
+      WEFT_ASSIGN_OR_RETURN(layout, FindLayout(ctx));
+    }
     if (!IsLaidOut(ctx, layout)) {
       WEFT_RETURN_IF_ERROR(CheckDistinct(ctx));
       WEFT_RETURN_IF_ERROR(LayOut(ctx, layout));
@@ -220,6 +245,9 @@ absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec, const BufferOps& o
   kernel.persist_output = spec.attrs.Bool("persist_output");
   kernel.constant = spec.attrs.Float("constant");
   WEFT_ASSIGN_OR_RETURN(kernel.given_dims, GivenDims(spec.attrs, kernel.inputs.count()));
+  // A layout that is too large is an error of the step.
+  absl::StatusOr<Layout> given_layout = kernel.LayOutAll(kernel.given_dims);
+  if (given_layout.ok()) kernel.layout = *std::move(given_layout);
   return Kernel(kernel);
 }
 

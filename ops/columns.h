@@ -87,6 +87,7 @@ class Columns {
 
   int64_t rows() const { return num_rows_; }
   int64_t columns() const { return rows_.columns; }
+  int64_t width() const { return rows_.width; }  // of a long row
 
   // Sets tiled[j] = value(j % columns) for every column j of a long row.
   template <typename U, typename Value>
@@ -97,6 +98,9 @@ class Columns {
       for (int64_t j = c; j < rows_.width; j += rows_.columns) (*tiled)[j] = v;
     }
   }
+
+  // So that Sum of `count` numbers allocates nothing.
+  void ReserveSums(size_t count) { sums_.resize(count * rows_.width); }
 
   // Calls f(i, j) for every element i of the matrix, in any order; it is in column j of a long row.
   // T: the type of the elements (ForEach).

@@ -53,7 +53,7 @@ class Finder {
 
   // A collective with a condition.
   static bool MayBeSkipped(const Plan::PlanOp& op) {
-    return op.ring >= 0 && op.inputs.size() > 1 && op.inputs[1] >= 0;
+    return op.Is<Plan::CollectiveWork>() && op.inputs.size() > 1 && op.inputs[1] >= 0;
   }
 
   void Visit(int begin, int end) {
@@ -111,7 +111,7 @@ class Finder {
   }
 
   void VisitOp(const Plan::PlanOp& op) {
-    const bool reads = (op.reads_inputs || op.control) && !SelectsInput(op.type);
+    const bool reads = (op.reads_inputs || op.Is<Plan::ControlWork>()) && !SelectsInput(op.type);
     for (int v : op.inputs) {
       if (v >= 0 && reads) Read(v);
     }

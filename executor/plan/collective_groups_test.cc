@@ -1,5 +1,6 @@
 // Which collectives a step starts together, and which buffers it registers.
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,9 @@ class Spy : public CommunicatorGroup, public Communicator {
   int nranks() const override { return 1; }
   absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
     calls.push_back(std::string(call.variable));
+    if (calls.back() == makes_infinity) {
+      *static_cast<float*>(out) = std::numeric_limits<float>::infinity();
+    }
     return calls.back() == fails_at ? absl::InternalError("no luck") : absl::OkStatus();
   }
   absl::Status BeginGroup() override { return Add("begin"); }
@@ -38,7 +42,7 @@ class Spy : public CommunicatorGroup, public Communicator {
 
   std::vector<std::string> calls;
   std::vector<void*> registered;
-  std::string fails_at;
+  std::string fails_at, makes_infinity;
 
  private:
   absl::Status Add(std::string call) {
@@ -110,10 +114,15 @@ TEST_F(CollectiveGroupsTest, VariableThatComesTwiceIsReducedOneTimeAfterTheOther
   EXPECT_THAT(spy_.calls, ElementsAre("begin", "y", "z", "end", "y"));
 }
 
-// Each result is looked at before the next call.
-TEST_F(CollectiveGroupsTest, ThereAreNoneWhereOutputsAreChecked) {
+TEST_F(CollectiveGroupsTest, OutputsAreCheckedWhenTheGroupHasEnded) {
   WEFT_ASSERT_OK(RunSteps(Xsum({"y", "z"}), /*check_nan=*/true));
-  EXPECT_THAT(spy_.calls, ElementsAre("y", "z", "y", "z"));
+  EXPECT_THAT(spy_.calls, ElementsAre("begin", "y", "z", "end", "begin", "y", "z", "end"));
+  spy_.calls.clear();
+  spy_.makes_infinity = "y";
+  EXPECT_THAT(RunSteps(Xsum({"y", "z"}), /*check_nan=*/true),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "op 2 (c_allreduce_xsum): makes inf in variable y"));
+  EXPECT_THAT(spy_.calls, ElementsAre("begin", "y", "z", "end"));
 }
 
 TEST_F(CollectiveGroupsTest, ErrorEndsTheGroup) {

@@ -115,12 +115,11 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   plan_op.name = name;
   plan_op.type = std::string(op.type());
   plan_op.has_rows = has_rows_[op.id().value()];
-  plan_op.is_copy = plan_.on_two_devices && CopiesFrom(op.type()).has_value();
   plan_op.reads_inputs = !schema->Has(Trait::kAlias) || MadeBufferOf(op).copies;
   WEFT_ASSIGN_OR_RETURN(const ControlKernelFactory* control, ControlKernelOf(op, name));
   const absl::optional<ServerOp> server = FindServerOp(op.type());
   if (server.has_value() && Communicates(*server)) {
-    plan_op.server = server;
+    plan_op.work = Plan::ServerWork{*server};
     plan_op.kernel_spec.schema = schema;
     plan_op.kernel_spec.attrs = std::move(attrs);
     WEFT_RETURN_IF_ERROR(FillArguments(op, &plan_op));
@@ -130,8 +129,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
     plan_op.kernel_spec.attrs = std::move(attrs);
     WEFT_RETURN_IF_ERROR(FillArguments(op, &plan_op));
     WEFT_RETURN_IF_ERROR(CheckRequiredSlots(*schema, plan_op));
-    plan_op.control = (*control)(plan_op.kernel_spec);
-    SetAdd(&plan_op);
+    SetControl((*control)(plan_op.kernel_spec), &plan_op);
   } else if (schema->Has(Trait::kCollective)) {
     return AddCollectives(op, *FindCollectiveOp(op), attrs, plan_op);
   } else if (op.type() == kBarrierType) {
@@ -189,10 +187,12 @@ absl::StatusOr<const OpSchema*> PlanBuilder::AddSumsOfRanks(const Op& op, const 
   Plan::PlanOp gather;
   gather.name = plan_op->name;
   gather.type = std::string(CollectiveKindName(CollectiveKind::kAllGather));
-  gather.desc.kind = CollectiveKind::kAllGather;
   gather.inputs = {of_rank};
   gather.outputs = {of_ranks};
-  gather.ring = RingIndex(RingKey{0, /*on_compute_stream=*/true});
+  Plan::CollectiveWork work;
+  work.ring = RingIndex(RingKey{0, /*on_compute_stream=*/true});
+  work.desc.kind = CollectiveKind::kAllGather;
+  gather.work = work;
   AddPlanOp(std::move(gather));
 
   plan_op->kernel_spec.inputs["Sums"] = {static_cast<int>(plan_op->inputs.size()), 1};
@@ -272,14 +272,15 @@ absl::Status PlanBuilder::CheckServerSlots(const OpSchema& schema, const Plan::P
   return absl::OkStatus();
 }
 
-void PlanBuilder::SetAdd(Plan::PlanOp* plan_op) const {
+void PlanBuilder::SetControl(ControlKernel move, Plan::PlanOp* plan_op) const {
   const OpSchema& sum = SumSchema();
   KernelSpec spec;
   spec.schema = &sum;
   spec.attrs = OpAttrs::Make(sum);
   spec.inputs["X"] = {0, 2};
   spec.outputs["Out"] = {0, 1};
-  plan_op->make_kernel = KernelsOn(device_, sum.type()).Find(sum.type());
+  plan_op->work =
+      Plan::ControlWork{std::move(move), KernelsOn(device_, sum.type()).Find(sum.type())};
   plan_op->kernel_spec = std::move(spec);
 }
 
@@ -364,9 +365,13 @@ absl::Status PlanBuilder::FillKernel(const Op& op, const OpSchema& schema, OpAtt
   }
   const std::string& type = schema.type();
   const KernelTable& kernels = KernelsOn(device_, type);
-  plan_op->make_kernel = plan_op->has_rows ? kernels.FindForRows(type) : kernels.Find(type);
+  const KernelFactory* const factory =
+      plan_op->has_rows ? kernels.FindForRows(type) : kernels.Find(type);
+  const bool is_copy = plan_.on_two_devices && CopiesFrom(type).has_value();
+  if (is_copy) plan_op->work = Plan::CopyWork{factory};
+  if (!is_copy) plan_op->work = Plan::KernelWork{factory};
   // Only to check that the kernel can be made.
-  const absl::Status status = MakeKernel(*plan_op->make_kernel, spec).status();
+  const absl::Status status = MakeKernel(*factory, spec).status();
   if (status.ok()) return status;
   const std::string message = absl::StrCat(plan_op->name, ": ", status.message());
   if (!absl::IsUnimplemented(status)) return absl::Status(status.code(), message);
@@ -399,11 +404,12 @@ absl::Status PlanBuilder::AddCollectives(const Op& op, const CollectiveOp& colle
   }
   for (size_t i = 0; i < in.size(); ++i) {
     Plan::PlanOp one = plan_op;
-    one.desc.kind = collective.kind;
-    one.desc.reduction = collective.reduction;
-    one.desc.rounds_each_addition = accumulate_type == kAccumulatesNatively;
+    Plan::CollectiveWork work;
+    work.desc.kind = collective.kind;
+    work.desc.reduction = collective.reduction;
+    work.desc.rounds_each_addition = accumulate_type == kAccumulatesNatively;
     if (!collective.root_attr.empty()) {
-      one.desc.root = static_cast<int>(attrs.Int(collective.root_attr));
+      work.desc.root = static_cast<int>(attrs.Int(collective.root_attr));
     }
     one.inputs = {in[i]};
     one.inputs.insert(one.inputs.end(), condition.begin(), condition.end());
@@ -420,7 +426,8 @@ absl::Status PlanBuilder::AddCollectives(const Op& op, const CollectiveOp& colle
           absl::StrCat(plan_op.name, ": expected a collective that works in place, as ranks that ",
                        "are not in group_ranks keep their values"));
     }
-    one.ring = RingIndex(ring);
+    work.ring = RingIndex(ring);
+    one.work = work;
     AddPlanOp(std::move(one));
   }
   return absl::OkStatus();
@@ -450,9 +457,10 @@ absl::Status PlanBuilder::AddMessage(const Op& op, const OpAttrs& attrs, Plan::P
   }
   const int other = RankAt(ring, static_cast<int>(peer));
   ring.ranks = {std::min(*options_.rank, other), std::max(*options_.rank, other)};
-  plan_op.desc.kind = CollectiveKind::kSend;
-  plan_op.desc.root = PositionOf(ring, sends ? *options_.rank : other);
-  plan_op.desc.peer = 1 - plan_op.desc.root;
+  Plan::MessageWork work;
+  work.desc.kind = CollectiveKind::kSend;
+  work.desc.root = PositionOf(ring, sends ? *options_.rank : other);
+  work.desc.peer = 1 - work.desc.root;
   std::vector<int>& arguments = sends ? plan_op.inputs : plan_op.outputs;
   WEFT_RETURN_IF_ERROR(
       ResolveAll(sends ? op.Input("X") : op.Output("Out"), plan_op.name, &arguments));
@@ -463,10 +471,11 @@ absl::Status PlanBuilder::AddMessage(const Op& op, const OpAttrs& attrs, Plan::P
   }
   if (!sends) {
     const std::vector<int64_t> shape = attrs.Ints("out_shape");
-    plan_op.received = {*DTypeFromProto(static_cast<int>(attrs.Int("dtype"))),
-                        Dims(shape.begin(), shape.end())};
+    work.received = {*DTypeFromProto(static_cast<int>(attrs.Int("dtype"))),
+                     Dims(shape.begin(), shape.end())};
   }
-  plan_op.ring = RingIndex(ring);
+  work.ring = RingIndex(ring);
+  plan_op.work = std::move(work);
   AddPlanOp(std::move(plan_op));
   return absl::OkStatus();
 }
@@ -511,6 +520,18 @@ void PlanBuilder::RecordAccesses(const Plan::PlanOp& op) {
 
 absl::StatusOr<Plan> Plan::Build(const Program& program, const PlanOptions& options) {
   return PlanBuilder(program, options).Build();
+}
+
+const Plan::RingWork* Plan::PlanOp::ring_work() const {
+  if (const auto* const collective = std::get_if<CollectiveWork>(&work)) return collective;
+  return std::get_if<MessageWork>(&work);
+}
+
+const KernelFactory* Plan::PlanOp::factory() const {
+  if (const auto* const kernel = std::get_if<KernelWork>(&work)) return kernel->factory;
+  if (const auto* const copy = std::get_if<CopyWork>(&work)) return copy->factory;
+  const auto* const control = std::get_if<ControlWork>(&work);
+  return control == nullptr ? nullptr : control->add;
 }
 
 int Plan::FindVariable(absl::string_view name) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -85,7 +86,35 @@ struct Plan {
     int first_reader = -1;
   };
 
-  // An op that does work: a kernel, a collective or a message.
+  // What an op does.
+  struct KernelWork {
+    const KernelFactory* factory = nullptr;
+  };
+  // Between two memories.
+  struct CopyWork {
+    const KernelFactory* factory = nullptr;
+  };
+  struct ControlWork {
+    ControlKernel move;
+    const KernelFactory* add = nullptr;  // of ControlContext::add, with kernel_spec
+  };
+  // Between workers and parameter servers, with kernel_spec.
+  struct ServerWork {
+    ServerOp op;
+  };
+  struct RingWork {
+    int ring = -1;        // into rings
+    CollectiveDesc desc;  // except count and element type, which come from the tensor
+  };
+  struct CollectiveWork : RingWork {};
+  // The ring is that of the two ranks. An op that receives has no inputs, one that sends has no
+  // outputs.
+  struct MessageWork : RingWork {
+    absl::optional<TensorType> received;  // none: it sends
+  };
+  // Another op does it (RewritePlan): no instruction runs the op.
+  struct NoWork {};
+
   struct PlanOp {
     std::string name;  // "op 17 (mul)"
     std::string type;  // "mul"
@@ -98,24 +127,21 @@ struct Plan {
     // One of its variables is SelectedRows. Otherwise all its inputs must be dense. For a
     // collective: X and Out are SelectedRows.
     bool has_rows = false;
-    // For an op that moves values: its kernel. The other kernel, if there is one, adds.
-    ControlKernel control;
-    // For an op with a kernel: the factory and its input. Null for a collective.
-    const KernelFactory* make_kernel = nullptr;
-    KernelSpec kernel_spec;
-
     // On which it computes. A copy between two memories: from which it copies.
     DeviceKind device = DeviceKind::kAccelerator;
-    bool is_copy = false;
+    KernelSpec kernel_spec;
+    std::variant<NoWork, KernelWork, CopyWork, ControlWork, ServerWork, CollectiveWork, MessageWork>
+        work;
 
-    // For an op between workers and parameter servers, with kernel_spec.
-    absl::optional<ServerOp> server;
-
-    int ring = -1;        // into rings; -1: no collective
-    CollectiveDesc desc;  // except count and element type, which come from the tensor
-    // For an op that receives a message (kSend), which has no inputs: what it receives. One that
-    // sends has no outputs. The ring is that of the two ranks.
-    absl::optional<TensorType> received;
+    template <typename Work>
+    bool Is() const {
+      return std::holds_alternative<Work>(work);
+    }
+    // Of a collective or a message; otherwise null.
+    const RingWork* ring_work() const;
+    // Of the kernel that it runs, or with which it adds; otherwise null.
+    const KernelFactory* factory() const;
+    bool Does(ServerOp op) const { return Is<ServerWork>() && std::get<ServerWork>(work).op == op; }
   };
 
   // An op that runs the instructions of a block: at most once, or, for a loop, as long as its

@@ -28,8 +28,7 @@ void PlanBuilder::AddOwnOp(const std::string& name, ControlKernel control, std::
   own.reads_inputs = false;
   own.inputs = std::move(inputs);
   own.outputs = std::move(outputs);
-  own.control = std::move(control);
-  SetAdd(&own);
+  SetControl(std::move(control), &own);
   AddPlanOp(std::move(own));
 }
 

@@ -89,7 +89,7 @@ class PlanBuilder {
   static absl::Status CheckServerSlots(const OpSchema& schema, const Plan::PlanOp& plan_op);
 
   // For kernels that add: the sum of two tensors.
-  void SetAdd(Plan::PlanOp* plan_op) const;
+  void SetControl(ControlKernel move, Plan::PlanOp* plan_op) const;
 
   // --- Ops that run blocks (plan_blocks.cc) -----------------------------------------------------
 

@@ -80,9 +80,10 @@ void PlanBuilder::AddBranchInstruction(int index) {
 void PlanBuilder::AddRunOp(int index) {
   const Plan::PlanOp& op = plan_.ops[index];
   DeviceStream stream{ComputeStreamOf(op.device), -1};
-  if (op.ring >= 0 && !plan_.rings[op.ring].on_compute_stream) {
-    stream = {DeviceStream::Kind::kRing, plan_.rings[op.ring].ring_id};
-  } else if (op.is_copy) {
+  const Plan::RingWork* const work = op.ring_work();
+  if (work != nullptr && !plan_.rings[work->ring].on_compute_stream) {
+    stream = {DeviceStream::Kind::kRing, plan_.rings[work->ring].ring_id};
+  } else if (op.Is<Plan::CopyWork>()) {
     stream.kind = CopyStreamFrom(op.device);
   }
   plan_.instructions.push_back({Plan::Instruction::Kind::kRunOp, StreamOf(stream), index});

@@ -259,8 +259,8 @@ TEST(PlanTest, MessagesConnectTwoRanks) {
   options.rank = 2;
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(Sends(0).Build(), options));
   EXPECT_THAT(plan.rings, ElementsAre(RingKey{0, false, {0, 2}}));
-  EXPECT_EQ(plan.ops[0].desc.root, 1);
-  EXPECT_EQ(plan.ops[0].desc.peer, 0);
+  EXPECT_EQ(plan.ops[0].ring_work()->desc.root, 1);
+  EXPECT_EQ(plan.ops[0].ring_work()->desc.peer, 0);
   EXPECT_THAT(Instructions(plan), ElementsAre("ring 0: op 0 (send_v2)"));
 }
 
@@ -383,9 +383,9 @@ absl::StatusOr<Plan> WithAccumulateType(const std::string& type) {
 
 TEST(PlanTest, CollectiveSaysHowHalfPrecisionIsAdded) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan native, WithAccumulateType("native"));
-  EXPECT_TRUE(native.ops[0].desc.rounds_each_addition);
+  EXPECT_TRUE(native.ops[0].ring_work()->desc.rounds_each_addition);
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan fp32, WithAccumulateType("fp32"));
-  EXPECT_FALSE(fp32.ops[0].desc.rounds_each_addition);
+  EXPECT_FALSE(fp32.ops[0].ring_work()->desc.rounds_each_addition);
   EXPECT_THAT(WithAccumulateType("fp64").status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "op 0 (c_allreduce_sum): attribute accumulate_type: expected fp32 or "

@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
   if (names.empty()) return plan.losses;
   absl::flat_hash_set<int> on_servers;
   for (const Plan::PlanOp& op : plan.ops) {
-    if (op.server == ServerOp::kPull) on_servers.insert(op.outputs.begin(), op.outputs.end());
+    if (op.Does(ServerOp::kPull)) on_servers.insert(op.outputs.begin(), op.outputs.end());
   }
   std::vector<int> variables;
   for (const std::string& name : names) {

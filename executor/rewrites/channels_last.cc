@@ -92,7 +92,7 @@ class Rewriter {
 
   // An op that only computes dense outputs from its inputs.
   static bool IsPlain(const Plan::PlanOp& op) {
-    return !op.control && op.reads_inputs && !op.has_rows;
+    return !op.Is<Plan::ControlWork>() && op.reads_inputs && !op.has_rows;
   }
 
   bool IsForRewriting(size_t i) const {
@@ -295,7 +295,7 @@ class Rewriter {
     op.type = kTranspose;
     op.inputs = {from};
     op.outputs = {to};
-    op.make_kernel = kernels_.Find(kTranspose);
+    op.work = Plan::KernelWork{kernels_.Find(kTranspose)};
     const OpSchema& schema = *FindOpSchema(kTranspose);
     std::vector<int32_t> axes(plan_->variables[to].declared->dims.size());
     for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int32_t>(i);

@@ -127,8 +127,8 @@ class PostOpFuser {
       return false;
     }
     const Plan::PlanOp& op = plan_->ops[instruction.index];
-    return !accesses_.in_block[i] && !op.control && op.reads_inputs && !op.has_rows &&
-           op.make_kernel != nullptr && op.kernel_spec.schema != nullptr;
+    return !accesses_.in_block[i] && op.Is<Plan::KernelWork>() && op.reads_inputs && !op.has_rows &&
+           op.kernel_spec.schema != nullptr;
   }
 
   const absl::optional<TensorType>& TypeOf(int v) const { return plan_->variables[v].declared; }
@@ -170,7 +170,7 @@ class PostOpFuser {
     if (post_op.kind == PostOpKind::kNone) return false;
     KernelSpec spec = op.kernel_spec;
     spec.post_ops.push_back(post_op);
-    const absl::StatusOr<Kernel> kernel = MakeKernel(*op.make_kernel, spec);
+    const absl::StatusOr<Kernel> kernel = MakeKernel(*op.factory(), spec);
     if (!kernel.ok() || kernel->num_post_ops != spec.post_ops.size()) return false;
     // Elsewhere, a program in bf16 keeps the results of converting and rounding every value.
     const bool takes_bfloat16 = kernel->types != nullptr && kernel->types->takes_bfloat16();
@@ -182,7 +182,7 @@ class PostOpFuser {
     absl::StrAppend(&op.name, op.kernel_spec.post_ops.size() == 1 ? " with " : ", ",
                     following.name);
     is_removed_[last] = true;
-    plan_->ops[last].make_kernel = nullptr;
+    plan_->ops[last].work = Plan::NoWork();
     if (result != out) {
       for (const Reader& reader : readers_[result]) {
         if (reader.op == last) continue;
@@ -202,8 +202,8 @@ class PostOpFuser {
 
   bool IsUnread(const Reader& reader) const {
     const Plan::PlanOp& op = plan_->ops[reader.op];
-    if (op.control || !op.reads_inputs || op.has_rows || op.make_kernel == nullptr) return false;
-    const absl::StatusOr<Kernel> kernel = MakeKernel(*op.make_kernel, op.kernel_spec);
+    if (!op.Is<Plan::KernelWork>() || !op.reads_inputs || op.has_rows) return false;
+    const absl::StatusOr<Kernel> kernel = MakeKernel(*op.factory(), op.kernel_spec);
     return kernel.ok() && absl::c_linear_search(kernel->unread, reader.input);
   }
 

@@ -34,7 +34,7 @@ absl::Span<const int> VariablesOf(const Slots& slots, const std::string& name,
 // An update that writes its variables in place.
 bool IsUpdate(const Plan::PlanOp& op) {
   const KernelSpec& spec = op.kernel_spec;
-  if (op.make_kernel == nullptr || op.has_rows || spec.schema == nullptr ||
+  if (!op.Is<Plan::KernelWork>() || op.has_rows || spec.schema == nullptr ||
       !spec.schema->Has(Trait::kOptimizer)) {
     return false;
   }
@@ -54,7 +54,7 @@ bool HaveTheSameSlots(const Slots& a, const Slots& b) {
 // Whether two updates differ in variables alone.
 bool AreAlike(const Plan::PlanOp& a, const Plan::PlanOp& b) {
   const KernelSpec &spec = a.kernel_spec, &other = b.kernel_spec;
-  return a.make_kernel == b.make_kernel && spec.attrs == other.attrs &&
+  return a.factory() == b.factory() && spec.attrs == other.attrs &&
          spec.paddle_cpu_quirks == other.paddle_cpu_quirks &&
          spec.starts_from_zero == other.starts_from_zero &&
          HaveTheSameSlots(spec.inputs, other.inputs) &&
@@ -133,12 +133,12 @@ void MergeUpdates(Plan* plan) {
     }
     if (ops.size() == 1) continue;
     Plan::PlanOp merged = Merged(ops);
-    const absl::StatusOr<Kernel> kernel = MakeKernel(*merged.make_kernel, merged.kernel_spec);
+    const absl::StatusOr<Kernel> kernel = MakeKernel(*merged.factory(), merged.kernel_spec);
     if (!kernel.ok() || !kernel->merges_updates) continue;
     for (size_t i = begin + 1; i < end; ++i) {
       const int index = plan->instructions[i].index;
       is_removed[index] = true;
-      plan->ops[index].make_kernel = nullptr;
+      plan->ops[index].work = Plan::NoWork();
     }
     plan->ops[plan->instructions[begin].index] = std::move(merged);
   }

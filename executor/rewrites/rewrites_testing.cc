@@ -13,12 +13,11 @@ namespace weft::testing {
 
 RewrittenProgram::RewrittenProgram(const std::string& block,
                                    const std::vector<std::string>& accessed, const Rewrite& rewrite,
-                                   bool trace)
+                                   PlanExecutorOptions options)
     : device_(NewHostDevice()), random_(RandomState::Seeded(0, 0)) {
   PlanOptions plan_options;
   plan_options.kernels = &CpuKernels();
   plan_ = *Plan::Build(CompactProgram(block), plan_options);
-  PlanExecutorOptions options;
   std::vector<int> read_first;
   for (const std::string& name : accessed) options.accessed.push_back(plan_.FindVariable(name));
   for (size_t v = 0; v < plan_.variables.size(); ++v) {
@@ -30,7 +29,6 @@ RewrittenProgram::RewrittenProgram(const std::string& block,
   options.scope = &scope_;
   options.device = device_.get();
   options.random = &random_;
-  options.trace = trace;
   executor_ = *PlanExecutor::Create(options);
   for (int v : read_first) SetNumbers(v);
 }

@@ -24,15 +24,16 @@ using Rewrite = std::function<void(const std::vector<int>& accessed, Plan* plan)
 // All other variables that nothing writes hold numbers between 0 and 1 before it.
 class RewrittenProgram {
  public:
-  // `trace`: also runs every op by itself (pointwise_chains.h).
+  // `options`: how its steps are run, measured and checked.
   RewrittenProgram(const std::string& block, const std::vector<std::string>& accessed,
-                   const Rewrite& rewrite, bool trace = false);
+                   const Rewrite& rewrite, PlanExecutorOptions options = {});
 
   absl::Status RunStep() { return executor_->RunStep(); }
   Tensor& operator[](const std::string& name) {
     return *executor_->tensor(plan_.FindVariable(name));
   }
   const Plan& plan() const { return plan_; }
+  const PlanExecutor& executor() const { return *executor_; }
 
  private:
   void SetNumbers(int v);

@@ -57,7 +57,7 @@ class ZeroStarter {
       return false;
     }
     const Plan::PlanOp& op = OpAt(i);
-    return op.make_kernel != nullptr && op.kernel_spec.schema != nullptr && op.reads_inputs &&
+    return op.Is<Plan::KernelWork>() && op.kernel_spec.schema != nullptr && op.reads_inputs &&
            !op.has_rows;
   }
 
@@ -102,7 +102,7 @@ class ZeroStarter {
     if (!begins_as_zeros || ReadsHalves(op, in)) return;
     KernelSpec spec = op.kernel_spec;
     spec.starts_from_zero = true;
-    const absl::StatusOr<Kernel> kernel = MakeKernel(*op.make_kernel, spec);
+    const absl::StatusOr<Kernel> kernel = MakeKernel(*op.factory(), spec);
     if (!kernel.ok() || !kernel->starts_from_zero) return;
     op.kernel_spec = std::move(spec);
     Remove(written[0], &op);
@@ -144,7 +144,7 @@ class ZeroStarter {
     absl::StrAppend(&by->name, absl::StrContains(by->name, " with ") ? ", " : " with ",
                     OpAt(i).name);
     is_removed_[plan_.instructions[i].index] = true;
-    OpAt(i).make_kernel = nullptr;
+    OpAt(i).work = Plan::NoWork();
   }
 
   Plan& plan_;

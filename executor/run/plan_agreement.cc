@@ -162,9 +162,10 @@ absl::Status DescribeDifference(const RingKey& ring, const Difference& differenc
 void AddCalls(const Plan& plan, RunFingerprint* fingerprint) {
   for (const RingKey& ring : plan.rings) fingerprint->calls[ring];
   for (const Plan::PlanOp& op : plan.ops) {
-    if (op.ring < 0) continue;
+    const Plan::RingWork* const work = op.ring_work();
+    if (work == nullptr) continue;
     PlannedCall planned;
-    const CollectiveDesc& desc = op.desc;
+    const CollectiveDesc& desc = work->desc;
     planned.call = std::string(CollectiveKindName(desc.kind));
     if (Reduces(desc.kind)) absl::StrAppend(&planned.call, " ", ReductionName(desc.reduction));
     if (HasRoot(desc.kind)) absl::StrAppend(&planned.call, ", root ", desc.root);
@@ -174,10 +175,11 @@ void AddCalls(const Plan& plan, RunFingerprint* fingerprint) {
         plan.variables[op.inputs.empty() ? op.outputs[0] : op.inputs[0]];
     if (op.has_rows) {
       absl::StrAppend(&planned.call, " of rows");
-    } else if (desc.kind == CollectiveKind::kSend) {
+    } else if (const auto* const message = std::get_if<Plan::MessageWork>(&op.work)) {
       // Two programs declare it; the step compares the numbers of elements.
-      if (op.received.has_value() || variable.declared.has_value()) {
-        const TensorType& type = op.received.has_value() ? *op.received : *variable.declared;
+      if (message->received.has_value() || variable.declared.has_value()) {
+        const TensorType& type =
+            message->received.has_value() ? *message->received : *variable.declared;
         absl::StrAppend(&planned.call, " of ", DTypeName(type.dtype));
       }
     } else if (variable.declared.has_value()) {
@@ -187,7 +189,7 @@ void AddCalls(const Plan& plan, RunFingerprint* fingerprint) {
       if (is_known) absl::StrAppend(&planned.call, ", ", NumElements(type.dims), " elements");
     }
     planned.where = absl::StrCat(op.name, " of ", variable.name);
-    fingerprint->calls[plan.rings[op.ring]].push_back(std::move(planned));
+    fingerprint->calls[plan.rings[work->ring]].push_back(std::move(planned));
   }
 }
 

@@ -167,9 +167,10 @@ absl::Status RankRunner::TestCollectives() {
   if (!device.memory()->IsHost() || job_.options.num_servers > 0) return absl::OkStatus();
   std::map<RingKey, CollectiveKinds> kinds;
   for (const Plan::PlanOp& op : job_.main_plan->ops) {
-    if (op.ring < 0) continue;
-    const RingKey& ring = job_.main_plan->rings[op.ring];
-    const CollectiveDesc& desc = op.desc;
+    const Plan::RingWork* const work = op.ring_work();
+    if (work == nullptr) continue;
+    const RingKey& ring = job_.main_plan->rings[work->ring];
+    const CollectiveDesc& desc = work->desc;
     if (!ring.Has(rank_) || SizeOf(ring, job_.world.size) == 1) continue;
     kinds[SelfTestRingOf(ring)].emplace(desc.kind,
                                         Reduces(desc.kind) ? desc.reduction : Reduction::kSum);

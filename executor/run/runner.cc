@@ -46,7 +46,7 @@ namespace {
 bool MayDraw(const Plan& plan) {
   return absl::c_any_of(plan.ops, [](const Plan::PlanOp& op) {
     const OpSchema* const schema = op.kernel_spec.schema;
-    return op.make_kernel != nullptr && (schema == nullptr || schema->Has(Trait::kSideEffect));
+    return op.factory() != nullptr && (schema == nullptr || schema->Has(Trait::kSideEffect));
   });
 }
 
@@ -128,9 +128,8 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
 
 // Whether a rank of this process has a program of its own: other ranks have other messages.
 bool HasMessages(const Plan& plan) {
-  return absl::c_any_of(plan.ops, [](const Plan::PlanOp& op) {
-    return op.ring >= 0 && op.desc.kind == CollectiveKind::kSend;
-  });
+  return absl::c_any_of(plan.ops,
+                        [](const Plan::PlanOp& op) { return op.Is<Plan::MessageWork>(); });
 }
 
 PlanOptions PlanOptionsOf(const RunJob& job) {
@@ -151,8 +150,8 @@ void LeaveServersOut(const RunJob& job, Plan* plan) {
 
 // Whether the program is one for workers.
 absl::Status CheckServerOps(const RunJob& job) {
-  const auto op = absl::c_find_if(job.main_plan->ops,
-                                  [](const Plan::PlanOp& one) { return one.server.has_value(); });
+  const auto op = absl::c_find_if(
+      job.main_plan->ops, [](const Plan::PlanOp& one) { return one.Is<Plan::ServerWork>(); });
   const bool is_for_workers = op != job.main_plan->ops.end();
   if (is_for_workers == (job.inputs.server != nullptr)) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -308,7 +307,7 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
     job->accessed.insert(job->accessed.end(), variables->begin(), variables->end());
   }
   if (job->options.rewrites_plan) {
-    // Every op is checked by itself.
+    // An activation that an op carries out would hide the NaN before it.
     const bool fuses_ops = !job->options.check_nan;
     RewritePlan(*job->options.kernels, {job->accessed, fuses_ops}, &*job->main_plan);
   }

@@ -103,7 +103,7 @@ absl::Status ServerRank::Prepare() {
 
 absl::Status ServerRank::ExpectMessages() {
   for (const Plan::PlanOp& op : plan_->ops) {
-    if (op.server != ServerOp::kReceive) continue;
+    if (!op.Does(ServerOp::kReceive)) continue;
     const OpAttrs& attrs = op.kernel_spec.attrs;
     const int64_t key = attrs.Int(kServerKeyAttr);
     const auto found = keys_.find(key);
@@ -272,8 +272,8 @@ std::string ServerRank::WaitText() const {
 
 absl::Status ServerRank::Run(const Plan::PlanOp& op, absl::Span<const Tensor* const> inputs,
                              absl::Span<Tensor* const> outputs) {
-  if (*op.server == ServerOp::kReceive) return Receive(op, outputs);
-  if (*op.server == ServerOp::kServe) return Serve(op.kernel_spec.attrs.Int(kServerKeyAttr));
+  if (op.Does(ServerOp::kReceive)) return Receive(op, outputs);
+  if (op.Does(ServerOp::kServe)) return Serve(op.kernel_spec.attrs.Int(kServerKeyAttr));
   return absl::InvalidArgumentError("expected an op of servers, found one of workers");
 }
 

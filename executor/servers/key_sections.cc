@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-bool IsReceive(const Plan::PlanOp& op) { return op.server == ServerOp::kReceive; }
+bool IsReceive(const Plan::PlanOp& op) { return op.Does(ServerOp::kReceive); }
 int64_t KeyOf(const Plan::PlanOp& op) { return op.kernel_spec.attrs.Int(kServerKeyAttr); }
 
 // Sections that must stay together, from the first to the last.
@@ -58,7 +58,7 @@ class SectionFinder {
 
  private:
   void AddOp(const Plan::PlanOp& op, int section) {
-    if (op.server.has_value()) keys_[KeyOf(op)].Add(section);
+    if (op.Is<Plan::ServerWork>()) keys_[KeyOf(op)].Add(section);
     for (int v : op.inputs) {
       if (v < 0) continue;
       Access& access = accesses_[v];

@@ -80,7 +80,7 @@ absl::StatusOr<const ServedKey*> WorkerPort::Served(int64_t key) const {
 absl::Status WorkerPort::Run(const Plan::PlanOp& op, absl::Span<const Tensor* const> inputs,
                              absl::Span<Tensor* const> outputs) {
   const OpAttrs& attrs = op.kernel_spec.attrs;
-  switch (*op.server) {
+  switch (std::get<Plan::ServerWork>(op.work).op) {
     case ServerOp::kPrefetch:
       for (int64_t key : attrs.Ints("keys")) WEFT_RETURN_IF_ERROR(Prefetch(key));
       return absl::OkStatus();

@@ -29,10 +29,10 @@ class WorkerPortTest : public ::testing::Test {
     table.type = {DType::kFloat32, {5, 1}};
     table.by_rows = true;
     group_.keys[0] = table;
-    push_.server = ServerOp::kPush;
+    push_.work = Plan::ServerWork{ServerOp::kPush};
     push_.kernel_spec.attrs = OpAttrs::Make(*FindOpSchema("ps_push"));
     push_.kernel_spec.inputs["Grad"] = {0, 1};
-    lookup_.server = ServerOp::kLookup;
+    lookup_.work = Plan::ServerWork{ServerOp::kLookup};
     lookup_.name = "op 3 (ps_lookup)";
     lookup_.inputs = {kIds};
     lookup_.kernel_spec.attrs =

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <new>
 #include <numeric>
+#include <type_traits>
+#include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/status_macros.h"
 #include "executor/plan/instructions.h"
 #include "executor/step/arena.h"
@@ -41,15 +46,26 @@ std::array<std::vector<Life>, kNumDeviceKinds> LivesOfDevices(const Plan& plan,
   return lives;
 }
 
+// Whether the kernel can be prepared.
+bool Prepare(BoundKernel* kernel) {
+  try {
+    return kernel->Prepare().ok();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 // Decides which values lie in the arena, and which of them share a place.
 class PlaceFinder {
  public:
   PlaceFinder(const StepResources& resources, const StepTypes& types,
-              const std::vector<BoundOp>& ops)
+              absl::Span<const BoundKernel> kernels)
       : plan_(*resources.plan),
         accesses_(*resources.accesses),
         types_(types),
-        ops_(ops),
+        kernels_(kernels),
         lives_of_ops_(LivesOfDevices(plan_, accesses_.in_block)),
         lives_(plan_.variables.size()),
         writes_(plan_.variables.size(), 0),
@@ -88,17 +104,18 @@ class PlaceFinder {
     for (size_t i = 0; i < plan_.instructions.size(); ++i) {
       if (plan_.instructions[i].kind != Plan::Instruction::Kind::kRunOp) continue;
       const int index = plan_.instructions[i].index;
-      const BoundOp& op = ops_[index];
-      if (!op.is_static || op.kernel.kernel().views.empty() || op.kernel.has_temporaries())
+      const Plan::PlanOp& op = plan_.ops[index];
+      const BoundKernel& kernel = kernels_[index];
+      if (!types_.is_static[index] || kernel.kernel().views.empty() || kernel.has_temporaries())
         continue;
-      std::vector<bool> is_done(op.op->outputs.size());
+      std::vector<bool> is_done(op.outputs.size());
       for (size_t o = 0; o < is_done.size(); ++o) {
-        const int out = op.op->outputs[o];
+        const int out = op.outputs[o];
         is_done[o] = out < 0 || NumElements(types_.variables[out]->dims) == 0;
       }
-      for (const auto& [out, in] : op.kernel.kernel().views) {
-        if (!IsView(op.op->outputs[out], op.op->inputs[in])) continue;
-        Join(op.op->inputs[in], op.op->outputs[out]);
+      for (const auto& [out, in] : kernel.kernel().views) {
+        if (!IsView(op.outputs[out], op.inputs[in])) continue;
+        Join(op.inputs[in], op.outputs[out]);
         is_done[out] = true;
       }
       is_removed_[index] = !absl::c_linear_search(is_done, false);
@@ -110,13 +127,14 @@ class PlaceFinder {
     for (size_t i = 0; i < plan_.instructions.size(); ++i) {
       if (plan_.instructions[i].kind != Plan::Instruction::Kind::kRunOp) continue;
       const int index = plan_.instructions[i].index;
-      const BoundOp& op = ops_[index];
-      if (!op.is_static || op.communicator != nullptr || is_removed_[index]) continue;
-      for (size_t o = 0; o < op.op->outputs.size(); ++o) {
-        const int out = op.op->outputs[o];
+      const Plan::PlanOp& op = plan_.ops[index];
+      if (!types_.is_static[index] || op.factory() == nullptr || is_removed_[index]) continue;
+      for (size_t o = 0; o < op.outputs.size(); ++o) {
+        const int out = op.outputs[o];
         if (!MayShare(out) || lives_[Place(out)].first != static_cast<int>(i)) continue;
-        for (int in : op.op->inputs) {
-          if (!EndsAt(in, static_cast<int>(i)) || !CanTake(op, static_cast<int>(o), in)) continue;
+        for (int in : op.inputs) {
+          if (!EndsAt(in, static_cast<int>(i)) || !CanTake(index, static_cast<int>(o), in))
+            continue;
           Join(in, out);
           break;
         }
@@ -144,7 +162,7 @@ class PlaceFinder {
   void AddAccesses(size_t i) {
     const int index = plan_.instructions[i].index;
     const Plan::PlanOp& op = plan_.ops[index];
-    const bool shares = op.make_kernel != nullptr && !op.reads_inputs;
+    const bool shares = op.factory() != nullptr && !op.reads_inputs;
     const auto add = [&](int v) {
       if (v < 0) return;
       lives_[v].Add(LivesOn(plan_.variables[v].memory)[i]);
@@ -152,7 +170,7 @@ class PlaceFinder {
     };
     for (size_t in = 0; in < op.inputs.size(); ++in) {
       // Its variable has a type to the end of the step, but need not keep its memory.
-      const bool is_unread = ops_[index].is_static && ops_[index].kernel.IsUnread(in);
+      const bool is_unread = types_.is_static[index] && kernels_[index].IsUnread(in);
       if (!is_unread || shares || accesses_.in_block[i]) add(op.inputs[in]);
     }
     for (int v : op.outputs) {
@@ -190,14 +208,15 @@ class PlaceFinder {
 
   // Whether output o may take the place of the variable `in`, which other inputs and outputs of the
   // op may have too.
-  bool CanTake(const BoundOp& op, int o, int in) const {
-    const int out = op.op->outputs[o];
+  bool CanTake(int index, int o, int in) const {
+    const Plan::PlanOp& op = plan_.ops[index];
+    const int out = op.outputs[o];
     if (plan_.variables[in].memory != plan_.variables[out].memory) return false;
-    for (size_t i = 0; i < op.op->inputs.size(); ++i) {
-      const bool is_there = op.op->inputs[i] >= 0 && Place(op.op->inputs[i]) == Place(in);
-      if (is_there && !op.kernel.CanShare(o, static_cast<int>(i))) return false;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const bool is_there = op.inputs[i] >= 0 && Place(op.inputs[i]) == Place(in);
+      if (is_there && !kernels_[index].CanShare(o, static_cast<int>(i))) return false;
     }
-    return absl::c_none_of(op.op->outputs, [&](int v) { return v >= 0 && Place(v) == Place(in); });
+    return absl::c_none_of(op.outputs, [&](int v) { return v >= 0 && Place(v) == Place(in); });
   }
 
   void Join(int a, int b) {
@@ -211,7 +230,7 @@ class PlaceFinder {
   const Plan& plan_;
   const PlanAccesses& accesses_;
   const StepTypes& types_;
-  const std::vector<BoundOp>& ops_;
+  const absl::Span<const BoundKernel> kernels_;                        // by op
   const std::array<std::vector<Life>, kNumDeviceKinds> lives_of_ops_;  // by device
   std::vector<Life> lives_;                                            // by variable
   std::vector<int> writes_;                                            // by variable: ops
@@ -247,75 +266,12 @@ class ChainSpans {
 
 BoundStep::BoundStep(const StepResources& resources)
     : resources_(resources), plan_(*resources.plan) {
-  BindOps();
-  if (resources_.groups_collectives) GroupCollectives();
+  Parts parts;
+  for (const Kernel& kernel : resources_.kernels) parts.kernels.emplace_back(kernel);
+  types_ = FindStepTypes(resources_, absl::MakeSpan(parts.kernels));
   FindEntries();
-  PlaceValues();
-}
-
-void BoundStep::BindOps() {
-  std::vector<BoundKernel> kernels;
-  kernels.reserve(plan_.ops.size());
-  for (const Kernel& kernel : resources_.kernels) kernels.emplace_back(kernel);
-  types_ = FindStepTypes(resources_, absl::MakeSpan(kernels));
-  ops_.resize(plan_.ops.size());
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    const Plan::PlanOp& op = plan_.ops[i];
-    BoundOp& bound = ops_[i];
-    bound.op = &op;
-    bound.is_static = types_.is_static[i];
-    bound.kernel = std::move(kernels[i]);
-    for (int v : op.inputs) bound.inputs.push_back(v < 0 ? nullptr : resources_.tensors[v]);
-    for (int v : op.outputs) {
-      bound.outputs.push_back(v < 0 ? nullptr : resources_.tensors[v]);
-      bound.output_types.push_back(v < 0 ? absl::nullopt : types_.variables[v]);
-    }
-    if (op.control) {
-      for (int v : op.inputs) bound.input_values.push_back(v < 0 ? nullptr : resources_.values[v]);
-      for (int v : op.outputs) {
-        bound.output_values.push_back(v < 0 ? nullptr : resources_.values[v]);
-      }
-    }
-    if (op.ring >= 0) {
-      bound.communicator = resources_.communicators[op.ring];
-      if (op.has_rows) bound.rows = std::make_unique<RowsAllReduce>();
-      if (NeedsCopy(op.desc.kind) && bound.inputs[0] == bound.outputs[0]) {
-        bound.input_copy = std::make_unique<Tensor>(resources_.MemoryOf(op.device));
-      }
-    }
-  }
-  for (const Plan::Instruction& instruction : plan_.instructions) {
-    if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
-    ops_[instruction.index].stream = instruction.stream;
-  }
-}
-
-// The collectives of one op, on several variables, start together.
-void BoundStep::GroupCollectives() {
-  const auto collective_at = [this](size_t i) -> BoundOp* {
-    if (plan_.instructions[i].kind != Plan::Instruction::Kind::kRunOp) return nullptr;
-    BoundOp& op = ops_[plan_.instructions[i].index];
-    return op.communicator != nullptr && op.rows == nullptr && op.inputs.size() == 1 ? &op
-                                                                                     : nullptr;
-  };
-  for (size_t begin = 0, end = 0; begin < plan_.instructions.size(); begin = end) {
-    end = begin + 1;
-    BoundOp* const first = collective_at(begin);
-    if (first == nullptr) continue;
-    std::vector<BoundOp*> group = {first};
-    for (; end < plan_.instructions.size(); ++end) {
-      BoundOp* const next = collective_at(end);
-      if (next == nullptr || next->op->name != first->op->name) break;
-      // A variable that comes twice is reduced twice, one time after the other.
-      const bool is_new = absl::c_none_of(
-          group, [&](const BoundOp* op) { return op->outputs[0] == next->outputs[0]; });
-      if (!is_new || next->communicator != first->communicator) break;
-      group.push_back(next);
-    }
-    if (group.size() < 2) continue;
-    for (BoundOp* op : group) op->in_group = true;
-    group.front()->opens_group = group.back()->ends_group = true;
-  }
+  PlaceValues(&parts);
+  MakeCalls(std::move(parts));
 }
 
 void BoundStep::FindEntries() {
@@ -373,17 +329,22 @@ void BoundStep::OwnValues() {
   }
 }
 
+void BoundStep::AddAddresses(std::vector<const void*>* addresses) const {
+  for (const Entry& entry : entries_) addresses->push_back(entry.tensor->raw());
+  for (const auto& [tensor, type] : owned_) addresses->push_back(tensor->raw());
+  for (const Buffer& buffer : buffers_) addresses->push_back(buffer.tensors[0]->raw());
+}
+
 absl::Status BoundStep::ClearNewBuffers() {
-  std::vector<char> zeros;
+  constexpr size_t kPart = size_t{1} << 16;
+  static const char zeros[kPart] = {};
   for (Buffer& buffer : buffers_) {
     if (!buffer.is_new) continue;
-    constexpr size_t kPart = size_t{1} << 20;
-    zeros.resize(kPart);
     Tensor* const tensor = buffer.tensors[0];
     for (size_t begin = 0; begin < tensor->bytes(); begin += kPart) {
       const size_t bytes = std::min(kPart, tensor->bytes() - begin);
-      WEFT_RETURN_IF_ERROR(tensor->memory()->CopyFromHost(
-          zeros.data(), bytes, static_cast<char*>(tensor->raw()) + begin));
+      WEFT_RETURN_IF_ERROR(
+          tensor->memory()->CopyFromHost(zeros, bytes, static_cast<char*>(tensor->raw()) + begin));
     }
     buffer.is_new = false;
   }
@@ -409,16 +370,17 @@ std::vector<bool> BoundStep::FindBuffers(const std::vector<bool>& in_arena) {
   return is_in_buffer;
 }
 
-void BoundStep::PlaceValues() {
-  PlaceFinder finder(resources_, types_, ops_);
+void BoundStep::PlaceValues(Parts* parts) {
+  PlaceFinder finder(resources_, types_, parts->kernels);
   finder.ShareViews();
   finder.ShareInPlace();
-  std::vector<PointwiseChain> chains;
+  parts->is_removed = finder.is_removed();
+  parts->input_copies.resize(plan_.ops.size(), nullptr);
   if (resources_.joins_ops) {
-    const auto kernel_of = [this](int op) -> const BoundKernel& { return ops_[op].kernel; };
-    chains = FindPointwiseChains(plan_, resources_.accesses->in_block, types_, kernel_of);
+    parts->chains =
+        FindPointwiseChains(plan_, resources_.accesses->in_block, types_, parts->kernels);
   }
-  const ChainSpans spans(chains, plan_.instructions.size());
+  const ChainSpans spans(parts->chains, plan_.instructions.size());
 
   std::array<std::vector<ArenaValue>, kNumDeviceKinds> values;  // by device
   const auto values_of = [&values](DeviceKind device) -> std::vector<ArenaValue>& {
@@ -453,14 +415,23 @@ void BoundStep::PlaceValues() {
   for (size_t i = 0; i < plan_.instructions.size(); ++i) {
     const Plan::Instruction& instruction = plan_.instructions[i];
     if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
-    BoundOp& op = ops_[instruction.index];
-    if (!op.is_static || finder.is_removed()[instruction.index]) continue;
-    const Life& life = finder.LivesOn(op.op->device)[i];
-    std::vector<ArenaValue>& of_device = values_of(op.op->device);
-    for (BoundKernel::Temporary& temporary : op.kernel.temporaries()) {
-      places_.push_back({&temporary.tensor, *temporary.type, op.op->device,
-                         static_cast<int64_t>(of_device.size())});
-      of_device.push_back({BytesOf(*temporary.type), life.first, life.last});
+    const int index = instruction.index;
+    const Plan::PlanOp& op = plan_.ops[index];
+    const Life& life = finder.LivesOn(op.device)[i];
+    std::vector<ArenaValue>& of_device = values_of(op.device);
+    const auto add = [&](Tensor* tensor, const TensorType& type) {
+      places_.push_back({tensor, type, op.device, static_cast<int64_t>(of_device.size())});
+      of_device.push_back({BytesOf(type), life.first, life.last});
+    };
+    const auto* const collective = std::get_if<Plan::CollectiveWork>(&op.work);
+    if (collective != nullptr && NeedsCopy(collective->desc.kind) &&
+        op.inputs[0] == op.outputs[0]) {
+      parts->input_copies[index] = &input_copies_.emplace_back(resources_.MemoryOf(op.device));
+      if (types_.is_static[index]) add(&input_copies_.back(), *types_.variables[op.inputs[0]]);
+    }
+    if (!types_.is_static[index] || parts->is_removed[index]) continue;
+    for (BoundKernel::Temporary& temporary : parts->kernels[index].temporaries()) {
+      add(&temporary.tensor, *temporary.type);
     }
   }
   for (int d = 0; d < kNumDeviceKinds; ++d) {
@@ -472,28 +443,170 @@ void BoundStep::PlaceValues() {
     arena_bytes_[d] = layout.bytes;
     live_bytes_[d] = layout.live_bytes;
   }
-  std::vector<bool> is_removed = finder.is_removed();
-  JoinChains(chains, &is_removed);
-  instructions_ = plan_.instructions;
-  branches_ = plan_.branches;
-  RemoveOps(is_removed, &instructions_, &branches_);
 }
 
-// `is_removed`: ops that do not run by themselves.
-void BoundStep::JoinChains(const std::vector<PointwiseChain>& chains,
-                           std::vector<bool>* is_removed) {
-  for (const PointwiseChain& chain : chains) {
-    std::vector<int> joined;
-    for (int i = chain.begin; i < chain.end; ++i) {
-      const int op = plan_.instructions[i].index;
-      if (!(*is_removed)[op]) joined.push_back(op);
-    }
-    if (joined.size() < 2) continue;
-    for (size_t k = 1; k < joined.size(); ++k) (*is_removed)[joined[k]] = true;
-    BoundOp& first = ops_[joined[0]];
-    first.chain = std::move(joined);
-    first.chain_size = chain.size;
+// Whether at least two of its ops run.
+bool BoundStep::IsChain(const PointwiseChain& chain, const Parts& parts) const {
+  int num_ops = 0;
+  for (int i = chain.begin; i < chain.end; ++i) {
+    if (!parts.is_removed[plan_.instructions[i].index]) ++num_ops;
   }
+  return num_ops > 1;
+}
+
+// The instruction after the collectives of one op, on several variables, that begin here.
+int BoundStep::EndOfGroup(int begin) const {
+  const auto collective_at = [this](int i) -> const Plan::PlanOp* {
+    const Plan::Instruction& instruction = plan_.instructions[i];
+    if (instruction.kind != Plan::Instruction::Kind::kRunOp) return nullptr;
+    const Plan::PlanOp& op = plan_.ops[instruction.index];
+    const bool is_plain = op.Is<Plan::CollectiveWork>() && !op.has_rows && op.inputs.size() == 1;
+    return is_plain ? &op : nullptr;
+  };
+  const Plan::PlanOp* const first = collective_at(begin);
+  int end = begin + 1;
+  if (first == nullptr) return end;
+  absl::flat_hash_set<int> written = {first->outputs[0]};
+  for (; end < static_cast<int>(plan_.instructions.size()); ++end) {
+    const Plan::PlanOp* const next = collective_at(end);
+    if (next == nullptr || next->name != first->name) break;
+    if (next->ring_work()->ring != first->ring_work()->ring) break;
+    // A variable that comes twice is reduced twice, one time after the other.
+    if (!written.insert(next->outputs[0]).second) break;
+  }
+  return end;
+}
+
+void BoundStep::MakeCalls(Parts parts) {
+  const int size = static_cast<int>(plan_.instructions.size());
+  std::vector<int> new_position;
+  auto chain = parts.chains.begin();
+  for (int i = 0; i < size;) {
+    new_position.resize(i + 1, static_cast<int>(calls_.size()));
+    const Plan::Instruction& instruction = plan_.instructions[i];
+    while (chain != parts.chains.end() && chain->end <= i) ++chain;
+    const bool in_chain = chain != parts.chains.end() && chain->begin <= i;
+    const bool is_op = instruction.kind == Plan::Instruction::Kind::kRunOp;
+    if (is_op && parts.is_removed[instruction.index]) {
+      ++i;
+    } else if (in_chain && IsChain(*chain, parts)) {
+      ChainCall joined;
+      joined.size = chain->size;
+      for (; i < chain->end; ++i) {
+        if (parts.is_removed[plan_.instructions[i].index]) continue;
+        StepCall op = MakeCall(plan_.instructions[i], &parts);
+        joined.ops.push_back(std::get<KernelCall>(std::move(op.work)));
+      }
+      calls_.push_back({instruction.stream, 0, false, std::move(joined)});
+    } else if (is_op && EndOfGroup(i) > i + 1) {
+      GroupCall group;
+      for (const int end = EndOfGroup(i); i < end; ++i) {
+        StepCall op = MakeCall(plan_.instructions[i], &parts);
+        group.ops.push_back(std::get<CollectiveOpCall>(std::move(op.work)));
+      }
+      calls_.push_back({instruction.stream, 0, false, std::move(group)});
+    } else {
+      calls_.push_back(MakeCall(instruction, &parts));
+      ++i;
+    }
+  }
+  new_position.resize(size + 1, static_cast<int>(calls_.size()));
+  branches_ = plan_.branches;
+  MoveBranches(new_position, &branches_);
+  DivideIntoTasks();
+}
+
+// Consecutive ops of a stream are one task, unless a branch begins, ends or goes on between them.
+void BoundStep::DivideIntoTasks() {
+  std::vector<bool> is_target(calls_.size() + 1, false);
+  for (const Plan::Branch& branch : branches_) {
+    is_target[branch.begin] = is_target[branch.end] = is_target[branch.next] = true;
+  }
+  const int size = static_cast<int>(calls_.size());
+  for (int i = size - 1; i >= 0; --i) {
+    StepCall& call = calls_[i];
+    call.end_of_task = i + 1;
+    if (FirstOp(call) == nullptr || i + 1 == size || is_target[i + 1]) continue;
+    const StepCall& next = calls_[i + 1];
+    if (FirstOp(next) != nullptr && next.stream == call.stream) call.end_of_task = next.end_of_task;
+  }
+}
+
+OpCall BoundStep::ArgumentsOf(int op) const {
+  OpCall call;
+  call.op = &plan_.ops[op];
+  call.index = op;
+  call.is_static = types_.is_static[op];
+  for (int v : call.op->inputs) call.inputs.push_back(v < 0 ? nullptr : resources_.tensors[v]);
+  for (int v : call.op->outputs) {
+    call.outputs.push_back(v < 0 ? nullptr : resources_.tensors[v]);
+    call.output_types.push_back(v < 0 ? absl::nullopt : types_.variables[v]);
+  }
+  return call;
+}
+
+template <typename Call>
+Call BoundStep::OnRing(const Plan::RingWork& work, int stream, int op) const {
+  Call made;
+  static_cast<OpCall&>(made) = ArgumentsOf(op);
+  const int variable = made.inputs.empty() ? made.op->outputs[0] : made.op->inputs[0];
+  made.communicator = resources_.communicators[work.ring];
+  made.call.desc = work.desc;
+  made.call.op = made.op->name;
+  made.call.variable = plan_.variables[variable].name;
+  made.call.stream = resources_.native_streams[stream];
+  if (made.is_static) SetType(*types_.variables[variable], &made.call);
+  return made;
+}
+
+StepCall BoundStep::MakeCall(const Plan::Instruction& instruction, Parts* parts) const {
+  using Kind = Plan::Instruction::Kind;
+  StepCall call;
+  call.stream = instruction.stream;
+  const int index = instruction.index;
+  switch (instruction.kind) {
+    case Kind::kRecord:
+      call.work = RecordCall{index};
+      return call;
+    case Kind::kWait:
+      call.work = WaitCall{index};
+      return call;
+    case Kind::kSynchronize:
+      call.work = SynchronizeCall();
+      return call;
+    case Kind::kBranch:
+      call.work = BranchCall{index};
+      return call;
+    case Kind::kRunOp:
+      break;
+  }
+  const Plan::PlanOp& op = plan_.ops[index];
+  if (const auto* const message = std::get_if<Plan::MessageWork>(&op.work)) {
+    call.work = OnRing<MessageCall>(*message, call.stream, index);
+  } else if (const auto* const collective = std::get_if<Plan::CollectiveWork>(&op.work)) {
+    if (op.has_rows) {
+      call.work = OnRing<RowsCall>(*collective, call.stream, index);
+    } else {
+      auto made = OnRing<CollectiveOpCall>(*collective, call.stream, index);
+      made.input_copy = parts->input_copies[index];
+      call.work = std::move(made);
+    }
+  } else if (op.Is<Plan::ServerWork>()) {
+    call.work = ServerCall{ArgumentsOf(index)};
+  } else if (op.Is<Plan::ControlWork>()) {
+    ControlCall made{ArgumentsOf(index), std::move(parts->kernels[index]), {}, {}};
+    for (int v : op.inputs) made.input_values.push_back(v < 0 ? nullptr : resources_.values[v]);
+    for (int v : op.outputs) made.output_values.push_back(v < 0 ? nullptr : resources_.values[v]);
+    call.work = std::move(made);
+  } else {
+    KernelCall made{ArgumentsOf(index), std::move(parts->kernels[index])};
+    if (op.Is<Plan::CopyWork>()) {
+      call.work = CopyCall{std::move(made)};
+    } else {
+      call.work = std::move(made);
+    }
+  }
+  return call;
 }
 
 void BoundStep::Enter(StepArenas* arenas) {
@@ -520,11 +633,21 @@ void BoundStep::Leave() {
 }
 
 void BoundStep::PrepareKernels() {
-  for (BoundOp& op : ops_) {
-    // A kernel that does not take the types says so in the step.
-    if (op.is_static && op.communicator == nullptr && !op.kernel.Prepare().ok()) {
-      op.is_static = false;
-    }
+  for (StepCall& call : calls_) {
+    ForEachOp(call, [&](auto& op) {
+      if constexpr (std::is_base_of_v<KernelCall, std::decay_t<decltype(op)>>) {
+        // A kernel that does not take the types says so in the step.
+        if (op.is_static) op.is_static = Prepare(&op.kernel);
+        // Of a kernel that finds types in the step, only the arguments are fixed.
+        if (!op.is_static && op.kernel.kernel().types == nullptr &&
+            op.kernel.Bind(resources_.ContextOf(op.inputs, op.outputs, call.stream), {}).ok()) {
+          Prepare(&op.kernel);
+        }
+      }
+    });
+    auto* const chain = std::get_if<ChainCall>(&call.work);
+    if (chain == nullptr) continue;
+    chain->in_parts = absl::c_all_of(chain->ops, [](const KernelCall& op) { return op.is_static; });
   }
 }
 

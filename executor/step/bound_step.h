@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,11 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "executor/communicators/communicator.h"
-#include "executor/communicators/rows_all_reduce.h"
 #include "executor/plan/plan.h"
-#include "executor/plan/scope.h"
 #include "executor/step/pointwise_chains.h"
+#include "executor/step/step_calls.h"
 #include "executor/step/step_resources.h"
 #include "executor/step/step_types.h"
 #include "ops/bound_kernel.h"
@@ -23,33 +22,6 @@
 #include "ops/tensor.h"
 
 namespace weft {
-
-// An op of the plan with its arguments.
-struct BoundOp {
-  const Plan::PlanOp* op = nullptr;
-  int stream = 0;
-  // Its arguments have the types and the memory that they need: it just runs. For others, types are
-  // found and outputs resized in every step.
-  bool is_static = false;
-  BoundKernel kernel;  // empty for a collective
-  std::vector<const Tensor*> inputs;
-  std::vector<Tensor*> outputs;
-  // By output: the type that ops which read it are bound to; none: they are not.
-  std::vector<absl::optional<TensorType>> output_types;
-  // For an op that moves values.
-  std::vector<const Value*> input_values;
-  std::vector<Value*> output_values;
-  Communicator* communicator = nullptr;  // for a collective
-  // Of a collective: whether it is in a group of its communicator, and opens or ends it.
-  bool in_group = false, opens_group = false, ends_group = false;
-  std::unique_ptr<RowsAllReduce> rows;  // for a collective on SelectedRows
-  // The input of a collective whose output replaces it, but may not overlap it.
-  std::unique_ptr<Tensor> input_copy;
-  // Of the first op of a PointwiseChain: its ops, in order, and their elements. Otherwise empty.
-  // The instruction of the first one runs them all.
-  std::vector<int> chain;
-  int64_t chain_size = 0;
-};
 
 // The memory that all steps of a rank share, one step at a time.
 struct Arena {
@@ -86,10 +58,14 @@ class BoundStep {
   // Sets to zero the fused buffers that got memory since the last call.
   absl::Status ClearNewBuffers();
 
-  // As in the plan, without the ops that are left out. RunOp instructions count ops().
-  const std::vector<Plan::Instruction>& instructions() const { return instructions_; }
+  // Where the values lie that may move between steps. Those of arenas stay.
+  void AddAddresses(std::vector<const void*>* addresses) const;
+
+  // The instructions of the plan, without the ops that are left out; and its branches, whose
+  // positions are those of calls.
+  std::vector<StepCall>& calls() { return calls_; }
+  const std::vector<StepCall>& calls() const { return calls_; }
   const std::vector<Plan::Branch>& branches() const { return branches_; }
-  BoundOp& op(int index) { return ops_[index]; }
 
   // The arena of a device; and what lives at once in it at most.
   int64_t arena_bytes(DeviceKind device) const { return arena_bytes_[static_cast<int>(device)]; }
@@ -119,24 +95,37 @@ class BoundStep {
     bool is_new = false;
   };
 
-  void BindOps();
-  void GroupCollectives();
+  // What the calls are made of.
+  struct Parts {
+    std::vector<BoundKernel> kernels;   // by op of the plan
+    std::vector<Tensor*> input_copies;  // by op of the plan: CollectiveOpCall::input_copy
+    std::vector<bool> is_removed;       // by op of the plan: it does not run
+    std::vector<PointwiseChain> chains;
+  };
+
   void FindEntries();
-  void PlaceValues();
+  void PlaceValues(Parts* parts);
   std::vector<bool> FindBuffers(const std::vector<bool>& in_arena);
-  void JoinChains(const std::vector<PointwiseChain>& chains, std::vector<bool>* is_removed);
+  void MakeCalls(Parts parts);
+  StepCall MakeCall(const Plan::Instruction& instruction, Parts* parts) const;
+  OpCall ArgumentsOf(int op) const;
+  template <typename Call>
+  Call OnRing(const Plan::RingWork& work, int stream, int op) const;
+  bool IsChain(const PointwiseChain& chain, const Parts& parts) const;
+  int EndOfGroup(int begin) const;
+  void DivideIntoTasks();
   void PrepareKernels();
 
   const StepResources& resources_;
   const Plan& plan_;
-  std::vector<BoundOp> ops_;  // by op of the plan
   StepTypes types_;
+  std::deque<Tensor> input_copies_;  // of collectives
   std::vector<Entry> entries_;
   std::vector<Place> places_;
   // Variables of known type with their own memory, which are no entries; those of buffers_ aside.
   std::vector<std::pair<Tensor*, TensorType>> owned_;
   std::vector<Buffer> buffers_;
-  std::vector<Plan::Instruction> instructions_;
+  std::vector<StepCall> calls_;
   std::vector<Plan::Branch> branches_;
   std::array<int64_t, kNumDeviceKinds> arena_bytes_{}, live_bytes_{};
   bool is_prepared_ = false;

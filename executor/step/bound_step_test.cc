@@ -36,7 +36,7 @@ class Bound {
       resources_.tensors.push_back(&value.tensor);
     }
     for (const Plan::PlanOp& op : plan_->ops) {
-      resources_.kernels.push_back(*MakeKernel(*op.make_kernel, op.kernel_spec));
+      resources_.kernels.push_back(*MakeKernel(*op.factory(), op.kernel_spec));
     }
     resources_.native_streams.resize(plan_->stream_names.size(), nullptr);
     resources_.is_accessed.resize(values_.size(), false);
@@ -78,6 +78,12 @@ TEST(BoundStepTest, AnOpThatMayWorkInPlaceWritesOverAnInputThatEnds) {
   EXPECT_NE(bound["y"].raw(), bound["a"].raw());
 }
 
+TEST(BoundStepTest, OpsOfOneStreamThatFollowOneAnotherAreOneTask) {
+  Bound bound(kChain, Floats({8, 8}, std::vector<float>(64, 1)));
+  ASSERT_EQ(bound.step().calls().size(), 3);
+  for (const StepCall& call : bound.step().calls()) EXPECT_EQ(call.end_of_task, 3);
+}
+
 TEST(BoundStepTest, AnInputThatIsReadLaterIsNotOverwritten) {
   Bound bound(R"(
     var x : fp32[8]
@@ -113,9 +119,10 @@ TEST(BoundStepTest, ElementwiseOpsOnLargeValuesRunTogether) {
     const std::string sized = absl::StrReplaceAll(block, {{"ROWS", absl::StrCat(rows)}});
     Bound bound(sized, Floats({rows, 8192}, std::vector<float>(rows * 8192, 1)));
     const bool is_large = rows == 8;
-    EXPECT_EQ(bound.step().instructions().size(), is_large ? 1 : 3);
-    EXPECT_EQ(bound.step().op(0).chain,
-              is_large ? std::vector<int>({0, 1, 2}) : std::vector<int>());
+    EXPECT_EQ(bound.step().calls().size(), is_large ? 1 : 3);
+    std::vector<int> ops;  // of the first call
+    ForEachOp(bound.step().calls()[0], [&](const OpCall& op) { ops.push_back(op.index); });
+    EXPECT_EQ(ops, is_large ? std::vector<int>({0, 1, 2}) : std::vector<int>({0}));
   }
 }
 
@@ -127,7 +134,7 @@ TEST(BoundStepTest, AViewIsNoOp) {
     Out=[y] = relu(X=[b])
 )",
               Floats({2, 4}, std::vector<float>(8, 1)));
-  EXPECT_EQ(bound.step().instructions().size(), 2u);
+  EXPECT_EQ(bound.step().calls().size(), 2u);
   EXPECT_EQ(bound["a"].raw(), bound["b"].raw());
   EXPECT_THAT(bound["b"].dims(), ElementsAre(8));
 }
@@ -142,7 +149,7 @@ TEST(BoundStepTest, AViewOfAValueThatChangesIsACopy) {
     Out=[y] = elementwise_add(X=[b], Y=[c])
 )",
               Floats({2, 4}, std::vector<float>(8, 1)));
-  EXPECT_EQ(bound.step().instructions().size(), 5u);
+  EXPECT_EQ(bound.step().calls().size(), 5u);
   EXPECT_NE(bound["a"].raw(), bound["b"].raw());
 }
 

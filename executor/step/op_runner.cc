@@ -1,15 +1,21 @@
 #include "executor/step/op_runner.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "executor/plan/plan.h"
 #include "executor/step/catch_exceptions.h"
 #include "executor/step/finite.h"
+#include "executor/step/pointwise_chains.h"
+#include "executor/step/step_types.h"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
 
@@ -26,158 +32,211 @@ absl::StatusOr<bool> ReadBool(absl::string_view slot, const std::string& variabl
   return *on_host.data<bool>();
 }
 
-absl::Status OpRunner::Run(BoundOp* bound) const {
-  const auto run = [&] {
-    const bool runs_kernel = bound->is_static && bound->communicator == nullptr;
-    return runs_kernel ? bound->kernel.RunBound() : RunUnbound(bound);
-  };
-  if (bound->op->is_copy) {
-    const auto begin = std::chrono::steady_clock::now();
-    WEFT_RETURN_IF_ERROR(CatchExceptions(run));
-    const auto bytes = static_cast<int64_t>(bound->inputs[0]->bytes());
-    std::this_thread::sleep_until(begin + options_.device->CopyTime(bytes));
-  } else {
-    WEFT_RETURN_IF_ERROR(CatchExceptions(run));
-  }
-  return options_.check_nan ? CheckFinite(*bound) : absl::OkStatus();
+absl::Status OpRunner::Run(StepCall* call, const OpCall** failed, OpTimes* times) const {
+  return std::visit(
+      [&](auto& work) -> absl::Status {
+        using Work = std::decay_t<decltype(work)>;
+        if constexpr (std::is_base_of_v<OpCall, Work>) {
+          return RunAndCheck(&work, call->stream, failed);
+        } else if constexpr (std::is_same_v<Work, ChainCall>) {
+          return RunChain(&work, call->stream, failed, times);
+        } else if constexpr (std::is_same_v<Work, GroupCall>) {
+          return CatchExceptions([&] { return RunGroup(&work, call->stream, failed); });
+        } else {
+          return absl::OkStatus();  // no ops
+        }
+      },
+      call->work);
 }
 
-absl::Status OpRunner::RunUnbound(BoundOp* bound) const {
-  if (bound->in_group) return RunInGroup(*bound);
-  // The result of a branch that did not run: select_input does not read its mirror either.
-  if (bound->op->is_copy && !bound->inputs[0]->allocated()) return absl::OkStatus();
-  if (bound->op->kernel_spec.starts_from_zero) GiveTypeToZeros(*bound);
-  WEFT_RETURN_IF_ERROR(CheckInputs(*bound));
-  if (bound->op->control) return RunControl(bound);
-  if (bound->communicator != nullptr) return RunCollective(*bound);
-  if (bound->op->server.has_value()) {
-    WEFT_RETURN_IF_ERROR(RunServerOp(*bound));
-    return CheckOutputs(*bound);
-  }
-  KernelContext context;
-  context.inputs = bound->inputs;
-  context.outputs = bound->outputs;
-  context.random = options_.resources->random;
-  context.place = options_.resources->place;
-  context.stream = options_.resources->native_streams[bound->stream];
-  WEFT_RETURN_IF_ERROR(bound->kernel.Run(context));
-  return CheckOutputs(*bound);
-}
-
-// Updates that start from zeros need the types of their parameters, which nothing has written.
-void OpRunner::GiveTypeToZeros(const BoundOp& bound) const {
-  const KernelSpec::Slot slot = bound.op->kernel_spec.outputs.at("ParamOut");
-  for (int out = slot.first; out < slot.first + slot.count; ++out) {
-    const Plan::Variable& param = options_.resources->plan->variables[bound.op->outputs[out]];
-    bound.outputs[out]->Resize(param.declared->dtype, param.declared->dims);
-  }
-}
-
-absl::Status OpRunner::RunControl(BoundOp* bound) const {
-  Stream& stream = *options_.streams[bound->stream];
-  if (Enqueues(bound->stream)) WEFT_RETURN_IF_ERROR(stream.Synchronize());
-  ControlContext context;
-  context.inputs = bound->input_values;
-  context.outputs = bound->output_values;
-  context.add = &bound->kernel;
-  context.stream = stream.native_handle();
-  return bound->op->control(context);
-}
-
-// An error ends the group: the others of its collectives are skipped.
-absl::Status OpRunner::RunInGroup(const BoundOp& bound) const {
-  if (bound.opens_group) WEFT_RETURN_IF_ERROR(bound.communicator->BeginGroup());
-  absl::Status status = CatchExceptions([&] {
-    const absl::Status inputs = CheckInputs(bound);
-    return inputs.ok() ? RunCollective(bound) : inputs;
-  });
-  if (bound.ends_group || !status.ok()) status.Update(bound.communicator->EndGroup());
+template <typename Call>
+absl::Status OpRunner::RunAndCheck(Call* call, int stream, const OpCall** failed) const {
+  absl::Status status = CatchExceptions([&] { return RunOp(call, stream); });
+  if (status.ok() && options_.check_nan) status = CheckFinite(*call, stream);
+  if (!status.ok()) *failed = call;
   return status;
 }
 
-absl::Status OpRunner::RunServerOp(const BoundOp& bound) const {
+absl::Status OpRunner::RunChain(ChainCall* chain, int stream, const OpCall** failed,
+                                OpTimes* times) const {
+  using Clock = std::chrono::steady_clock;
+  if (times != nullptr) times->resize(chain->ops.size());
+  const int64_t part = chain->in_parts ? kPointwisePart : chain->size;
+  Clock::time_point before = times != nullptr ? Clock::now() : Clock::time_point();
+  for (int64_t begin = 0; begin < chain->size; begin += part) {
+    const int64_t count = std::min(part, chain->size - begin);
+    for (size_t i = 0; i < chain->ops.size(); ++i) {
+      KernelCall& op = chain->ops[i];
+      if (chain->in_parts) {
+        absl::Status status = CatchExceptions([&] { return op.kernel.RunPart(begin, count); });
+        if (status.ok() && options_.check_nan) status = CheckPart(op, begin, count);
+        if (!status.ok()) *failed = &op;
+        WEFT_RETURN_IF_ERROR(status);
+      } else {
+        WEFT_RETURN_IF_ERROR(RunAndCheck(&op, stream, failed));
+      }
+      if (times == nullptr) continue;
+      const Clock::time_point now = Clock::now();
+      (*times)[i] += now - std::exchange(before, now);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// An error ends the group: the others of its collectives are skipped.
+absl::Status OpRunner::RunGroup(GroupCall* group, int stream, const OpCall** failed) const {
+  Communicator* const communicator = group->ops[0].communicator;
+  *failed = group->ops.data();
+  WEFT_RETURN_IF_ERROR(communicator->BeginGroup());
+  absl::Status status;
+  for (CollectiveOpCall& op : group->ops) {
+    *failed = &op;
+    status = CatchExceptions([&] { return RunOp(&op, stream); });
+    if (!status.ok()) break;
+  }
+  status.Update(communicator->EndGroup());
+  for (const CollectiveOpCall& op : group->ops) {
+    if (!status.ok() || !options_.check_nan) break;
+    *failed = &op;
+    status = CheckFinite(op, stream);
+  }
+  return status;
+}
+
+absl::Status OpRunner::RunOp(KernelCall* call, int stream) const {
+  if (call->is_static) return call->kernel.RunBound();
+  if (call->op->kernel_spec.starts_from_zero) GiveTypeToZeros(*call);
+  WEFT_RETURN_IF_ERROR(CheckInputs(*call));
+  WEFT_RETURN_IF_ERROR(
+      call->kernel.Run(options_.resources->ContextOf(call->inputs, call->outputs, stream)));
+  return CheckOutputs(*call);
+}
+
+absl::Status OpRunner::RunOp(CopyCall* call, int stream) const {
+  // The result of a branch that did not run: select_input does not read its mirror either.
+  if (!call->is_static && !call->inputs[0]->allocated()) return absl::OkStatus();
+  const auto bytes = static_cast<int64_t>(call->inputs[0]->bytes());
+  const std::chrono::nanoseconds least = options_.device->CopyTime(bytes);
+  if (least.count() == 0) return RunOp(static_cast<KernelCall*>(call), stream);
+  const auto begin = std::chrono::steady_clock::now();
+  WEFT_RETURN_IF_ERROR(RunOp(static_cast<KernelCall*>(call), stream));
+  std::this_thread::sleep_until(begin + least);
+  return absl::OkStatus();
+}
+
+// Updates that start from zeros need the types of their parameters, which nothing has written.
+void OpRunner::GiveTypeToZeros(const OpCall& call) const {
+  const KernelSpec::Slot slot = call.op->kernel_spec.outputs.at("ParamOut");
+  for (int out = slot.first; out < slot.first + slot.count; ++out) {
+    const Plan::Variable& param = options_.resources->plan->variables[call.op->outputs[out]];
+    call.outputs[out]->Resize(param.declared->dtype, param.declared->dims);
+  }
+}
+
+absl::Status OpRunner::RunOp(ControlCall* call, int stream) const {
+  if (Enqueues(stream)) WEFT_RETURN_IF_ERROR(options_.streams[stream]->Synchronize());
+  ControlContext context;
+  context.inputs = call->input_values;
+  context.outputs = absl::MakeSpan(call->output_values);
+  context.add = &call->add;
+  context.stream = options_.resources->native_streams[stream];
+  return std::get<Plan::ControlWork>(call->op->work).move(context);
+}
+
+absl::Status OpRunner::RunOp(ServerCall* call, int stream) const {
+  WEFT_RETURN_IF_ERROR(CheckInputs(*call));
   if (options_.servers == nullptr) {
     return absl::FailedPreconditionError("expected a run with parameter servers, found none");
   }
-  if (Enqueues(bound.stream)) {
+  if (Enqueues(stream)) {
     return absl::UnimplementedError("workers and parameter servers exchange tensors of the host");
   }
-  return options_.servers->Run(*bound.op, bound.inputs, bound.outputs);
+  WEFT_RETURN_IF_ERROR(
+      options_.servers->Run(*call->op, call->inputs, absl::MakeSpan(call->outputs)));
+  return CheckOutputs(*call);
 }
 
-absl::Status OpRunner::RunMessage(const BoundOp& bound) const {
-  const bool sends = !bound.op->received.has_value();
-  const TensorType type =
-      sends ? TensorType{bound.inputs[0]->dtype(), bound.inputs[0]->dims()} : *bound.op->received;
-  CollectiveCall call;
-  call.desc = bound.op->desc;
-  call.desc.dtype = type.dtype;
-  call.desc.count = NumElements(type.dims);
-  call.op = bound.op->name;
-  call.variable = NameOf(sends ? bound.op->inputs[0] : bound.op->outputs[0]);
-  call.dims = type.dims;
-  call.stream = options_.streams[bound.stream]->native_handle();
-  if (sends) return bound.communicator->Run(call, bound.inputs[0]->raw(), nullptr);
-  bound.outputs[0]->Resize(type.dtype, type.dims);
-  return bound.communicator->Run(call, nullptr, bound.outputs[0]->raw());
+absl::Status OpRunner::RunOp(MessageCall* call, int /*stream*/) const {
+  const bool sends = call->outputs.empty();
+  if (!call->is_static) {
+    WEFT_RETURN_IF_ERROR(CheckInputs(*call));
+    const TensorType type = sends ? TensorType{call->inputs[0]->dtype(), call->inputs[0]->dims()}
+                                  : *std::get<Plan::MessageWork>(call->op->work).received;
+    SetType(type, &call->call);
+    if (!sends) call->outputs[0]->Resize(type.dtype, type.dims);
+  }
+  return call->communicator->Run(call->call, sends ? call->inputs[0]->raw() : nullptr,
+                                 sends ? nullptr : call->outputs[0]->raw());
 }
 
-absl::Status OpRunner::RunCollective(const BoundOp& bound) const {
-  if (bound.op->desc.kind == CollectiveKind::kSend) return RunMessage(bound);
-  if (bound.communicator == OutsideOfRing()) return absl::OkStatus();  // the op works in place
-  const Tensor& in = *bound.inputs[0];
-  Tensor* out = bound.outputs[0];
-  if (bound.inputs.size() > 1 && bound.inputs[1] != nullptr) {
-    const Tensor& condition = *bound.inputs[1];
-    if (!condition.memory()->IsHost()) {
-      WEFT_RETURN_IF_ERROR(options_.streams[bound.stream]->Synchronize());
-    }
-    WEFT_ASSIGN_OR_RETURN(const bool holds,
-                          ReadBool("Cond", NameOf(bound.op->inputs[1]), condition));
-    if (!holds) return absl::OkStatus();
+// Whether the rank takes part in a collective: it is in the ring, and the condition holds.
+absl::StatusOr<bool> OpRunner::MayRun(const OpCall& call, const Communicator* communicator,
+                                      int stream) const {
+  if (communicator == OutsideOfRing()) return false;  // the op works in place
+  if (call.inputs.size() < 2 || call.inputs[1] == nullptr) return true;
+  const Tensor& condition = *call.inputs[1];
+  if (!condition.memory()->IsHost()) {
+    WEFT_RETURN_IF_ERROR(options_.streams[stream]->Synchronize());
   }
-  const int nranks = bound.communicator->nranks();
-  CollectiveCall call;
-  call.desc = bound.op->desc;
-  call.desc.dtype = in.dtype();
-  call.desc.count = in.size();
-  call.op = bound.op->name;
-  call.variable = NameOf(bound.op->inputs[0]);
-  call.dims = in.dims();
-  call.stream = options_.streams[bound.stream]->native_handle();
-  if (bound.rows != nullptr) {
-    if (!in.is_rows()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("X: expected SelectedRows in ", call.variable, ", found a dense tensor"));
-    }
-    return bound.rows->Run(call, bound.communicator, in, out);
+  return ReadBool("Cond", NameOf(call.op->inputs[1]), condition);
+}
+
+absl::Status OpRunner::RunOp(RowsCall* call, int stream) const {
+  WEFT_RETURN_IF_ERROR(CheckInputs(*call));
+  WEFT_ASSIGN_OR_RETURN(const bool runs, MayRun(*call, call->communicator, stream));
+  if (!runs) return absl::OkStatus();
+  const Tensor& in = *call->inputs[0];
+  SetType({in.dtype(), in.dims()}, &call->call);
+  if (!in.is_rows()) {
+    return absl::InvalidArgumentError(absl::StrCat("X: expected SelectedRows in ",
+                                                   call->call.variable, ", found a dense tensor"));
   }
-  if (SplitsInput(call.desc.kind) && (in.rank() == 0 || in.dim(0) % nranks != 0)) {
+  return call->rows.Run(call->call, call->communicator, in, call->outputs[0]);
+}
+
+absl::Status OpRunner::RunOp(CollectiveOpCall* call, int stream) const {
+  if (!call->is_static || call->inputs.size() > 1) WEFT_RETURN_IF_ERROR(CheckInputs(*call));
+  WEFT_ASSIGN_OR_RETURN(const bool runs, MayRun(*call, call->communicator, stream));
+  if (!runs) return absl::OkStatus();
+  const Tensor& in = *call->inputs[0];
+  if (!call->is_static) WEFT_RETURN_IF_ERROR(FitTypes(call));
+  const void* from = in.raw();
+  if (call->input_copy != nullptr) {
+    WEFT_RETURN_IF_ERROR(
+        in.memory()->Copy(from, in.bytes(), call->input_copy->raw(), call->call.stream));
+    from = call->input_copy->raw();
+  }
+  if (!call->is_static) {
+    const int nranks = call->communicator->nranks();
+    call->outputs[0]->Resize(call->call.desc.dtype,
+                             CollectiveOutputDims(call->call.desc.kind, in.dims(), nranks));
+  }
+  return call->communicator->Run(call->call, from, call->outputs[0]->raw());
+}
+
+// Of a collective that finds its types in the step.
+absl::Status OpRunner::FitTypes(CollectiveOpCall* call) const {
+  const Tensor& in = *call->inputs[0];
+  const int nranks = call->communicator->nranks();
+  SetType({in.dtype(), in.dims()}, &call->call);
+  if (SplitsInput(call->call.desc.kind) && (in.rank() == 0 || in.dim(0) % nranks != 0)) {
     return absl::InvalidArgumentError(absl::StrCat("X: expected a multiple of ", nranks,
-                                                   " rows in ", call.variable, ", found ",
+                                                   " rows in ", call->call.variable, ", found ",
                                                    DTypeName(in.dtype()), DimsToString(in.dims())));
   }
-  const Dims out_dims = CollectiveOutputDims(call.desc.kind, in.dims(), nranks);
-  const void* from = in.raw();
-  if (bound.input_copy != nullptr) {
-    bound.input_copy->Resize(in.dtype(), in.dims());
-    WEFT_RETURN_IF_ERROR(in.memory()->Copy(from, in.bytes(), bound.input_copy->raw(), call.stream));
-    from = bound.input_copy->raw();
-  }
-  out->Resize(call.desc.dtype, out_dims);
-  return bound.communicator->Run(call, from, out->raw());
+  if (call->input_copy != nullptr) call->input_copy->Resize(in.dtype(), in.dims());
+  return absl::OkStatus();
 }
 
-absl::Status OpRunner::CheckInputs(const BoundOp& bound) const {
-  if (bound.op->control) return absl::OkStatus();
-  for (size_t i = 0; i < bound.inputs.size(); ++i) {
-    const Tensor* input = bound.inputs[i];
+absl::Status OpRunner::CheckInputs(const OpCall& call) const {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Tensor* input = call.inputs[i];
     if (input == nullptr) continue;
-    const bool is_empty = bound.op->reads_inputs && !input->allocated();
-    const bool is_unexpected = input->is_rows() && !bound.op->has_rows;
+    const bool is_empty = call.op->reads_inputs && !input->allocated();
+    const bool is_unexpected = input->is_rows() && !call.op->has_rows;
     if (!is_empty && !is_unexpected) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("variable ", NameOf(bound.op->inputs[i]),
+        absl::StrCat("variable ", NameOf(call.op->inputs[i]),
                      is_empty ? " is read before it is written"
                               : ": expected a dense tensor, found SelectedRows"));
   }
@@ -185,32 +244,47 @@ absl::Status OpRunner::CheckInputs(const BoundOp& bound) const {
 }
 
 // Other ops are bound to these types.
-absl::Status OpRunner::CheckOutputs(const BoundOp& bound) const {
-  for (size_t o = 0; o < bound.outputs.size(); ++o) {
-    const absl::optional<TensorType>& expected = bound.output_types[o];
-    if (bound.outputs[o] == nullptr || !expected.has_value()) continue;
-    const Tensor& output = *bound.outputs[o];
+absl::Status OpRunner::CheckOutputs(const OpCall& call) const {
+  for (size_t o = 0; o < call.outputs.size(); ++o) {
+    const absl::optional<TensorType>& expected = call.output_types[o];
+    if (call.outputs[o] == nullptr || !expected.has_value()) continue;
+    const Tensor& output = *call.outputs[o];
     if (output.dtype() == expected->dtype && output.dims() == expected->dims) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("variable ", NameOf(bound.op->outputs[o]), ": expected ", ToString(*expected),
+        absl::StrCat("variable ", NameOf(call.op->outputs[o]), ": expected ", ToString(*expected),
                      ", found ", DTypeName(output.dtype()), DimsToString(output.dims())));
   }
   return absl::OkStatus();
 }
 
-absl::Status OpRunner::CheckFinite(const BoundOp& bound) const {
+absl::Status OpRunner::CheckFinite(const OpCall& call, int stream) const {
   // It lays out memory, in which there is nothing yet.
-  if (bound.op->make_kernel != nullptr && !bound.op->reads_inputs) return absl::OkStatus();
-  for (size_t i = 0; i < bound.outputs.size(); ++i) {
-    if (bound.outputs[i] == nullptr || !bound.outputs[i]->allocated()) continue;
-    if (Enqueues(bound.stream)) WEFT_RETURN_IF_ERROR(options_.streams[bound.stream]->Synchronize());
-    WEFT_ASSIGN_OR_RETURN(const Tensor output, bound.outputs[i]->ToHost());
-    const absl::string_view found = FirstNonFinite(output);
-    if (found.empty()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("makes ", found, " in variable ", NameOf(bound.op->outputs[i])));
+  if (!call.op->reads_inputs && call.op->factory() != nullptr) return absl::OkStatus();
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (call.outputs[i] == nullptr || !call.outputs[i]->allocated()) continue;
+    if (Enqueues(stream)) WEFT_RETURN_IF_ERROR(options_.streams[stream]->Synchronize());
+    WEFT_ASSIGN_OR_RETURN(const Tensor output, call.outputs[i]->ToHost());
+    WEFT_RETURN_IF_ERROR(CheckFinite(output, call.op->outputs[i]));
   }
   return absl::OkStatus();
+}
+
+// Elements of the outputs of an op in a chain: later ops may replace them.
+absl::Status OpRunner::CheckPart(const OpCall& call, int64_t begin, int64_t count) const {
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (call.outputs[i] == nullptr) continue;
+    Tensor part;
+    part.PointTo(*call.outputs[i], begin, count);
+    WEFT_RETURN_IF_ERROR(CheckFinite(part, call.op->outputs[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OpRunner::CheckFinite(const Tensor& values, int variable) const {
+  const absl::string_view found = FirstNonFinite(values);
+  if (found.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("makes ", found, " in variable ", NameOf(variable)));
 }
 
 // Whether the tasks of a stream only enqueue work.

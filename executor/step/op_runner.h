@@ -2,15 +2,18 @@
 #ifndef WEFT_EXECUTOR_STEP_OP_RUNNER_H_
 #define WEFT_EXECUTOR_STEP_OP_RUNNER_H_
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "executor/step/bound_step.h"
 #include "executor/step/server_port.h"
+#include "executor/step/step_calls.h"
 #include "executor/step/step_resources.h"
 #include "executor/streams/stream.h"
 #include "ops/tensor.h"
@@ -21,8 +24,11 @@ namespace weft {
 absl::StatusOr<bool> ReadBool(absl::string_view slot, const std::string& variable,
                               const Tensor& tensor);
 
-// What a task of a stream does for an op: runs its kernel, or communicates, copies between two
-// memories, or moves values. Errors do not name the op; codes are those of
+// By op of a chain.
+using OpTimes = std::vector<std::chrono::steady_clock::duration>;
+
+// What a task of a stream does for a call with ops: runs kernels, or communicates, copies between
+// two memories, or moves values. Errors do not name the op; codes are those of
 // PlanExecutor::RunStep.
 class OpRunner {
  public:
@@ -37,19 +43,32 @@ class OpRunner {
   };
   explicit OpRunner(const Options& options) : options_(options) {}
 
-  absl::Status Run(BoundOp* bound) const;
+  // After an error, `failed` is the op. `times`: gets the times of a chain; may be null.
+  absl::Status Run(StepCall* call, const OpCall** failed, OpTimes* times) const;
 
  private:
-  absl::Status RunUnbound(BoundOp* bound) const;
-  void GiveTypeToZeros(const BoundOp& bound) const;
-  absl::Status RunControl(BoundOp* bound) const;
-  absl::Status RunServerOp(const BoundOp& bound) const;
-  absl::Status RunCollective(const BoundOp& bound) const;
-  absl::Status RunMessage(const BoundOp& bound) const;
-  absl::Status RunInGroup(const BoundOp& bound) const;
-  absl::Status CheckInputs(const BoundOp& bound) const;
-  absl::Status CheckOutputs(const BoundOp& bound) const;
-  absl::Status CheckFinite(const BoundOp& bound) const;
+  // `stream`: of the plan.
+  absl::Status RunOp(KernelCall* call, int stream) const;
+  absl::Status RunOp(CopyCall* call, int stream) const;
+  absl::Status RunOp(CollectiveOpCall* call, int stream) const;
+  absl::Status RunOp(RowsCall* call, int stream) const;
+  absl::Status RunOp(MessageCall* call, int stream) const;
+  absl::Status RunOp(ControlCall* call, int stream) const;
+  absl::Status RunOp(ServerCall* call, int stream) const;
+  template <typename Call>
+  absl::Status RunAndCheck(Call* call, int stream, const OpCall** failed) const;
+  absl::Status RunChain(ChainCall* chain, int stream, const OpCall** failed, OpTimes* times) const;
+  absl::Status RunGroup(GroupCall* group, int stream, const OpCall** failed) const;
+
+  void GiveTypeToZeros(const OpCall& call) const;
+  absl::StatusOr<bool> MayRun(const OpCall& call, const Communicator* communicator,
+                              int stream) const;
+  absl::Status FitTypes(CollectiveOpCall* call) const;
+  absl::Status CheckInputs(const OpCall& call) const;
+  absl::Status CheckOutputs(const OpCall& call) const;
+  absl::Status CheckFinite(const OpCall& call, int stream) const;
+  absl::Status CheckFinite(const Tensor& values, int variable) const;
+  absl::Status CheckPart(const OpCall& call, int64_t begin, int64_t count) const;
   bool Enqueues(int stream) const;
   const std::string& NameOf(int variable) const {
     return options_.resources->plan->variables[variable].name;

@@ -7,9 +7,7 @@
 namespace weft {
 namespace {
 
-bool MakesBuffer(const Plan::PlanOp& op) {
-  return op.make_kernel != nullptr && !op.reads_inputs && !op.control;
-}
+bool MakesBuffer(const Plan::PlanOp& op) { return op.Is<Plan::KernelWork>() && !op.reads_inputs; }
 
 // None if the slices do not lie in the buffer as its attributes say.
 absl::optional<PlacedBuffer> LayOut(const Plan::PlanOp& op, const StepTypes& types) {

@@ -7,13 +7,14 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "executor/step/catch_exceptions.h"
+#include "executor/step/step_calls.h"
 #include "ops/make_kernel.h"
 #include "ops/threads.h"
 
@@ -39,14 +40,24 @@ int HostVariable(const Plan::PlanOp& copy) {
   return copy.device == DeviceKind::kHost ? copy.inputs[0] : copy.outputs[0];
 }
 
-// What an op reads; what a rank passes to a collective.
-int64_t BytesOfInputs(const BoundOp& bound) {
+// What ops read; what a rank passes to a collective.
+int64_t BytesOfInputs(const StepCall& call) {
   int64_t bytes = 0;
-  for (const Tensor* tensor : bound.inputs) {
-    if (tensor != nullptr && tensor->allocated()) bytes += static_cast<int64_t>(tensor->bytes());
-    if (bound.op->ring >= 0) break;  // the condition of a collective follows
-  }
+  ForEachOp(call, [&](const OpCall& op) {
+    for (const Tensor* tensor : op.inputs) {
+      if (tensor != nullptr && tensor->allocated()) bytes += static_cast<int64_t>(tensor->bytes());
+      if (op.op->ring_work() != nullptr) break;  // the condition of a collective follows
+    }
+  });
   return bytes;
+}
+
+// Without times.
+OpSpan SpanOf(const StepCall& call) {
+  OpSpan span = {FirstOp(call)->index, {}, {}};
+  ForEachOp(call, [&](const OpCall& op) { span.parts.push_back(op.index); });
+  if (span.parts.size() == 1) span.parts.clear();
+  return span;
 }
 
 }  // namespace
@@ -82,10 +93,9 @@ absl::Status PlanExecutor::Init() {
   }
   resources_.is_accessed.resize(plan.variables.size(), false);
   for (int v : options_.accessed) resources_.is_accessed[v] = true;
-  // Otherwise each op is looked at.
-  resources_.joins_ops = !options_.check_nan && !options_.trace && !options_.next_ops &&
-                         options_.device->memory()->IsHost();
-  resources_.groups_collectives = !options_.check_nan && !options_.trace;
+  // Parts are too small to divide among threads.
+  resources_.joins_ops =
+      options_.threads == 1 && !options_.next_ops && options_.device->memory()->IsHost();
   for (const RingKey& ring : plan.rings) {
     resources_.communicators.push_back(OutsideOfRing());
     if (!ring.Has(options_.rank)) continue;
@@ -94,10 +104,11 @@ absl::Status PlanExecutor::Init() {
   }
   for (const Plan::PlanOp& op : plan.ops) {
     resources_.kernels.emplace_back();
-    if (op.make_kernel == nullptr) continue;
-    WEFT_ASSIGN_OR_RETURN(resources_.kernels.back(), MakeKernel(*op.make_kernel, op.kernel_spec));
+    if (op.factory() == nullptr) continue;
+    WEFT_ASSIGN_OR_RETURN(resources_.kernels.back(), MakeKernel(*op.factory(), op.kernel_spec));
   }
   if (options_.trace) {
+    num_launched_.resize(plan.stream_names.size());
     spans_.resize(plan.stream_names.size());
     waits_.resize(plan.stream_names.size());
     records_.resize(plan.num_events);
@@ -129,7 +140,7 @@ absl::Status PlanExecutor::Init() {
 absl::Status PlanExecutor::CheckCollectives() const {
   if (host_thread_ < 0) return absl::OkStatus();
   for (const Plan::PlanOp& op : options_.plan->ops) {
-    if (op.ring < 0 || op.device != DeviceKind::kHost) continue;
+    if (op.ring_work() == nullptr || op.device != DeviceKind::kHost) continue;
     return absl::UnimplementedError(
         absl::StrCat(op.name,
                      ": expected a collective on variables of the accelerator, whose ranks "
@@ -167,13 +178,13 @@ void PlanExecutor::PinValues() {
     if (!plan.variables[v].persistable || accesses_.is_loose[v]) is_alone[v] = false;
   }
   for (const Plan::PlanOp& op : plan.ops) {
-    if (op.make_kernel == nullptr || op.reads_inputs) continue;
+    if (op.factory() == nullptr || op.reads_inputs) continue;
     for (int v : op.outputs) {  // in one buffer
       if (v != Plan::kNoVariable) is_alone[v] = false;
     }
   }
   for (const Plan::PlanOp& op : plan.ops) {
-    const int v = op.is_copy ? HostVariable(op) : Plan::kNoVariable;
+    const int v = op.Is<Plan::CopyWork>() ? HostVariable(op) : Plan::kNoVariable;
     if (v == Plan::kNoVariable || !is_alone[v]) continue;
     Tensor* const tensor = resources_.tensors[v];
     if (tensor->is_rows() || tensor->raw() == pinned_[v]) continue;
@@ -190,21 +201,26 @@ void PlanExecutor::PinValues() {
   }
 }
 
-// Finds out which copies may be launched before the host's work that comes first: they take their
-// elements later, from or to memory that stays where it is; or what they take is there.
+// Finds out which ops of a device must be launched after the host's work that comes first. Not
+// copies that take their elements later, from or to memory that stays where it is; or what they
+// take is there.
 void PlanExecutor::FindEarlyCopies() {
-  copies_early_.assign(options_.plan->ops.size(), false);
   if (host_thread_ < 0) return;
   const bool has_pinned = options_.device->pinned_memory() != nullptr;
-  for (size_t i = 0; i < options_.plan->ops.size(); ++i) {
-    const Plan::PlanOp& op = options_.plan->ops[i];
-    if (!op.is_copy || !step_->op(static_cast<int>(i)).is_static) continue;
+  for (StepCall& call : step_->calls()) {
+    call.reads_host_now = false;
+    if (call.stream == host_thread_) continue;
+    // A static op has the types of the bound step.
+    ForEachOp(call, [&](const OpCall& op) { call.reads_host_now |= !op.is_static; });
+    const auto* const copy = std::get_if<CopyCall>(&call.work);
+    if (copy == nullptr || !copy->is_static) continue;
+    const Plan::PlanOp& op = *copy->op;
     const int v = HostVariable(op);
     const Tensor& tensor = *resources_.tensors[v];
     const bool is_pinned =
         has_pinned && (IsInArena(tensor) || (tensor.allocated() && tensor.raw() == pinned_[v]));
     const bool is_there = op.device == DeviceKind::kHost && !options_.plan->variables[v].is_written;
-    copies_early_[i] = is_pinned || is_there;
+    call.reads_host_now = !is_pinned && !is_there;
   }
 }
 
@@ -255,7 +271,7 @@ absl::Status PlanExecutor::Bind() {
 absl::Status PlanExecutor::RunStep() {
   for (std::vector<OpSpan>& spans : spans_) spans.clear();
   for (std::vector<WaitSpan>& waits : waits_) waits.clear();
-  num_launched_.assign(streams_.size(), 0);
+  absl::c_fill(num_launched_, 0);
   const auto restore = absl::MakeCleanup([before = KernelThreads()] { SetKernelThreads(before); });
   SetKernelThreads(options_.threads);
   WEFT_RETURN_IF_ERROR(Bind());
@@ -277,7 +293,9 @@ absl::Status PlanExecutor::ReadMarkedTimes() {
   for (size_t s = 0; s < streams_.size(); ++s) {
     WEFT_ASSIGN_OR_RETURN(const auto times, streams_[s]->TakeTimes());
     for (size_t i = 0; i < marked_[s].size() && 2 * i + 1 < times.size(); ++i) {
-      spans_[s].push_back({marked_[s][i], times[2 * i], times[2 * i + 1]});
+      OpSpan& span = spans_[s].emplace_back(std::move(marked_[s][i]));
+      span.begin = times[2 * i];
+      span.end = times[2 * i + 1];
     }
     marked_[s].clear();
   }
@@ -286,20 +304,23 @@ absl::Status PlanExecutor::ReadMarkedTimes() {
 
 // Those that stay where they are until the next step is bound: fused buffers, for instance.
 absl::Status PlanExecutor::RegisterBuffers() {
-  const Plan& plan = *options_.plan;
-  for (size_t i = 0; i < plan.ops.size(); ++i) {
-    const BoundOp& bound = step_->op(static_cast<int>(i));
-    if (bound.communicator == nullptr || !bound.is_static || bound.outputs.empty()) continue;
-    const int variable = bound.op->outputs[0];
-    Tensor& tensor = *bound.outputs[0];
-    if (plan.variables[variable].persistable || resources_.is_accessed[variable] ||
-        IsInArena(tensor) || tensor.bytes() == 0) {
-      continue;
-    }
-    WEFT_RETURN_IF_ERROR(bound.communicator->Register(tensor.raw(), tensor.bytes()));
-    registered_.emplace_back(bound.communicator, tensor.raw());
+  absl::Status status;
+  for (const StepCall& call : step_->calls()) {
+    ForEachOp(call, [&](const OpCall& op) {
+      const Plan::RingWork* const work = op.op->ring_work();
+      if (work == nullptr || !op.is_static || op.outputs.empty() || !status.ok()) return;
+      const int variable = op.op->outputs[0];
+      Tensor& tensor = *op.outputs[0];
+      if (options_.plan->variables[variable].persistable || resources_.is_accessed[variable] ||
+          IsInArena(tensor) || tensor.bytes() == 0) {
+        return;
+      }
+      Communicator* const communicator = resources_.communicators[work->ring];
+      status = communicator->Register(tensor.raw(), tensor.bytes());
+      if (status.ok()) registered_.emplace_back(communicator, tensor.raw());
+    });
   }
-  return absl::OkStatus();
+  return status;
 }
 
 absl::Status PlanExecutor::UnregisterBuffers() {
@@ -374,41 +395,39 @@ void PlanExecutor::BindStep() {
 std::string PlanExecutor::GraphObstacle() const {
   if (options_.trace) return "the times of ops are measured";
   if (options_.check_nan) return "the host looks at each result for a NaN";
-  return FindGraphObstacle(*options_.plan, step_);
+  return FindGraphObstacle(*options_.plan, *step_);
 }
 
 absl::Status PlanExecutor::Launch() {
   if (options_.graph == GraphMode::kOff) return LaunchAll();
   addresses_.clear();
-  for (const Tensor* tensor : resources_.tensors) addresses_.push_back(tensor->raw());
-  for (const Arena& arena : arenas_) addresses_.push_back(arena.memory.get());
+  step_->AddAddresses(&addresses_);
   return graph_->Run([this] { return LaunchAll(); }, addresses_);
 }
 
 absl::Status PlanExecutor::LaunchAll() {
   if (options_.next_ops) return LaunchRanges();
-  return LaunchInstructions(0, static_cast<int>(step_->instructions().size()));
+  return LaunchCalls(0, static_cast<int>(step_->calls().size()));
 }
 
 absl::Status PlanExecutor::LaunchRanges() {
-  const std::vector<Plan::Instruction>& instructions = step_->instructions();
-  // Of the first instruction that runs this op or a later one.
-  const auto position = [&instructions](int op) {
+  const std::vector<StepCall>& calls = step_->calls();
+  // Of the first call that runs this op or a later one.
+  const auto position = [&calls](int op) {
     const auto found = absl::c_partition_point(
-        instructions, [op](const Plan::Instruction& each) { return each.index < op; });
-    return static_cast<int>(found - instructions.begin());
+        calls, [op](const StepCall& call) { return FirstOp(call)->index < op; });
+    return static_cast<int>(found - calls.begin());
   };
   for (;;) {
     WEFT_ASSIGN_OR_RETURN(const absl::optional<OpRange> ops, options_.next_ops());
     if (!ops.has_value()) return absl::OkStatus();
-    WEFT_RETURN_IF_ERROR(LaunchInstructions(position(ops->begin), position(ops->end)));
+    WEFT_RETURN_IF_ERROR(LaunchCalls(position(ops->begin), position(ops->end)));
     WEFT_RETURN_IF_ERROR(streams_[0]->Synchronize());
   }
 }
 
-absl::Status PlanExecutor::LaunchInstructions(int begin, int end) {
-  using Kind = Plan::Instruction::Kind;
-  const std::vector<Plan::Instruction>& instructions = step_->instructions();
+absl::Status PlanExecutor::LaunchCalls(int begin, int end) {
+  const std::vector<StepCall>& calls = step_->calls();
   const std::vector<Plan::Branch>& branches = step_->branches();
   frames_.clear();
   TrackIteration();
@@ -417,57 +436,44 @@ absl::Status PlanExecutor::LaunchInstructions(int begin, int end) {
       WEFT_ASSIGN_OR_RETURN(next, EndBlock());
     }
     if (next == end) return absl::OkStatus();
-    const Plan::Instruction& instruction = instructions[next++];
-    Stream* stream = streams_[instruction.stream].get();
-    const int index = instruction.index;
-    switch (instruction.kind) {
-      case Kind::kRunOp:
-        if (options_.trace) ++num_launched_[instruction.stream];
-        if (ReadsHostNow(index)) {
-          WEFT_RETURN_IF_ERROR(streams_[host_thread_]->Synchronize());
-        }
-        if (options_.trace && stream->MarksTimes()) {
-          stream->MarkTime();
-          stream->Launch([this, index] { return RunOp(index); });
-          stream->MarkTime();
-          marked_[instruction.stream].push_back(index);
-        } else if (options_.trace) {
-          stream->Launch([this, index] { return TraceOp(index); });
-        } else {
-          stream->Launch([this, index] { return RunOp(index); });
-        }
-        break;
-      case Kind::kRecord:
-        if (options_.trace) {
-          records_[index] = {instruction.stream, num_launched_[instruction.stream]};
-        }
-        stream->Record(events_[index].get());
-        break;
-      case Kind::kWait:
-        if (options_.trace && !stream->MarksTimes()) {
-          LaunchTracedWait(instruction.stream, index);
-        } else {
-          stream->Wait(events_[index].get());
-        }
-        break;
-      case Kind::kSynchronize:
-        streams_[0]->Flush();
-        WEFT_RETURN_IF_ERROR(stream->Synchronize());
-        break;
-      case Kind::kBranch: {
-        WEFT_ASSIGN_OR_RETURN(next, Enter(index));
-        break;
+    const int current = next++;
+    const StepCall& call = calls[current];
+    Stream* stream = streams_[call.stream].get();
+    if (const auto* const record = std::get_if<RecordCall>(&call.work)) {
+      if (options_.trace) records_[record->event] = {call.stream, num_launched_[call.stream]};
+      stream->Record(events_[record->event].get());
+    } else if (const auto* const wait = std::get_if<WaitCall>(&call.work)) {
+      if (options_.trace && !stream->MarksTimes()) {
+        LaunchTracedWait(call.stream, wait->event);
+      } else {
+        stream->Wait(events_[wait->event].get());
       }
+    } else if (std::holds_alternative<SynchronizeCall>(call.work)) {
+      streams_[0]->Flush();
+      WEFT_RETURN_IF_ERROR(stream->Synchronize());
+    } else if (const auto* const branch = std::get_if<BranchCall>(&call.work)) {
+      WEFT_ASSIGN_OR_RETURN(next, Enter(branch->branch));
+    } else {
+      if (call.reads_host_now) WEFT_RETURN_IF_ERROR(streams_[host_thread_]->Synchronize());
+      // Work of the host may come between any two ops of a device.
+      const bool is_alone = host_thread_ >= 0 || (options_.trace && stream->MarksTimes());
+      if (!is_alone) next = std::min(call.end_of_task, end);
+      LaunchOps(current, next);
     }
   }
 }
 
-// Whether the launch of an op on a device takes types, places or elements from values of the host:
-// they must be there by then. A static op has the types of the bound step.
-bool PlanExecutor::ReadsHostNow(int index) const {
-  const BoundOp& op = step_->op(index);
-  if (host_thread_ < 0 || op.stream == host_thread_) return false;
-  return !op.is_static || (op.op->is_copy && !copies_early_[index]);
+// Ops of one stream.
+void PlanExecutor::LaunchOps(int begin, int end) {
+  const StepCall& first = step_->calls()[begin];
+  Stream* const stream = streams_[first.stream].get();
+  const bool marks = options_.trace && stream->MarksTimes();
+  if (options_.trace) num_launched_[first.stream] += end - begin;
+  if (marks) stream->MarkTime();
+  stream->Launch([this, begin, end] { return RunOps(begin, end); });
+  if (!marks) return;
+  stream->MarkTime();
+  marked_[first.stream].push_back(SpanOf(first));
 }
 
 // The next instruction at a branch.
@@ -561,53 +567,37 @@ absl::Status PlanExecutor::Failed(absl::string_view op, const absl::Status& stat
   return named;
 }
 
-absl::Status PlanExecutor::RunOp(int index) {
-  const BoundOp& bound = step_->op(index);
-  return bound.chain.empty() ? RunOneOp(index) : RunChain(bound);
-}
-
-// Parts are too small to divide among threads: with several, each op runs on the whole.
-absl::Status PlanExecutor::RunChain(const BoundOp& first) {
-  const bool in_parts = options_.threads == 1 && absl::c_all_of(first.chain, [this](int op) {
-                          return step_->op(op).is_static;
-                        });
-  if (!in_parts) {
-    for (int op : first.chain) WEFT_RETURN_IF_ERROR(RunOneOp(op));
-    return absl::OkStatus();
-  }
-  for (int64_t begin = 0; begin < first.chain_size; begin += kPointwisePart) {
-    const int64_t count = std::min(kPointwisePart, first.chain_size - begin);
-    for (int index : first.chain) {
-      BoundOp& bound = step_->op(index);
-      const absl::Status status =
-          CatchExceptions([&] { return bound.kernel.RunPart(begin, count); });
-      if (!status.ok()) return Failed(bound.op->name, status);
+absl::Status PlanExecutor::RunOps(int begin, int end) {
+  for (int i = begin; i < end; ++i) {
+    StepCall& call = step_->calls()[i];
+    if (!options_.trace || streams_[call.stream]->MarksTimes()) {
+      WEFT_RETURN_IF_ERROR(RunOp(&call, nullptr));
+      continue;
     }
+    OpSpan span = SpanOf(call);
+    span.bytes = BytesOfInputs(call);  // an op in place may resize them
+    span.begin = std::chrono::steady_clock::now();
+    const absl::Status status = RunOp(&call, &span.times);
+    span.end = std::chrono::steady_clock::now();
+    spans_[call.stream].push_back(std::move(span));
+    WEFT_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }
 
-absl::Status PlanExecutor::RunOneOp(int index) {
-  BoundOp& bound = step_->op(index);
-  const absl::Status status = ops_->Run(&bound);
+absl::Status PlanExecutor::RunOp(StepCall* call, OpTimes* times) {
+  const OpCall* failed = nullptr;
+  const absl::Status status = ops_->Run(call, &failed, times);
   if (status.ok()) return status;
+  const std::string& name = failed->op->name;
   // The step ends with the error. Until then, other ranks do not wait in vain: the device runs what
   // is enqueued. The host's thread must not report it: to abort communicators, the device must be
   // idle, which may wait for this thread.
-  if (bound.stream == host_thread_) return Annotate(bound.op->name, status);
-  if (bound.stream != 0 || loop_.branch < 0) return Failed(bound.op->name, status);
-  return Failed(absl::StrCat(bound.op->name, ", iteration ", loop_.iterations, " of ",
+  if (call->stream == host_thread_) return Annotate(name, status);
+  if (call->stream != 0 || loop_.branch < 0) return Failed(name, status);
+  return Failed(absl::StrCat(name, ", iteration ", loop_.iterations, " of ",
                              step_->branches()[loop_.branch].name),
                 status);
-}
-
-absl::Status PlanExecutor::TraceOp(int index) {
-  const BoundOp& bound = step_->op(index);
-  const int64_t bytes = BytesOfInputs(bound);  // an op in place may resize them
-  const auto begin = std::chrono::steady_clock::now();
-  const absl::Status status = RunOp(index);
-  spans_[bound.stream].push_back({index, begin, std::chrono::steady_clock::now(), bytes});
-  return status;
 }
 
 void PlanExecutor::LaunchTracedWait(int stream, int event) {

@@ -64,7 +64,7 @@ struct PlanExecutorOptions {
   int threads = 1;
   // Checks every floating-point output of every op, and fails at the first NaN or infinity.
   bool check_nan = false;
-  // Record when each op of the last step ran, and when streams waited for each other.
+  // Record when the ops of the last step ran, and when streams waited for each other.
   bool trace = false;
   // Whether steps run as graphs of the device. Steps that are traced or checked do not.
   GraphMode graph = GraphMode::kOff;
@@ -80,13 +80,25 @@ struct PlanExecutorOptions {
   std::function<void(const absl::Status&)> on_error;
 };
 
-// When an op ran on its stream: from the end of its waits until its outputs were ready. The span of
-// a collective includes waiting for other ranks.
+// When ops ran on their stream: from the end of its waits until their outputs were ready. The span
+// of a collective includes waiting for other ranks.
 struct OpSpan {
-  int op;  // of the plan
+  int op;  // of the plan; of several that run together, the first one
   std::chrono::steady_clock::time_point begin, end;
-  // Of its inputs; for a collective, what the rank passes to it.
+  // Of inputs; for a collective, what the rank passes to it.
   int64_t bytes = 0;
+  // If several ops ran together, as a chain or a group: all of them, in order; of a chain, with the
+  // time of each.
+  std::vector<int> parts = {};
+  std::vector<std::chrono::steady_clock::duration> times = {};
+
+  // Calls visit(op, time) for the ops with known times; for the first one of a group with all of
+  // its time.
+  template <typename Visit>
+  void VisitTimes(Visit visit) const {
+    if (times.empty()) visit(op, end - begin);
+    for (size_t i = 0; i < times.size(); ++i) visit(parts[i], times[i]);
+  }
 };
 
 // When a stream waited for another one.
@@ -178,10 +190,10 @@ class PlanExecutor {
   std::string GraphObstacle() const;
   absl::Status Launch();
   absl::Status LaunchAll();
-  bool ReadsHostNow(int op) const;
   absl::Status LaunchRanges();
   // Of the bound step.
-  absl::Status LaunchInstructions(int begin, int end);
+  absl::Status LaunchCalls(int begin, int end);
+  void LaunchOps(int begin, int end);
   absl::StatusOr<int> Enter(int branch);
   absl::StatusOr<int> EndBlock();
   absl::StatusOr<bool> Holds(const Plan::Branch& branch);
@@ -190,10 +202,8 @@ class PlanExecutor {
   absl::Status Failed(absl::string_view op, const absl::Status& status) const;
   absl::Status CheckProgress() const;
   const std::string& NameOf(int variable) const { return options_.plan->variables[variable].name; }
-  absl::Status RunOp(int index);
-  absl::Status RunOneOp(int index);
-  absl::Status RunChain(const BoundOp& first);
-  absl::Status TraceOp(int index);
+  absl::Status RunOps(int begin, int end);
+  absl::Status RunOp(StepCall* call, OpTimes* times);
   void LaunchTracedWait(int stream, int event);
   absl::Status ReadMarkedTimes();
 
@@ -221,18 +231,16 @@ class PlanExecutor {
     int64_t num_ops = 0;
   };
   std::vector<Record> records_;
-  std::vector<std::vector<int>> marked_;  // by stream: ops between two marks (Stream::MarkTime)
+  std::vector<std::vector<OpSpan>> marked_;  // by stream: between two marks (Stream::MarkTime)
   // Of a plan on two devices, one of which only enqueues work: the stream of the other, the host,
   // whose thread does it. -1: none.
   int host_thread_ = -1;
   // By variable of the host: its page-locked memory, while it has that.
   std::vector<const void*> pinned_;
-  // By op of the bound step.
-  std::vector<bool> copies_early_;
   std::vector<std::unique_ptr<Event>> events_;
   absl::optional<OpRunner> ops_;                  // on the streams
   absl::optional<StepGraph> graph_;               // of the streams
-  std::vector<const void*> addresses_;            // of variables and arenas, in this step
+  std::vector<const void*> addresses_;            // of what may move, in this step
   std::vector<std::unique_ptr<Stream>> streams_;  // destroyed before everything that its tasks use
 };
 

@@ -12,8 +12,8 @@ constexpr int64_t kMinSize = 8 * kPointwisePart;
 class ChainFinder {
  public:
   ChainFinder(const Plan& plan, const std::vector<bool>& in_block, const StepTypes& types,
-              absl::FunctionRef<const BoundKernel&(int op)> kernel_of)
-      : plan_(plan), in_block_(in_block), types_(types), kernel_of_(kernel_of) {}
+              absl::Span<const BoundKernel> kernels)
+      : plan_(plan), in_block_(in_block), types_(types), kernels_(kernels) {}
 
   std::vector<PointwiseChain> Find() {
     std::vector<PointwiseChain> chains;
@@ -40,7 +40,7 @@ class ChainFinder {
         in_block_[i] || !types_.is_static[instruction.index]) {
       return nullptr;
     }
-    const BoundKernel& kernel = kernel_of_(instruction.index);
+    const BoundKernel& kernel = kernels_[instruction.index];
     if (!kernel.kernel().is_pointwise || kernel.has_temporaries()) return nullptr;
     const Plan::PlanOp& op = OpAt(i);
     const Dims* like = nullptr;
@@ -70,16 +70,16 @@ class ChainFinder {
   const Plan& plan_;
   const std::vector<bool>& in_block_;
   const StepTypes& types_;
-  absl::FunctionRef<const BoundKernel&(int op)> kernel_of_;
+  const absl::Span<const BoundKernel> kernels_;
   absl::flat_hash_set<int> used_;
 };
 
 }  // namespace
 
-std::vector<PointwiseChain> FindPointwiseChains(
-    const Plan& plan, const std::vector<bool>& in_block, const StepTypes& types,
-    absl::FunctionRef<const BoundKernel&(int op)> kernel_of) {
-  return ChainFinder(plan, in_block, types, kernel_of).Find();
+std::vector<PointwiseChain> FindPointwiseChains(const Plan& plan, const std::vector<bool>& in_block,
+                                                const StepTypes& types,
+                                                absl::Span<const BoundKernel> kernels) {
+  return ChainFinder(plan, in_block, types, kernels).Find();
 }
 
 }  // namespace weft

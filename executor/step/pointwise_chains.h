@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "executor/plan/plan.h"
 #include "executor/step/step_types.h"
 #include "ops/bound_kernel.h"
@@ -21,10 +21,10 @@ struct PointwiseChain {
 };
 
 // Chains of at least two ops, each of which reads what an earlier one of the chain reads or writes,
-// on values of at least 8 parts. `kernel_of`: of an op of the plan, bound. O(plan).
-std::vector<PointwiseChain> FindPointwiseChains(
-    const Plan& plan, const std::vector<bool>& in_block, const StepTypes& types,
-    absl::FunctionRef<const BoundKernel&(int op)> kernel_of);
+// on values of at least 8 parts. In their order. `kernels`: by op of the plan, bound. O(plan).
+std::vector<PointwiseChain> FindPointwiseChains(const Plan& plan, const std::vector<bool>& in_block,
+                                                const StepTypes& types,
+                                                absl::Span<const BoundKernel> kernels);
 
 // The elements of a part.
 inline constexpr int64_t kPointwisePart = 8192;

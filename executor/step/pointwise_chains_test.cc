@@ -1,5 +1,7 @@
 #include "executor/step/pointwise_chains.h"
 
+#include <chrono>
+#include <cstdint>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,10 +22,12 @@ std::string Variable(const std::string& name) {
                       "]\n");
 }
 
-// Expects the same bits if ops run one by one.
+// Expects the same bits if ops run one by one: with several threads, each runs on the whole.
 void ExpectSameBits(const std::string& block, const std::vector<std::string>& results) {
-  RewrittenProgram joined(block, results, nullptr, /*trace=*/false);
-  RewrittenProgram one_by_one(block, results, nullptr, /*trace=*/true);
+  RewrittenProgram joined(block, results, nullptr);
+  PlanExecutorOptions two_threads;
+  two_threads.threads = 2;
+  RewrittenProgram one_by_one(block, results, nullptr, two_threads);
   for (int step = 0; step < 2; ++step) {
     WEFT_ASSERT_OK(joined.RunStep());
     WEFT_ASSERT_OK(one_by_one.RunStep());
@@ -31,6 +35,49 @@ void ExpectSameBits(const std::string& block, const std::vector<std::string>& re
       EXPECT_TRUE(Values<float>(joined[name]) == Values<float>(one_by_one[name])) << name;
     }
   }
+}
+
+// x is the input of a chain of three ops; with a factor of -3e38, the second one makes infinities.
+std::string Chain(const char* factor) {
+  std::string block;
+  for (const char* name : {"x", "a", "b", "c"}) block += Variable(name);
+  return absl::StrCat(block, R"(
+    Out=[a] = tanh(X=[x])
+    Out=[b] = scale(X=[a]) {bias=-3e38, scale=)",
+                      factor, R"(}
+    Out=[c] = relu(X=[b])
+)");
+}
+
+TEST(PointwiseChainsTest, ATracedChainIsOneEventWithParts) {
+  PlanExecutorOptions options;
+  options.trace = true;
+  RewrittenProgram program(Chain("1.0"), {"c"}, nullptr, options);
+  WEFT_ASSERT_OK(program.RunStep());
+  WEFT_ASSERT_OK(program.RunStep());
+  ASSERT_EQ(program.executor().spans().size(), 1);
+  const std::vector<OpSpan>& spans = program.executor().spans()[0];
+  ASSERT_EQ(spans.size(), 1);
+  EXPECT_THAT(spans[0].parts, ElementsAre(0, 1, 2));
+  EXPECT_EQ(spans[0].bytes, int64_t{3} * kRows * kColumns * 4);
+  ASSERT_EQ(spans[0].times.size(), 3);
+  std::chrono::steady_clock::duration sum{};
+  for (const auto time : spans[0].times) {
+    EXPECT_GT(time.count(), 0);
+    sum += time;
+  }
+  EXPECT_LE(sum, spans[0].end - spans[0].begin);
+}
+
+// The op after it overwrites the infinities, in place, part by part.
+TEST(PointwiseChainsTest, ACheckedChainNamesTheOpThatMakesInfinities) {
+  PlanExecutorOptions options;
+  options.check_nan = true;
+  RewrittenProgram finite(Chain("1.0"), {"c"}, nullptr, options);
+  WEFT_EXPECT_OK(finite.RunStep());
+  RewrittenProgram infinite(Chain("-3e38"), {"c"}, nullptr, options);
+  EXPECT_THAT(infinite.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                           "op 1 (scale): makes -inf in variable b"));
 }
 
 TEST(PointwiseChainsTest, AChainGivesTheBitsOfItsOps) {

@@ -1,42 +1,53 @@
 #include "executor/step/step_graph.h"
 
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/step/step_calls.h"
 
 namespace weft {
 namespace {
 
-std::string ObstacleOf(const Plan::PlanOp& op, const BoundOp& bound) {
-  if (op.server.has_value()) return "exchanges values with parameter servers";
-  if (bound.communicator == OutsideOfRing()) return "";
-  if (bound.communicator != nullptr) return "communicates: ranks rendezvous on the host";
-  if (op.control) return "moves values on the host";
-  if (bound.kernel.kernel().uses_host) return "uses the host";
-  if (!bound.is_static) return "has types that are known only when it runs";
+// For each op, why a graph cannot stand for it.
+absl::string_view ObstacleOf(const ServerCall&) {
+  return "exchanges values with parameter servers";
+}
+absl::string_view ObstacleOf(const ControlCall&) { return "moves values on the host"; }
+template <typename Call>
+absl::string_view ObstacleOf(const Call& call) {
+  if constexpr (std::is_base_of_v<KernelCall, Call>) {
+    if (call.kernel.kernel().uses_host) return "uses the host";
+    if (!call.is_static) return "has types that are known only when it runs";
+  } else if (call.communicator != OutsideOfRing()) {
+    return "communicates: ranks rendezvous on the host";
+  }
   return "";
 }
 
 }  // namespace
 
-std::string FindGraphObstacle(const Plan& plan, BoundStep* step) {
-  using Kind = Plan::Instruction::Kind;
+std::string FindGraphObstacle(const Plan& plan, const BoundStep& step) {
   if (plan.on_two_devices) return "the program is on two devices";
-  for (const Plan::Instruction& instruction : step->instructions()) {
-    if (instruction.kind == Kind::kSynchronize) {
-      return absl::StrCat("the host waits for stream ", plan.stream_names[instruction.stream]);
+  for (const StepCall& call : step.calls()) {
+    if (std::holds_alternative<SynchronizeCall>(call.work)) {
+      return absl::StrCat("the host waits for stream ", plan.stream_names[call.stream]);
     }
-    if (instruction.kind == Kind::kBranch) {
-      return absl::StrCat(step->branches()[instruction.index].name,
+    if (const auto* const branch = std::get_if<BranchCall>(&call.work)) {
+      return absl::StrCat(step.branches()[branch->branch].name,
                           " has a block, whose condition the host reads");
     }
-    if (instruction.kind != Kind::kRunOp) continue;
-    const BoundOp& bound = step->op(instruction.index);
-    const std::string obstacle = ObstacleOf(*bound.op, bound);
-    if (!obstacle.empty()) return absl::StrCat(bound.op->name, " ", obstacle);
+    std::string obstacle;
+    ForEachOp(call, [&](const auto& op) {
+      const absl::string_view found = ObstacleOf(op);
+      if (obstacle.empty() && !found.empty()) obstacle = absl::StrCat(op.op->name, " ", found);
+    });
+    if (!obstacle.empty()) return obstacle;
   }
   return "";
 }

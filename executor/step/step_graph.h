@@ -34,7 +34,7 @@ struct GraphUse {
 
 // Why a graph cannot stand for the step: what the host decides, reads or moves in it. Names the op.
 // Empty: it can.
-std::string FindGraphObstacle(const Plan& plan, BoundStep* step);
+std::string FindGraphObstacle(const Plan& plan, const BoundStep& step);
 
 // Runs the steps of one rank. The first one bound to some types, at some addresses, runs op by op,
 // and kernels allocate what they keep; the second one is recorded. A change of an address, or of
@@ -52,7 +52,7 @@ class StepGraph {
   // caller.
   void Reset(std::string obstacle);
 
-  // One step, which `launch` launches op by op. `addresses`: of all memory that it uses.
+  // One step, which `launch` launches op by op. `addresses`: of memory that may move.
   // FailedPrecondition with the obstacle in mode kOn. Errors of a recording are those of the op.
   absl::Status Run(const std::function<absl::Status()>& launch,
                    absl::Span<const void* const> addresses);

@@ -18,17 +18,29 @@ PlanAccesses::PlanAccesses(const Plan& plan)
   for (size_t i = 0; i < plan.instructions.size(); ++i) {
     if (plan.instructions[i].kind != Plan::Instruction::Kind::kRunOp) continue;
     const Plan::PlanOp& op = plan.ops[plan.instructions[i].index];
-    if (op.ring >= 0 && op.inputs.size() > 1 && op.inputs[1] >= 0 &&
+    const bool is_control = op.Is<Plan::ControlWork>();
+    if (op.Is<Plan::CollectiveWork>() && op.inputs.size() > 1 && op.inputs[1] >= 0 &&
         op.inputs[0] != op.outputs[0]) {
       is_entry[op.outputs[0]] = true;  // written only if the condition holds
     }
     for (int v : op.outputs) {
-      if (v >= 0 && (in_block[i] || op.control)) is_loose[v] = true;
+      if (v >= 0 && (in_block[i] || is_control)) is_loose[v] = true;
     }
     for (int v : op.inputs) {
-      if (v >= 0 && op.control) is_loose[v] = true;
+      if (v >= 0 && is_control) is_loose[v] = true;
     }
   }
+}
+
+KernelContext StepResources::ContextOf(absl::Span<const Tensor* const> inputs,
+                                       absl::Span<Tensor* const> outputs, int stream) const {
+  KernelContext context;
+  context.inputs = inputs;
+  context.outputs = outputs;
+  context.random = random;
+  context.place = place;
+  context.stream = native_streams[stream];
+  return context;
 }
 
 }  // namespace weft

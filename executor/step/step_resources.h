@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "executor/communicators/communicator.h"
 #include "executor/plan/plan.h"
 #include "executor/plan/scope.h"
@@ -39,13 +40,15 @@ struct StepResources {
   std::vector<void*> native_streams;         // by stream of the plan
   std::vector<bool> is_accessed;             // by variable: between steps
   bool joins_ops = false;                    // into chains (pointwise_chains.h)
-  bool groups_collectives = false;           // of one op
   RandomState* random = nullptr;
   const std::string* place = nullptr;                     // KernelContext::place
   std::array<Memory*, kNumDeviceKinds> memories{};        // by device; one device: the first
   std::array<Memory*, kNumDeviceKinds> arena_memories{};  // by device: of the arenas
 
   Memory* MemoryOf(DeviceKind device) const { return memories[static_cast<int>(device)]; }
+  // Of a call on a stream of the plan.
+  KernelContext ContextOf(absl::Span<const Tensor* const> inputs, absl::Span<Tensor* const> outputs,
+                          int stream) const;
 };
 
 }  // namespace weft

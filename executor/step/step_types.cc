@@ -62,20 +62,20 @@ class TypeFinder {
   void VisitOp(int index, int stream) {
     const Plan::PlanOp& op = plan_.ops[index];
     Types outputs(op.outputs.size());
-    if (op.control) {
+    if (op.Is<Plan::ControlWork>()) {
       // Its variables are loose.
-    } else if (op.server.has_value()) {
+    } else if (op.Is<Plan::ServerWork>()) {
       FindServed(op, &outputs);
-    } else if (op.ring >= 0) {
+    } else if (op.ring_work() != nullptr) {
       found_.is_static[index] = InferCollective(op, &outputs);
-    } else if (op.make_kernel != nullptr && !op.reads_inputs) {
+    } else if (op.factory() != nullptr && !op.reads_inputs) {
       // It shares memory among variables, whose types do not change.
       for (size_t o = 0; o < outputs.size(); ++o) {
         if (op.outputs[o] < 0) continue;
         const absl::optional<TensorType>& declared = plan_.variables[op.outputs[o]].declared;
         if (IsKnown(declared)) outputs[o] = declared;
       }
-    } else if (op.make_kernel != nullptr) {
+    } else if (op.factory() != nullptr) {
       found_.is_static[index] = InferKernel(index, stream, &outputs);
     }
     for (size_t o = 0; o < outputs.size(); ++o) {
@@ -85,13 +85,13 @@ class TypeFinder {
 
   // What a worker gets. A server learns the types of what it receives in the step.
   void FindServed(const Plan::PlanOp& op, Types* outputs) const {
-    if (op.server != ServerOp::kPull && op.server != ServerOp::kLookup) return;
+    if (!op.Does(ServerOp::kPull) && !op.Does(ServerOp::kLookup)) return;
     const OpAttrs& attrs = op.kernel_spec.attrs;
     const std::vector<int64_t> shape = attrs.Ints("shape");
     const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(attrs.Int("dtype")));
     if (!dtype.has_value()) return;
     TensorType type = {*dtype, Dims(shape.begin(), shape.end())};
-    if (op.server == ServerOp::kLookup) {
+    if (op.Does(ServerOp::kLookup)) {
       const absl::optional<TensorType>& ids = current_[op.inputs[0]];
       if (!ids.has_value()) return;
       type.dims = ids->dims;
@@ -105,18 +105,20 @@ class TypeFinder {
 
   // Both return whether the op is static.
   bool InferCollective(const Plan::PlanOp& op, Types* outputs) const {
-    if (op.received.has_value()) {
-      (*outputs)[0] = op.received;
-      return IsKnown(op.received);
+    const auto* const message = std::get_if<Plan::MessageWork>(&op.work);
+    if (message != nullptr && message->received.has_value()) {
+      (*outputs)[0] = message->received;
+      return IsKnown(message->received);
     }
     const absl::optional<TensorType>& in = current_[op.inputs[0]];
     if (op.outputs.empty()) return in.has_value();  // sends a message
     if (op.has_rows || !in.has_value()) return false;
-    const int nranks = resources_.communicators[op.ring]->nranks();
-    if (SplitsInput(op.desc.kind) && (in->dims.empty() || in->dims[0] % nranks != 0)) {
+    const Plan::RingWork& work = *op.ring_work();
+    const int nranks = resources_.communicators[work.ring]->nranks();
+    if (SplitsInput(work.desc.kind) && (in->dims.empty() || in->dims[0] % nranks != 0)) {
       return false;  // fails in the step
     }
-    (*outputs)[0] = {in->dtype, CollectiveOutputDims(op.desc.kind, in->dims, nranks)};
+    (*outputs)[0] = {in->dtype, CollectiveOutputDims(work.desc.kind, in->dims, nranks)};
     return IsKnown((*outputs)[0]);
   }
 
@@ -141,12 +143,7 @@ class TypeFinder {
       if (!inputs.back().has_value()) return false;
     }
     for (int v : op.outputs) output_tensors.push_back(v < 0 ? nullptr : resources_.tensors[v]);
-    KernelContext context;
-    context.inputs = input_tensors;
-    context.outputs = output_tensors;
-    context.random = resources_.random;
-    context.place = resources_.place;
-    context.stream = resources_.native_streams[stream];
+    const KernelContext context = resources_.ContextOf(input_tensors, output_tensors, stream);
     // An op whose inputs do not fit fails in the step.
     if (!kernels_[index].Bind(context, std::move(inputs)).ok()) return false;
     bool are_known = true;
@@ -184,6 +181,12 @@ class TypeFinder {
 
 StepTypes FindStepTypes(const StepResources& resources, absl::Span<BoundKernel> kernels) {
   return TypeFinder(resources, kernels).Find();
+}
+
+void SetType(const TensorType& type, CollectiveCall* call) {
+  call->desc.dtype = type.dtype;
+  call->desc.count = NumElements(type.dims);
+  call->dims = type.dims;
 }
 
 Dims CollectiveOutputDims(CollectiveKind kind, const Dims& in, int nranks) {

@@ -26,6 +26,9 @@ struct StepTypes {
 // by op of the plan, unbound; those of static ops are bound afterwards. O(arguments).
 StepTypes FindStepTypes(const StepResources& resources, absl::Span<BoundKernel> kernels);
 
+// Of what a rank passes to a collective, or receives.
+void SetType(const TensorType& type, CollectiveCall* call);
+
 // The dimensions of the output of a collective. If ranks disagree on the input, the communicator
 // reports it.
 Dims CollectiveOutputDims(CollectiveKind kind, const Dims& in, int nranks);

@@ -182,6 +182,8 @@ class ThreadStream : public Stream {
 // Keeps work until the host waits for it, and runs it there.
 class DeferredStream : public Stream {
  public:
+  // Steps of most programs launch no more between two waits of the host.
+  DeferredStream() { items_.reserve(256); }
   // Other streams may wait for its events.
   ~DeferredStream() override { Flush(); }
 

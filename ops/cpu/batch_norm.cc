@@ -33,6 +33,24 @@ class ChannelNorm {
     planes_ = {{1, x.batch, x.channels, x.space}, {0, 0, 1, 0}, {0, 0, 1, 0}};
   }
 
+  // For elements of type T of these dims: the buffers, before the first step.
+  template <typename T>
+  void Reserve(const Dims& dims) {
+    SetX(dims);
+    SetMoments(0, 0);
+    const auto reserve = [this](auto* numbers) { numbers->resize(columns_.width()); };
+    if (has_columns_) {
+      columns_.ReserveSums(2);
+      reserve(&tiles_[0]);
+      for (auto& tile : Tiles(ParameterOf<T>())) reserve(&tile);
+      return;
+    }
+    buffers_.run_sums.resize(2 * planes_.num_runs());
+    for (auto* sums : {&buffers_.g, &buffers_.gx, &buffers_.dy, &buffers_.dyx}) {
+      sums->resize(channels_);
+    }
+  }
+
   // Elements of a channel.
   int64_t channel_size() const { return channel_size_; }
   NormMoments& moments() { return moments_; }
@@ -232,6 +250,26 @@ class ChannelNorm {
   NormBuffers buffers_;
 };
 
+// A step for OpKernel::Make: step(norm, ctx, T()), with the same norm in every step.
+template <typename Step>
+auto WithNorm(const KernelSpec& spec, Step step) {
+  return [=, norm = ChannelNorm(spec)](const KernelContext& ctx, auto zero) mutable {
+    return step(norm, ctx, zero);
+  };
+}
+
+// The same for X of known dims: the norm has its buffers before the first step.
+template <typename Step>
+auto WithReservedNorm(const KernelSpec& spec, In x, Step step) {
+  return [=, norm = ChannelNorm(spec)](const KernelContext& types, auto zero) {
+    ChannelNorm reserved = norm;
+    reserved.Reserve<decltype(zero)>(x(types).dims());
+    return [=, norm = std::move(reserved)](const KernelContext& ctx) mutable {
+      return step(norm, ctx, zero);
+    };
+  };
+}
+
 // --- batch_norm ----------------------------------------------------------------------------------
 
 // Normalizes by the moments of the batch, which are mixed into the running moments,
@@ -247,9 +285,8 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
   const OpAttrs& attrs = op.attrs();
   const bool uses_running = attrs.Bool("use_global_stats") ||
                             (attrs.Bool("is_test") && !attrs.Bool("trainable_statistics"));
-  auto step = [=, norm = ChannelNorm(op.spec()), epsilon = attrs.Float("epsilon"),
-               keep = attrs.Float("momentum")](const KernelContext& ctx,
-                                               auto zero) mutable -> absl::Status {
+  const auto step = [=, epsilon = attrs.Float("epsilon"), keep = attrs.Float("momentum")](
+                        ChannelNorm& norm, const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     using P = ParameterOf<T>;
     if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
@@ -289,8 +326,8 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
     return absl::OkStatus();
   };
   op.InPlace(mean_out, mean).InPlace(variance_out, variance);
-  if (sums) return MakeStep(op, x, sums, std::move(step));
-  return op.TakesBFloat16({x}).Make(FloatsAndBFloat16(x), std::move(step));
+  if (sums) return MakeStep(op, x, sums, WithNorm(op.spec(), step));
+  return op.TakesBFloat16({x}).Make(FloatsAndBFloat16(x), WithReservedNorm(op.spec(), x, step));
 }
 
 absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
@@ -310,8 +347,8 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
     return absl::InvalidArgumentError(
         absl::StrCat("inputs ", kMean, " and ", kVariance, ": missing"));
   }
-  auto step = [=, norm = ChannelNorm(op.spec()), epsilon = op.attrs().Float("epsilon")](
-                  const KernelContext& ctx, auto zero) mutable {
+  const auto step = [=, epsilon = op.attrs().Float("epsilon")](
+                        ChannelNorm& norm, const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     using P = ParameterOf<T>;
     norm.SetX(x(ctx).dims());
@@ -327,8 +364,8 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
     norm.Gradient(x.data<T>(ctx), dy.data<T>(ctx), uses_running ? MomentsOf::kOther : MomentsOf::kX,
                   scale.data<P>(ctx), sums.get(ctx), dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
   };
-  if (sums) return MakeStep(op, x, sums, std::move(step));
-  return op.TakesBFloat16({x, dy}).Make(FloatsAndBFloat16(x), std::move(step));
+  if (sums) return MakeStep(op, x, sums, WithNorm(op.spec(), step));
+  return op.TakesBFloat16({x, dy}).Make(FloatsAndBFloat16(x), WithReservedNorm(op.spec(), x, step));
 }
 
 // What a rank adds to the moments of all ranks.

@@ -257,6 +257,19 @@ class Convolution {
  public:
   explicit Convolution(Result result) : result_(result) {}
 
+  // Makes the primitive, before the first call of Run.
+  template <typename T>
+  void Prepare(const ConvShape& shape, const PostOps& post_ops = {}) {
+    if constexpr (kIsDnnlType<T>) {
+      if (!IsForDnnl(shape) || shape.IsEmpty()) return;
+      try {
+        PrimitiveFor(shape, post_ops, DnnlType<T>());
+      } catch (const dnnl::error&) {
+        // Run says so.
+      }
+    }
+  }
+
   template <typename T>
   absl::Status Run(const ConvShape& shape, const T* a, const T* b, Tensor* to) {
     if constexpr (kIsDnnlType<T>) {
@@ -268,14 +281,18 @@ class Convolution {
     return absl::OkStatus();
   }
 
+  static absl::StatusOr<PostOps> Bind(const KernelContext& ctx, const std::vector<PostOp>& post_ops,
+                                      const ConvShape& shape, const Tensor& to) {
+    const int64_t inner =
+        shape.channels_last ? 1 : NumElements(absl::MakeSpan(shape.destination).subspan(2));
+    return PostOps::Bind(post_ops, ctx, to, {shape.destination[1], inner});
+  }
+
   // The destination, with post-ops.
   template <typename T>
   absl::Status Run(const KernelContext& ctx, const std::vector<PostOp>& post_ops,
                    const ConvShape& shape, const T* a, const T* b, Tensor* to) {
-    const int64_t inner =
-        shape.channels_last ? 1 : NumElements(absl::MakeSpan(shape.destination).subspan(2));
-    WEFT_ASSIGN_OR_RETURN(const PostOps bound,
-                          PostOps::Bind(post_ops, ctx, *to, {shape.destination[1], inner}));
+    WEFT_ASSIGN_OR_RETURN(const PostOps bound, Bind(ctx, post_ops, shape, *to));
     if constexpr (kIsDnnlType<T>) {
       if (IsForDnnl(shape) && !shape.IsEmpty()) {
         PostOps::Operands inputs = {a, b};
@@ -323,10 +340,7 @@ class Convolution {
     // The gradient of the source reads the gradient of the destination first.
     if (result_ == Result::kSource) std::swap(inputs[0], inputs[1]);
     try {
-      DnnlPrimitive& primitive =
-          of_shape_({shape.source, shape.filter, shape.destination, type}, [&](const auto&) {
-            return MakePrimitive(shape, result_, type, post_ops, &takes_post_ops_);
-          });
+      DnnlPrimitive& primitive = PrimitiveFor(shape, post_ops, type);
       // Operands of post-ops come last.
       const size_t count = takes_post_ops_ ? inputs.size() : 2;
       primitive.Run(absl::MakeConstSpan(inputs).first(count), {out});
@@ -334,6 +348,13 @@ class Convolution {
       return absl::UnimplementedError(absl::StrCat("no kernel in oneDNN: ", error.what()));
     }
     return absl::OkStatus();
+  }
+
+  DnnlPrimitive& PrimitiveFor(const ConvShape& shape, const PostOps& post_ops,
+                              memory::data_type type) {
+    return of_shape_({shape.source, shape.filter, shape.destination, type}, [&](const auto&) {
+      return MakePrimitive(shape, result_, type, post_ops, &takes_post_ops_);
+    });
   }
 
   Result result_;
@@ -346,7 +367,7 @@ absl::StatusOr<Kernel> Conv(OpKernel op, ConvKind kind, size_t space) {
   const Out output = op.out("Output");
   WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(op.attrs(), kind, space));
   const bool transposed = kind == ConvKind::kTransposed;
-  Convolution convolution(transposed ? Result::kSource : Result::kDestination);
+  const Result result = transposed ? Result::kSource : Result::kDestination;
   // MakePrimitive adds images where it leaves channels last.
   const auto adds_image = [](const PostOp& post_op) { return post_op.kind == PostOpKind::kAdd; };
   const bool may_add = attrs.channels_last && attrs.groups == 1;
@@ -354,12 +375,18 @@ absl::StatusOr<Kernel> Conv(OpKernel op, ConvKind kind, size_t space) {
       !transposed && (may_add || absl::c_none_of(op.spec().post_ops, adds_image));
   const std::vector<PostOp> post_ops = takes_post_ops ? op.TakePostOps() : std::vector<PostOp>();
   if (HasBFloat16Products()) op.TakesBFloat16({input, filter});
-  return op.Make(FloatsAndBFloat16(input), [=](const KernelContext& ctx, auto zero) mutable {
+  return op.Make(FloatsAndBFloat16(input), [=](const KernelContext& types, auto zero) {
     using T = decltype(zero);
-    const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), output(ctx));
-    const T *image = input.data<T>(ctx), *factors = filter.data<T>(ctx);
-    return transposed ? convolution.Run(shape, factors, image, &output(ctx))
-                      : convolution.Run(ctx, post_ops, shape, image, factors, &output(ctx));
+    Convolution made(result);
+    const ConvShape of_types = attrs.Shape(input(types), filter(types), output(types));
+    const auto bound = Convolution::Bind(types, post_ops, of_types, output(types));
+    if (bound.ok()) made.Prepare<T>(of_types, *bound);
+    return [=, convolution = made](const KernelContext& ctx) mutable {
+      const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), output(ctx));
+      const T *image = input.data<T>(ctx), *factors = filter.data<T>(ctx);
+      return transposed ? convolution.Run(shape, factors, image, &output(ctx))
+                        : convolution.Run(ctx, post_ops, shape, image, factors, &output(ctx));
+    };
   });
 }
 
@@ -368,22 +395,27 @@ absl::StatusOr<Kernel> ConvGrad(OpKernel op, ConvKind kind, size_t space) {
   const Out dinput = op.out("Input@GRAD"), dfilter = op.out("Filter@GRAD");
   WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(op.attrs(), kind, space));
   const bool transposed = kind == ConvKind::kTransposed;
-  Convolution of_input(transposed ? Result::kDestination : Result::kSource);
-  Convolution of_filter(Result::kFilter);
   if (HasBFloat16Products()) op.TakesBFloat16({input, filter, doutput});
-  return op.Make(
-      FloatsAndBFloat16(input), [=](const KernelContext& ctx, auto zero) mutable -> absl::Status {
-        using T = decltype(zero);
-        const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), doutput(ctx));
-        const T *x = input.data<T>(ctx), *w = filter.data<T>(ctx), *dy = doutput.data<T>(ctx);
-        const T *source = transposed ? dy : x, *destination = transposed ? x : dy;
-        if (Tensor* to = dinput.get(ctx)) {
-          WEFT_RETURN_IF_ERROR(transposed ? of_input.Run(shape, source, w, to)
-                                          : of_input.Run(shape, w, destination, to));
-        }
-        Tensor* const to = dfilter.get(ctx);
-        return to == nullptr ? absl::OkStatus() : of_filter.Run(shape, source, destination, to);
-      });
+  return op.Make(FloatsAndBFloat16(input), [=](const KernelContext& types, auto zero) {
+    using T = decltype(zero);
+    Convolution for_input(transposed ? Result::kDestination : Result::kSource);
+    Convolution for_filter(Result::kFilter);
+    const ConvShape of_types = attrs.Shape(input(types), filter(types), doutput(types));
+    if (dinput.get(types) != nullptr) for_input.Prepare<T>(of_types);
+    if (dfilter.get(types) != nullptr) for_filter.Prepare<T>(of_types);
+    return [=, of_input = for_input,
+            of_filter = for_filter](const KernelContext& ctx) mutable -> absl::Status {
+      const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), doutput(ctx));
+      const T *x = input.data<T>(ctx), *w = filter.data<T>(ctx), *dy = doutput.data<T>(ctx);
+      const T *source = transposed ? dy : x, *destination = transposed ? x : dy;
+      if (Tensor* to = dinput.get(ctx)) {
+        WEFT_RETURN_IF_ERROR(transposed ? of_input.Run(shape, source, w, to)
+                                        : of_input.Run(shape, w, destination, to));
+      }
+      Tensor* const to = dfilter.get(ctx);
+      return to == nullptr ? absl::OkStatus() : of_filter.Run(shape, source, destination, to);
+    };
+  });
 }
 
 void AddConv(KernelTable* table, const std::string& type, ConvKind kind, size_t space) {

@@ -77,6 +77,7 @@ DnnlPrimitive::DnnlPrimitive(dnnl::primitive primitive, const memory::desc& scra
   for (const Argument& output : outputs) AddOperand(output, /*is_input=*/false, &arguments);
   steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
   for (size_t i = 0; i < outputs.size(); ++i) AddResult(outputs[i], operands_[inputs.size() + i]);
+  ThreadMemory(bytes_);
 }
 
 DnnlPrimitive::DnnlPrimitive(WorkspaceMaker before, dnnl::primitive primitive,
@@ -92,6 +93,7 @@ DnnlPrimitive::DnnlPrimitive(WorkspaceMaker before, dnnl::primitive primitive,
   AddOperand(output, /*is_input=*/false, &arguments);
   steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
   AddResult(output, operands_.back());
+  ThreadMemory(bytes_);
 }
 
 const memory& DnnlPrimitive::Keep(const memory::desc& desc) {

@@ -35,7 +35,8 @@ dnnl::primitive_attr DnnlAttributes();
 // A primitive with the arguments that it runs on. Made once per shape. Runs on KernelThreads
 // threads (ops/threads.h), the OpenMP thread count of the calling thread. Arguments that the
 // primitive needs in another layout are reordered. The memory for reordered arguments and
-// workspaces belongs to the calling thread; all primitives that run on it share it.
+// workspaces belongs to the calling thread; all primitives that run on it share it. On the thread
+// that makes the primitive, it is there from then on.
 class DnnlPrimitive {
  public:
   struct Argument {

@@ -38,26 +38,32 @@ class DnnlRowNorm {
 
   static bool Supports(const Grouping& g) { return IsByRow(g) && g.num_elements() > 0; }
 
-  void Forward(const Grouping& g, const float* x, const float* scale, const float* bias, float* y,
-               float* mean, float* variance) {
-    const auto make = [&](const Shape& shape) {
+  // The primitive for these sets, with or without an output. Prepares it before the first step,
+  // too.
+  DnnlPrimitive& ForwardOf(const Grouping& g, bool has_mean, bool has_variance) {
+    Reserve(g);
+    return of_shape_({g.size[2], g.size[3]}, [&](const Shape& shape) {
       const auto forward = Describe(shape);
-      return DnnlPrimitive(
-          dnnl::layer_normalization_forward(forward), forward.scratchpad_desc(),
-          {{DNNL_ARG_SRC, shape.matrix(), shape.matrix()},
-           {DNNL_ARG_SCALE, shape.row(), shape.row()},
-           {DNNL_ARG_SHIFT, shape.row(), shape.row()}},
-          {{DNNL_ARG_DST, shape.matrix(), shape.matrix()},
-           {DNNL_ARG_MEAN, shape.column(), shape.column(), mean != nullptr},
-           {DNNL_ARG_VARIANCE, shape.column(), shape.column(), variance != nullptr}});
-    };
-    of_shape_({g.size[2], g.size[3]}, make)
-        .Run({x, Given(scale, 1, &ones_, g), Given(bias, 0, &zeros_, g)}, {y, mean, variance});
+      return DnnlPrimitive(dnnl::layer_normalization_forward(forward), forward.scratchpad_desc(),
+                           {{DNNL_ARG_SRC, shape.matrix(), shape.matrix()},
+                            {DNNL_ARG_SCALE, shape.row(), shape.row()},
+                            {DNNL_ARG_SHIFT, shape.row(), shape.row()}},
+                           {{DNNL_ARG_DST, shape.matrix(), shape.matrix()},
+                            {DNNL_ARG_MEAN, shape.column(), shape.column(), has_mean},
+                            {DNNL_ARG_VARIANCE, shape.column(), shape.column(), has_variance}});
+    });
   }
 
-  void Backward(const Grouping& g, const float* x, const float* dy, const float* mean,
-                const float* variance, const float* scale, float* dx, float* dscale, float* dbias) {
-    const auto make = [&](const Shape& shape) {
+  void Forward(const Grouping& g, const float* x, const float* scale, const float* bias, float* y,
+               float* mean, float* variance) {
+    ForwardOf(g, mean != nullptr, variance != nullptr)
+        .Run({x, scale != nullptr ? scale : ones_.data(), bias != nullptr ? bias : zeros_.data()},
+             {y, mean, variance});
+  }
+
+  DnnlPrimitive& BackwardOf(const Grouping& g, bool has_dx, bool has_dscale, bool has_dbias) {
+    Reserve(g);
+    return of_shape_({g.size[2], g.size[3]}, [&](const Shape& shape) {
       const dnnl::layer_normalization_backward::primitive_desc backward(
           {dnnl::prop_kind::backward, shape.matrix(), shape.matrix(), epsilon_, kFlags},
           DnnlAttributes(), DnnlCpuEngine(), Describe(shape));
@@ -68,14 +74,18 @@ class DnnlRowNorm {
                             {DNNL_ARG_VARIANCE, shape.column(), shape.column()},
                             {DNNL_ARG_SCALE, shape.row(), shape.row()},
                             {DNNL_ARG_SHIFT, shape.row(), shape.row()}},
-                           {{DNNL_ARG_DIFF_SRC, shape.matrix(), shape.matrix(), dx != nullptr},
-                            {DNNL_ARG_DIFF_SCALE, shape.row(), shape.row(), dscale != nullptr},
-                            {DNNL_ARG_DIFF_SHIFT, shape.row(), shape.row(), dbias != nullptr}});
-    };
-    scale = Given(scale, 1, &ones_, g);
+                           {{DNNL_ARG_DIFF_SRC, shape.matrix(), shape.matrix(), has_dx},
+                            {DNNL_ARG_DIFF_SCALE, shape.row(), shape.row(), has_dscale},
+                            {DNNL_ARG_DIFF_SHIFT, shape.row(), shape.row(), has_dbias}});
+    });
+  }
+
+  void Backward(const Grouping& g, const float* x, const float* dy, const float* mean,
+                const float* variance, const float* scale, float* dx, float* dscale, float* dbias) {
+    DnnlPrimitive& primitive = BackwardOf(g, dx != nullptr, dscale != nullptr, dbias != nullptr);
+    if (scale == nullptr) scale = ones_.data();
     // The primitive requires a bias, which it does not read.
-    of_shape_({g.size[2], g.size[3]}, make)
-        .Run({x, dy, mean, variance, scale, scale}, {dx, dscale, dbias});
+    primitive.Run({x, dy, mean, variance, scale, scale}, {dx, dscale, dbias});
   }
 
  private:
@@ -98,12 +108,9 @@ class DnnlRowNorm {
             DnnlCpuEngine()};
   }
 
-  // One number per column, or the same value for all columns.
-  static const float* Given(const float* numbers, float value, std::vector<float>* same,
-                            const Grouping& g) {
-    if (numbers != nullptr) return numbers;
-    same->resize(g.size[3], value);
-    return same->data();
+  void Reserve(const Grouping& g) {
+    ones_.resize(g.size[3], 1);
+    zeros_.resize(g.size[3], 0);
   }
 
   static constexpr auto kFloat = dnnl::memory::data_type::f32;
@@ -164,25 +171,31 @@ absl::StatusOr<Kernel> Forward(OpKernel op, const Kept& kept) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
   const Out y = op.out("Y"), mean = op.out(kept.mean), variance = op.out(kept.variance);
   const double epsilon = op.attrs().Float("epsilon");
-  return op.Make(Floats(x), [=, group = groups(op.spec()), row_norm = DnnlRowNorm(epsilon),
-                             moments = NormMoments(),
-                             buffers = NormBuffers()](const KernelContext& ctx, auto zero) mutable {
+  return op.Make(Floats(x), [=, group = groups(op.spec())](const KernelContext& types, auto zero) {
     using T = decltype(zero);
-    const Grouping g = group(x(ctx).dims());
-    if constexpr (std::is_same_v<T, float>) {
-      if (!kept.is_inverse_deviation && DnnlRowNorm::Supports(g)) {
-        return row_norm.Forward(g, x.data<T>(ctx), scale.data_or_null<T>(ctx),
-                                bias.data_or_null<T>(ctx), y.data<T>(ctx),
-                                mean.data_or_null<T>(ctx), variance.data_or_null<T>(ctx));
-      }
+    DnnlRowNorm made(epsilon);
+    const Grouping of_types = group(x(types).dims());
+    if (std::is_same_v<T, float> && !kept.is_inverse_deviation && DnnlRowNorm::Supports(of_types)) {
+      made.ForwardOf(of_types, mean.get(types) != nullptr, variance.get(types) != nullptr);
     }
-    moments.SetTo(g, x.data<T>(ctx), &buffers);
-    WriteNumbers<T>(moments.mean, mean.get(ctx));
-    if (!kept.is_inverse_deviation) WriteNumbers<T>(moments.variance, variance.get(ctx));
-    moments.InvertDeviation(epsilon);
-    if (kept.is_inverse_deviation) WriteNumbers<T>(moments.variance, variance.get(ctx));
-    Normalize(g, x.data<T>(ctx), moments.mean, moments.variance, scale.data_or_null<T>(ctx),
-              bias.data_or_null<T>(ctx), y.data<T>(ctx));
+    return [=, row_norm = made, moments = NormMoments(),
+            buffers = NormBuffers()](const KernelContext& ctx) mutable {
+      const Grouping g = group(x(ctx).dims());
+      if constexpr (std::is_same_v<T, float>) {
+        if (!kept.is_inverse_deviation && DnnlRowNorm::Supports(g)) {
+          return row_norm.Forward(g, x.data<T>(ctx), scale.data_or_null<T>(ctx),
+                                  bias.data_or_null<T>(ctx), y.data<T>(ctx),
+                                  mean.data_or_null<T>(ctx), variance.data_or_null<T>(ctx));
+        }
+      }
+      moments.SetTo(g, x.data<T>(ctx), &buffers);
+      WriteNumbers<T>(moments.mean, mean.get(ctx));
+      if (!kept.is_inverse_deviation) WriteNumbers<T>(moments.variance, variance.get(ctx));
+      moments.InvertDeviation(epsilon);
+      if (kept.is_inverse_deviation) WriteNumbers<T>(moments.variance, variance.get(ctx));
+      Normalize(g, x.data<T>(ctx), moments.mean, moments.variance, scale.data_or_null<T>(ctx),
+                bias.data_or_null<T>(ctx), y.data<T>(ctx));
+    };
   });
 }
 
@@ -193,24 +206,31 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const Kept& kept) {
   op.Ignore({"Bias", "Y"});
   const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
   const double epsilon = op.attrs().Float("epsilon");
-  return op.Make(Floats(x), [=, group = groups(op.spec()), row_norm = DnnlRowNorm(epsilon),
-                             moments = NormMoments(),
-                             buffers = NormBuffers()](const KernelContext& ctx, auto zero) mutable {
+  return op.Make(Floats(x), [=, group = groups(op.spec())](const KernelContext& types, auto zero) {
     using T = decltype(zero);
-    const Grouping g = group(x(ctx).dims());
-    if constexpr (std::is_same_v<T, float>) {
-      if (!kept.is_inverse_deviation && DnnlRowNorm::Supports(g)) {
-        return row_norm.Backward(g, x.data<T>(ctx), dy.data<T>(ctx), mean.data<T>(ctx),
-                                 variance.data<T>(ctx), scale.data_or_null<T>(ctx),
-                                 dx.data_or_null<T>(ctx), dscale.data_or_null<T>(ctx),
-                                 dbias.data_or_null<T>(ctx));
-      }
+    DnnlRowNorm made(epsilon);
+    const Grouping of_types = group(x(types).dims());
+    if (std::is_same_v<T, float> && !kept.is_inverse_deviation && DnnlRowNorm::Supports(of_types)) {
+      made.BackwardOf(of_types, dx.get(types) != nullptr, dscale.get(types) != nullptr,
+                      dbias.get(types) != nullptr);
     }
-    moments.SetTo<T>(mean(ctx), variance(ctx));
-    if (!kept.is_inverse_deviation) moments.InvertDeviation(epsilon);
-    NormalizeGrad(g, x.data<T>(ctx), dy.data<T>(ctx), moments.mean, moments.variance, MomentsOf::kX,
-                  scale.data_or_null<T>(ctx), /*of_ranks=*/nullptr, dx.get(ctx), dscale.get(ctx),
-                  dbias.get(ctx), &buffers);
+    return [=, row_norm = made, moments = NormMoments(),
+            buffers = NormBuffers()](const KernelContext& ctx) mutable {
+      const Grouping g = group(x(ctx).dims());
+      if constexpr (std::is_same_v<T, float>) {
+        if (!kept.is_inverse_deviation && DnnlRowNorm::Supports(g)) {
+          return row_norm.Backward(g, x.data<T>(ctx), dy.data<T>(ctx), mean.data<T>(ctx),
+                                   variance.data<T>(ctx), scale.data_or_null<T>(ctx),
+                                   dx.data_or_null<T>(ctx), dscale.data_or_null<T>(ctx),
+                                   dbias.data_or_null<T>(ctx));
+        }
+      }
+      moments.SetTo<T>(mean(ctx), variance(ctx));
+      if (!kept.is_inverse_deviation) moments.InvertDeviation(epsilon);
+      NormalizeGrad(g, x.data<T>(ctx), dy.data<T>(ctx), moments.mean, moments.variance,
+                    MomentsOf::kX, scale.data_or_null<T>(ctx), /*of_ranks=*/nullptr, dx.get(ctx),
+                    dscale.get(ctx), dbias.get(ctx), &buffers);
+    };
   });
 }
 

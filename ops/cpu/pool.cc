@@ -316,40 +316,43 @@ absl::StatusOr<Kernel> Pool(OpKernel op, size_t space, PoolSlots slots) {
   const Out mask = op.spec().schema->FindOutput("Mask") != nullptr ? op.out("Mask") : Out();
   op.Supports(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(op.spec(), space));
-  return op.Make(Floats(x),
-                 [=, of_shape = OfShape(MakeForward)](const KernelContext& ctx, auto zero) mutable {
-                   using T = decltype(zero);
-                   const T* from = x.data<T>(ctx);
-                   T* to = out.data<T>(ctx);
-                   if constexpr (std::is_same_v<T, float>) {
-                     DnnlPrimitive* const primitive =
-                         mask ? nullptr : of_shape(attrs, x(ctx).dims(), out(ctx).dims());
-                     if (primitive != nullptr) return primitive->Run({from}, {to});
-                   }
-                   const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
-                   int32_t* places = mask.data_or_null<int32_t>(ctx);
-                   pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
-                     if (attrs.is_max) {
-                       T largest = std::numeric_limits<T>::lowest();
-                       int64_t place_of_largest = -1;
-                       window([&](int64_t i, int64_t place) {
-                         if (from[i] <= largest) return;
-                         largest = from[i];
-                         place_of_largest = place;
-                       });
-                       to[k] = largest;
-                       if (places != nullptr) places[k] = static_cast<int32_t>(place_of_largest);
-                     } else if (attrs.norm != 0) {
-                       double sum = 0;
-                       window([&](int64_t i, int64_t) { sum += std::pow(from[i], attrs.norm); });
-                       to[k] = static_cast<T>(std::pow(sum, 1 / attrs.norm));
-                     } else {
-                       T sum = 0;
-                       window([&](int64_t i, int64_t) { sum += from[i]; });
-                       to[k] = sum / divisor;
-                     }
-                   });
-                 });
+  return op.Make(Floats(x), [=](const KernelContext& types, auto zero) {
+    using T = decltype(zero);
+    OfShape made(MakeForward);
+    if (std::is_same_v<T, float> && !mask) made(attrs, x(types).dims(), out(types).dims());
+    return [=, of_shape = made](const KernelContext& ctx) mutable {
+      const T* from = x.data<T>(ctx);
+      T* to = out.data<T>(ctx);
+      if constexpr (std::is_same_v<T, float>) {
+        DnnlPrimitive* const primitive =
+            mask ? nullptr : of_shape(attrs, x(ctx).dims(), out(ctx).dims());
+        if (primitive != nullptr) return primitive->Run({from}, {to});
+      }
+      const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
+      int32_t* places = mask.data_or_null<int32_t>(ctx);
+      pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
+        if (attrs.is_max) {
+          T largest = std::numeric_limits<T>::lowest();
+          int64_t place_of_largest = -1;
+          window([&](int64_t i, int64_t place) {
+            if (from[i] <= largest) return;
+            largest = from[i];
+            place_of_largest = place;
+          });
+          to[k] = largest;
+          if (places != nullptr) places[k] = static_cast<int32_t>(place_of_largest);
+        } else if (attrs.norm != 0) {
+          double sum = 0;
+          window([&](int64_t i, int64_t) { sum += std::pow(from[i], attrs.norm); });
+          to[k] = static_cast<T>(std::pow(sum, 1 / attrs.norm));
+        } else {
+          T sum = 0;
+          window([&](int64_t i, int64_t) { sum += from[i]; });
+          to[k] = sum / divisor;
+        }
+      });
+    };
+  });
 }
 
 // The gradient of a maximum goes to the element at its index in Mask or, without Mask, to the first
@@ -361,62 +364,70 @@ absl::StatusOr<Kernel> PoolGrad(OpKernel op, size_t space, PoolSlots slots) {
   const Out dx = op.out(absl::StrCat(slots.x, "@GRAD"));
   op.Supports(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(op.spec(), space));
-  return op.Make(Floats(x), [=, of_shape = OfShape(MakeBackward), disjoint = DisjointOfShape()](
-                                const KernelContext& ctx, auto zero) mutable {
+  return op.Make(Floats(x), [=](const KernelContext& types, auto zero) {
     using T = decltype(zero);
-    const T *xs = x.data<T>(ctx), *douts = dout.data<T>(ctx);
-    T* to = dx.data<T>(ctx);
-    if constexpr (std::is_same_v<T, float>) {
-      const DisjointWindows* const windows =
-          is_indexed ? nullptr : disjoint(attrs, x(ctx).dims(), dout(ctx).dims());
-      if (windows != nullptr) {
-        return windows->Gradient(x(ctx).size() / windows->image_size(), xs, douts, to);
-      }
-      if (!is_indexed && IsSlowForGradient(attrs, x(ctx).dims())) {
-        std::fill_n(to, dx(ctx).size(), T(0));
-        Pooling(attrs, x(ctx).dims(), dout(ctx).dims())
-            .ForEachMaximum(xs, [=](int64_t k, int64_t i) {
-              if (i >= 0) to[i] += douts[k];
-            });
-        return;
-      }
-      DnnlPrimitive* const primitive =
-          is_indexed ? nullptr : of_shape(attrs, x(ctx).dims(), dout(ctx).dims());
-      if (primitive != nullptr && attrs.is_max) return primitive->Run({xs, douts}, {to});
-      if (primitive != nullptr) return primitive->Run({douts}, {to});
+    OfShape made(MakeBackward);
+    DisjointOfShape found;
+    const bool is_slow = IsSlowForGradient(attrs, x(types).dims());
+    if (std::is_same_v<T, float> && !is_indexed &&
+        found(attrs, x(types).dims(), dout(types).dims()) == nullptr && !is_slow) {
+      made(attrs, x(types).dims(), dout(types).dims());
     }
-    const Pooling pooling(attrs, x(ctx).dims(), dout(ctx).dims());
-    std::fill_n(to, dx(ctx).size(), T(0));
-    // is_chosen(k, i, index): whether element i of X, with that index, is the maximum k.
-    const auto add_to_maxima = [&](auto is_chosen) {
-      pooling.ForEachWindow([&](int64_t k, auto window, int64_t) {
-        int64_t first = -1;
-        window([&](int64_t i, int64_t index) {
-          if (first < 0 && is_chosen(k, i, index)) first = i;
+    return [=, of_shape = made, disjoint = found](const KernelContext& ctx) mutable {
+      const T *xs = x.data<T>(ctx), *douts = dout.data<T>(ctx);
+      T* to = dx.data<T>(ctx);
+      if constexpr (std::is_same_v<T, float>) {
+        const DisjointWindows* const windows =
+            is_indexed ? nullptr : disjoint(attrs, x(ctx).dims(), dout(ctx).dims());
+        if (windows != nullptr) {
+          return windows->Gradient(x(ctx).size() / windows->image_size(), xs, douts, to);
+        }
+        if (!is_indexed && IsSlowForGradient(attrs, x(ctx).dims())) {
+          std::fill_n(to, dx(ctx).size(), T(0));
+          Pooling(attrs, x(ctx).dims(), dout(ctx).dims())
+              .ForEachMaximum(xs, [=](int64_t k, int64_t i) {
+                if (i >= 0) to[i] += douts[k];
+              });
+          return;
+        }
+        DnnlPrimitive* const primitive =
+            is_indexed ? nullptr : of_shape(attrs, x(ctx).dims(), dout(ctx).dims());
+        if (primitive != nullptr && attrs.is_max) return primitive->Run({xs, douts}, {to});
+        if (primitive != nullptr) return primitive->Run({douts}, {to});
+      }
+      const Pooling pooling(attrs, x(ctx).dims(), dout(ctx).dims());
+      std::fill_n(to, dx(ctx).size(), T(0));
+      // is_chosen(k, i, index): whether element i of X, with that index, is the maximum k.
+      const auto add_to_maxima = [&](auto is_chosen) {
+        pooling.ForEachWindow([&](int64_t k, auto window, int64_t) {
+          int64_t first = -1;
+          window([&](int64_t i, int64_t index) {
+            if (first < 0 && is_chosen(k, i, index)) first = i;
+          });
+          if (first >= 0) to[first] += douts[k];
         });
-        if (first >= 0) to[first] += douts[k];
-      });
+      };
+      if (is_indexed) {
+        const int32_t* indices = mask.data<int32_t>(ctx);
+        add_to_maxima([=](int64_t k, int64_t, int64_t index) { return index == indices[k]; });
+      } else if (attrs.is_max) {
+        const T* maxima = out.data<T>(ctx);
+        add_to_maxima([=](int64_t k, int64_t i, int64_t) { return xs[i] == maxima[k]; });
+      } else if (attrs.norm != 0) {
+        const T* roots = out.data<T>(ctx);
+        pooling.ForEachWindow([&](int64_t k, auto window, int64_t) {
+          window([&](int64_t i, int64_t) {
+            const double ratio = static_cast<double>(xs[i]) / roots[k];
+            to[i] += static_cast<T>(douts[k] * std::pow(ratio, attrs.norm - 1));
+          });
+        });
+      } else {
+        pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
+          const T part = douts[k] / divisor;
+          window([&](int64_t i, int64_t) { to[i] += part; });
+        });
+      }
     };
-    if (is_indexed) {
-      const int32_t* indices = mask.data<int32_t>(ctx);
-      add_to_maxima([=](int64_t k, int64_t, int64_t index) { return index == indices[k]; });
-    } else if (attrs.is_max) {
-      const T* maxima = out.data<T>(ctx);
-      add_to_maxima([=](int64_t k, int64_t i, int64_t) { return xs[i] == maxima[k]; });
-    } else if (attrs.norm != 0) {
-      const T* roots = out.data<T>(ctx);
-      pooling.ForEachWindow([&](int64_t k, auto window, int64_t) {
-        window([&](int64_t i, int64_t) {
-          const double ratio = static_cast<double>(xs[i]) / roots[k];
-          to[i] += static_cast<T>(douts[k] * std::pow(ratio, attrs.norm - 1));
-        });
-      });
-    } else {
-      pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
-        const T part = douts[k] / divisor;
-        window([&](int64_t i, int64_t) { to[i] += part; });
-      });
-    }
   });
 }
 

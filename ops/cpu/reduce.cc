@@ -65,22 +65,24 @@ template <template <typename> class Op>
 absl::StatusOr<Kernel> Forward(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.Make(AllTypesButHalf(x),
-                 [=, attrs = op.attrs(), scratch = std::vector<char>()](
-                     const KernelContext& ctx, auto zero) mutable -> absl::Status {
-                   using T = decltype(zero);
-                   const DType to = out(ctx).dtype();
-                   if (to == x(ctx).dtype()) {
-                     Reduce<Op, T, T>(attrs, x(ctx), &scratch, &out(ctx));
-                   } else if (to == DType::kInt64) {
-                     Reduce<Op, T, int64_t>(attrs, x(ctx), &scratch, &out(ctx));
-                   } else {
-                     return absl::UnimplementedError(
-                         absl::StrCat("attribute out_dtype: no kernel that gives ", DTypeName(to),
-                                      " for ", DTypeName(x(ctx).dtype())));
-                   }
-                   return absl::OkStatus();
-                 });
+  return op.Make(
+      AllTypesButHalf(x), [=, attrs = op.attrs()](const KernelContext& types, auto zero) {
+        using T = decltype(zero);
+        std::vector<char> results(out(types).size() * sizeof(double));
+        return [=, scratch = std::move(results)](const KernelContext& ctx) mutable -> absl::Status {
+          const DType to = out(ctx).dtype();
+          if (to == x(ctx).dtype()) {
+            Reduce<Op, T, T>(attrs, x(ctx), &scratch, &out(ctx));
+          } else if (to == DType::kInt64) {
+            Reduce<Op, T, int64_t>(attrs, x(ctx), &scratch, &out(ctx));
+          } else {
+            return absl::UnimplementedError(
+                absl::StrCat("attribute out_dtype: no kernel that gives ", DTypeName(to), " for ",
+                             DTypeName(x(ctx).dtype())));
+          }
+          return absl::OkStatus();
+        };
+      });
 }
 
 // X@GRAD = gradient(X, Out, Out@GRAD, n), n being the number of elements that make one result.

@@ -90,20 +90,30 @@ void SoftmaxRows(const AxisRows& rows, const T* x, DnnlOfShape<AxisRows>* of_sha
   }
 }
 
+// Made before the first step.
+template <typename T>
+DnnlOfShape<AxisRows> PrimitiveFor(const Tensor& x, int64_t axis,
+                                   DnnlPrimitive (*make)(const AxisRows&)) {
+  DnnlOfShape<AxisRows> of_shape;
+  const absl::StatusOr<AxisRows> rows = AxisRows::Along(axis, x.dims());
+  if (std::is_same_v<T, float> && rows.ok() && x.size() > 0) of_shape(*rows, make);
+  return of_shape;
+}
+
 // Out = softmax of X.
 absl::StatusOr<Kernel> Softmax(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   const int64_t axis = op.attrs().Int("axis");
-  return op.InPlace().Make(Floats(x),
-                           [=, of_shape = DnnlOfShape<AxisRows>()](
-                               const KernelContext& ctx, auto zero) mutable -> absl::Status {
-                             using T = decltype(zero);
-                             WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
-                                                   AxisRows::Along(axis, x(ctx).dims()));
-                             SoftmaxRows(rows, x.data<T>(ctx), &of_shape, out.data<T>(ctx));
-                             return absl::OkStatus();
-                           });
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& types, auto zero) {
+    using T = decltype(zero);
+    return [=, of_shape = PrimitiveFor<T>(x(types), axis, MakeSoftmax)](
+               const KernelContext& ctx) mutable -> absl::Status {
+      WEFT_ASSIGN_OR_RETURN(const AxisRows rows, AxisRows::Along(axis, x(ctx).dims()));
+      SoftmaxRows(rows, x.data<T>(ctx), &of_shape, out.data<T>(ctx));
+      return absl::OkStatus();
+    };
+  });
 }
 
 // X@GRAD = Out (Out@GRAD - sum over the row of Out Out@GRAD).
@@ -111,29 +121,29 @@ absl::StatusOr<Kernel> SoftmaxGrad(OpKernel op) {
   const In out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   const int64_t axis = op.attrs().Int("axis");
-  return op.InPlace(dx, dout).Make(
-      Floats(out),
-      [=, of_shape = DnnlOfShape<AxisRows>()](const KernelContext& ctx,
-                                              auto zero) mutable -> absl::Status {
-        using T = decltype(zero);
-        WEFT_ASSIGN_OR_RETURN(const AxisRows rows, AxisRows::Along(axis, out(ctx).dims()));
-        const T *p = out.data<T>(ctx), *dp = dout.data<T>(ctx);
-        T* to = dx.data<T>(ctx);
-        if (out(ctx).size() == 0) return absl::OkStatus();
-        if constexpr (std::is_same_v<T, float>) {
-          of_shape(rows, MakeSoftmaxGrad).Run({p, dp}, {to});
-          return absl::OkStatus();
-        }
-        for (int64_t r = 0; r < rows.count(); ++r) {
-          const int64_t start = rows.Start(r), end = start + rows.length * rows.stride;
-          double dot = 0;
-          for (int64_t i = start; i < end; i += rows.stride) dot += double{p[i]} * dp[i];
-          for (int64_t i = start; i < end; i += rows.stride) {
-            to[i] = p[i] * (dp[i] - static_cast<T>(dot));
-          }
-        }
+  return op.InPlace(dx, dout).Make(Floats(out), [=](const KernelContext& types, auto zero) {
+    using T = decltype(zero);
+    return [=, of_shape = PrimitiveFor<T>(out(types), axis, MakeSoftmaxGrad)](
+               const KernelContext& ctx) mutable -> absl::Status {
+      WEFT_ASSIGN_OR_RETURN(const AxisRows rows, AxisRows::Along(axis, out(ctx).dims()));
+      const T *p = out.data<T>(ctx), *dp = dout.data<T>(ctx);
+      T* to = dx.data<T>(ctx);
+      if (out(ctx).size() == 0) return absl::OkStatus();
+      if constexpr (std::is_same_v<T, float>) {
+        of_shape(rows, MakeSoftmaxGrad).Run({p, dp}, {to});
         return absl::OkStatus();
-      });
+      }
+      for (int64_t r = 0; r < rows.count(); ++r) {
+        const int64_t start = rows.Start(r), end = start + rows.length * rows.stride;
+        double dot = 0;
+        for (int64_t i = start; i < end; i += rows.stride) dot += double{p[i]} * dp[i];
+        for (int64_t i = start; i < end; i += rows.stride) {
+          to[i] = p[i] * (dp[i] - static_cast<T>(dot));
+        }
+      }
+      return absl::OkStatus();
+    };
+  });
 }
 
 // --- log_softmax ---------------------------------------------------------------------------------
@@ -222,29 +232,31 @@ absl::StatusOr<Kernel> SoftmaxWithCrossEntropy(OpKernel op) {
   const Out softmax = op.out("Softmax"), loss = op.out("Loss");
   const Options options(op.attrs());
   return op.InPlace(softmax, logits)
-      .Make(Floats(logits),
-            [=, of_shape = DnnlOfShape<AxisRows>()](const KernelContext& ctx,
-                                                    auto zero) mutable -> absl::Status {
-              using T = decltype(zero);
-              WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
-                                    AxisRows::Along(options.axis, logits(ctx).dims()));
-              const T* x = logits.data<T>(ctx);
-              T* p = softmax.data<T>(ctx);
-              if (options.use_softmax) {
-                SoftmaxRows(rows, x, &of_shape, p);
-              } else if (p != x) {
-                std::copy_n(x, logits(ctx).size(), p);
-              }
-              if (!options.soft_label) {
-                T* to = loss.data<T>(ctx);
-                return ForEachLabel(
-                    label(ctx), rows.length, options.ignore_index, [=](int64_t r, int64_t c) {
-                      to[r] = c < 0 ? T(0) : NegativeLog(p[rows.Start(r) + c * rows.stride]);
-                    });
-              }
-              SoftLoss(rows, p, label.data<T>(ctx), loss.data<T>(ctx));
-              return absl::OkStatus();
-            });
+      .Make(Floats(logits), [=](const KernelContext& types, auto zero) {
+        using T = decltype(zero);
+        DnnlOfShape<AxisRows> made;
+        if (options.use_softmax) made = PrimitiveFor<T>(logits(types), options.axis, MakeSoftmax);
+        return [=, of_shape = made](const KernelContext& ctx) mutable -> absl::Status {
+          WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
+                                AxisRows::Along(options.axis, logits(ctx).dims()));
+          const T* x = logits.data<T>(ctx);
+          T* p = softmax.data<T>(ctx);
+          if (options.use_softmax) {
+            SoftmaxRows(rows, x, &of_shape, p);
+          } else if (p != x) {
+            std::copy_n(x, logits(ctx).size(), p);
+          }
+          if (!options.soft_label) {
+            T* to = loss.data<T>(ctx);
+            return ForEachLabel(
+                label(ctx), rows.length, options.ignore_index, [=](int64_t r, int64_t c) {
+                  to[r] = c < 0 ? T(0) : NegativeLog(p[rows.Start(r) + c * rows.stride]);
+                });
+          }
+          SoftLoss(rows, p, label.data<T>(ctx), loss.data<T>(ctx));
+          return absl::OkStatus();
+        };
+      });
 }
 
 // The derivative of a row's loss by one logit, given the label's weight for its class; if the

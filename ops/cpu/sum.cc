@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -44,12 +45,13 @@ void AddUp(const std::vector<const Tensor*>& terms, Tensor* out) {
 absl::StatusOr<Kernel> Sum(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
+  std::vector<const Tensor*> of_step;
+  of_step.reserve(x.count());
   return op.InPlace()
       .Pointwise()
       .AllowEmptyArguments(x)
       .Supports(FloatsAndInts(x))
-      .Make([=, terms = std::vector<const Tensor*>()](
-                const KernelContext& ctx) mutable -> absl::Status {
+      .Make([=, terms = std::move(of_step)](const KernelContext& ctx) mutable -> absl::Status {
         const Tensor* like = nullptr;  // the first that counts; an empty one if there is none
         terms.clear();
         for (int i = 0; i < x.count(); ++i) {

@@ -132,7 +132,7 @@ double ExposedMs(const StepTrace& trace) {
     for (const OpSpan& span : stream) {
       const Plan::PlanOp& op = trace.plan->ops[span.op];
       if (op.type == "sgd") continue;
-      (op.ring >= 0 ? communication : computation)
+      (op.ring_work() != nullptr ? communication : computation)
           .push_back({seconds(span.begin), seconds(span.end)});
     }
   }

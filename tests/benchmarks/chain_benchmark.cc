@@ -108,7 +108,7 @@ double KernelNs(const Plan& plan, int64_t count) {
     contexts[i].inputs = absl::MakeConstSpan(&inputs[i], 1);
     contexts[i].outputs = absl::MakeConstSpan(&outputs[i], 1);
     const Plan::PlanOp& op = plan.ops[i];
-    const Kernel kernel = ValueOrDie(MakeKernel(*op.make_kernel, op.kernel_spec));
+    const Kernel kernel = ValueOrDie(MakeKernel(*op.factory(), op.kernel_spec));
     steps.push_back(ValueOrDie(kernel.prepare(contexts[i])));
   }
   return NsPerOp(count, [&] {

@@ -124,9 +124,11 @@ Timing RunCase(const Case& one, const Flags& flags, const JobSession& session) {
       if (trace.rank != 0 || trace.step < kWarmUp) return absl::OkStatus();
       for (const std::vector<OpSpan>& stream : trace.spans) {
         for (const OpSpan& span : stream) {
-          auto& [ms, runs] = timing.ops[trace.plan->ops[span.op].type];
-          ms += std::chrono::duration<double, std::milli>(span.end - span.begin).count();
-          ++runs;
+          span.VisitTimes([&](int op, std::chrono::duration<double, std::milli> time) {
+            auto& [ms, runs] = timing.ops[trace.plan->ops[op].type];
+            ms += time.count();
+            ++runs;
+          });
         }
       }
       return absl::OkStatus();

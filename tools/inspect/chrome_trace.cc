@@ -121,12 +121,23 @@ std::string ChromeTrace::OpEvent(const StepTrace& trace, size_t stream, const Op
   const Plan& plan = *trace.plan;
   const Plan::PlanOp& op = plan.ops[span.op];
   const OpId id = FindNamedOp(main_, op.name);
+  std::string type = op.type;
   Json args = {{"step", trace.step}, {"op", op.name}, {"bytes", span.bytes}};
   args["inputs"] = NamesOf(plan, op.inputs);
   args["outputs"] = NamesOf(plan, op.outputs);
+  for (size_t i = 0; i < span.parts.size(); ++i) {
+    const Plan::PlanOp& part = plan.ops[span.parts[i]];
+    Json about = {{"op", part.name},
+                  {"inputs", NamesOf(plan, part.inputs)},
+                  {"outputs", NamesOf(plan, part.outputs)}};
+    if (!span.times.empty())
+      about["us"] = std::chrono::duration<double, std::micro>(span.times[i]).count();
+    args["parts"].push_back(std::move(about));
+    if (i > 0 && part.type != op.type) absl::StrAppend(&type, ", ", part.type);
+  }
   const std::string role = RoleName(id.valid() ? main_.op(id).role() : kRoleNotSpecified);
   return Event("X", trace.rank, stream, span.begin,
-               absl::StrCat(Duration(span.begin, span.end), ",\"name\":", JsonText(op.type),
+               absl::StrCat(Duration(span.begin, span.end), ",\"name\":", JsonText(type),
                             ",\"cat\":\"", role, "\",\"args\":", JsonText(args)));
 }
 

@@ -22,23 +22,27 @@ void OpProfile::Add(const StepTrace& trace) {
   if (trace.rank != 0) return;
   for (const std::vector<OpSpan>& stream : trace.spans) {
     for (const OpSpan& span : stream) {
-      const Plan::PlanOp& op = trace.plan->ops[span.op];
-      // A collective runs beside the ops; what it takes says comm_bench.
-      if (op.ring >= 0) continue;
-      // "block 1, op 0 (scale)" runs within an op of the root block; "the step" is no op.
-      if (!absl::StartsWith(op.name, "op ")) continue;
-      auto [it, is_new] = seconds_.try_emplace(op.name);
-      if (is_new) names_.push_back(op.name);
-      const auto [step, is_first] = step_of_.try_emplace(op.name, trace.step);
-      const double time = std::chrono::duration<double>(span.end - span.begin).count();
-      if (is_first || step->second != trace.step) {
-        it->second.push_back(time);
-      } else {
-        it->second.back() += time;  // in a loop
-      }
-      step->second = trace.step;
+      span.VisitTimes([&](int op, std::chrono::duration<double> time) {
+        AddOp(trace.plan->ops[op], trace.step, time.count());
+      });
     }
   }
+}
+
+void OpProfile::AddOp(const Plan::PlanOp& op, int64_t step, double seconds) {
+  // A collective runs beside the ops; what it takes says comm_bench.
+  if (op.ring_work() != nullptr) return;
+  // "block 1, op 0 (scale)" runs within an op of the root block; "the step" is no op.
+  if (!absl::StartsWith(op.name, "op ")) return;
+  std::vector<double>& of_op = seconds_[op.name];
+  if (of_op.empty()) names_.push_back(op.name);
+  const auto [last, is_first] = step_of_.try_emplace(op.name, step);
+  if (is_first || last->second != step) {
+    of_op.push_back(seconds);
+  } else {
+    of_op.back() += seconds;  // in a loop
+  }
+  last->second = step;
 }
 
 std::string OpProfile::Json() const {

@@ -22,6 +22,8 @@ class OpProfile {
   std::string Json() const;
 
  private:
+  void AddOp(const Plan::PlanOp& op, int64_t step, double seconds);
+
   std::vector<std::string> names_;                      // in the order in which ops ran first
   std::map<std::string, std::vector<double>> seconds_;  // by name, one per step
   std::map<std::string, int64_t> step_of_;              // by name: of the last time

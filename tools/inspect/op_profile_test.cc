@@ -35,5 +35,22 @@ TEST(OpProfile, HasMediansAfterTheFirstSteps) {
   EXPECT_EQ(json["ops"][1]["seconds"], 3.0);
 }
 
+TEST(OpProfile, HasTheOpsOfAChain) {
+  Plan plan;
+  plan.ops.resize(2);
+  plan.ops[0].name = "op 0 (relu)";
+  plan.ops[1].name = "op 1 (scale)";
+  using std::chrono::seconds;
+  const std::chrono::steady_clock::time_point zero;
+  const std::vector<std::vector<OpSpan>> spans = {
+      {{0, zero, zero + seconds(7), 0, {0, 1}, {seconds(2), seconds(4)}}}};
+  OpProfile profile;
+  profile.Add({0, 0, &plan, spans});
+  const auto json = nlohmann::json::parse(profile.Json());
+  ASSERT_EQ(json["ops"].size(), 2);
+  EXPECT_EQ(json["ops"][0]["seconds"], 2.0);
+  EXPECT_EQ(json["ops"][1], nlohmann::json({{"op", "op 1 (scale)"}, {"seconds", 4.0}}));
+}
+
 }  // namespace
 }  // namespace weft

@@ -18,14 +18,15 @@ TraceSummary::Times TraceSummary::TimesOf(const StepTrace& trace) {
     for (const OpSpan& span : stream) {
       const Plan::PlanOp& op = trace.plan->ops[span.op];
       const Interval interval = {seconds(span.begin), seconds(span.end)};
-      if (op.server.has_value()) {
+      const Plan::RingWork* const work = op.ring_work();
+      if (op.Is<Plan::ServerWork>()) {
         communication.push_back(interval);
         servers.push_back(interval);
-      } else if (op.ring < 0) {
+      } else if (work == nullptr) {
         computation.push_back(interval);
       } else {
         communication.push_back(interval);
-        rings[trace.plan->rings[op.ring].ring_id].push_back(interval);
+        rings[trace.plan->rings[work->ring].ring_id].push_back(interval);
       }
     }
   }
