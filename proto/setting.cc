@@ -127,9 +127,10 @@ absl::Status ReadField(const std::string& key, const Json& value, Setting* setti
     if (!value.is_object()) return ExpectedInJson(key, "an object", value);
     for (const auto& [name, of] : value.items()) {
       if (key == "shares") {
-        WEFT_ASSIGN_OR_RETURN(setting->shares[name], SharedTensorsOf(name, of));
+        WEFT_ASSIGN_OR_RETURN(setting->shares[name],
+                              SharedTensorsOf(absl::StrCat("shares.", name), of));
       } else {
-        WEFT_ASSIGN_OR_RETURN(setting->common[name], Strings(name, of));
+        WEFT_ASSIGN_OR_RETURN(setting->common[name], Strings(absl::StrCat("common.", name), of));
       }
     }
   } else if (key == "reduction") {

@@ -54,7 +54,7 @@ std::vector<Mode> MakeModes() {
        "each rank keeps and updates a part of the parameters (ZeRO)",
        {{kWeft,
          {},
-         scaled + "shard-updates{$stage,$nrings,$scale,$buckets=bytes},sync-elimination"}},
+         scaled_prefix + "shard-updates{$stage,$nrings,$scale,$buckets=bytes},sync-elimination"}},
        Mode::Group::kCommon,
        Mode::RunsIn::kWeft},
 

@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-int64_t SizeOf(const std::vector<SharedTensor>& tensors) {
+int64_t ElementsOf(const std::vector<SharedTensor>& tensors) {
   int64_t elements = 0;
   for (const SharedTensor& tensor : tensors) elements += NumElements(tensor.dims);
   return elements;
@@ -38,12 +38,22 @@ absl::StatusOr<SharedStates> SharedStates::Of(const Program& main) {
   states.shares_ = std::move(setting.shares);
   states.common_ = std::move(setting.common);
   for (const auto& [variable, tensors] : states.shares_) {
-    for (const SharedTensor& tensor : tensors) states.replaced_.insert(tensor.name);
+    for (const SharedTensor& tensor : tensors) states.whole_.insert(tensor.name);
   }
   for (const auto& [variable, names] : states.common_) {
-    states.replaced_.insert(names.begin(), names.end());
+    states.whole_.insert(names.begin(), names.end());
   }
-  states.replaced_.erase("");
+  states.whole_.erase("");
+  for (const auto& [variable, tensors] : states.shares_) {
+    const VarId id = main.block(0).FindVar(variable);
+    const auto declared = id.valid() ? DeclaredType(main.var(id)) : absl::nullopt;
+    const Dims expected = {ElementsOf(tensors) / *setting.nranks};
+    if (declared.has_value() && declared->dims == expected) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("setting of the file: share ", variable,
+                     ": expected a variable of dimensions ", DimsToString(expected), ", found ",
+                     declared.has_value() ? DimsToString(declared->dims) : "none"));
+  }
   return states;
 }
 
@@ -51,8 +61,8 @@ absl::Status SharedStates::Join(int nranks, Find find, Tensors* whole) const {
   for (const auto& [variable, tensors] : shares_) {
     const Tensor* const first = find(0, variable);
     if (first == nullptr) continue;
-    const int64_t elements = SizeOf(tensors);
-    const size_t size = weft::SizeOf(first->dtype());
+    const int64_t elements = ElementsOf(tensors);
+    const size_t size = SizeOf(first->dtype());
     std::string all;
     for (int rank = 0; rank < nranks; ++rank) {
       const Tensor* const part = find(rank, variable);
@@ -102,13 +112,13 @@ absl::Status SharedStates::JoinIn(Checkpoint* checkpoint) const {
 absl::Status SharedStates::Overwrite(const std::string& variable, int rank, int nranks,
                                      const Tensors& whole, Tensor* share) const {
   const std::vector<SharedTensor>& tensors = shares_.at(variable);
-  const int64_t count = SizeOf(tensors) / nranks, first = rank * count;
-  if (share->size() * nranks != SizeOf(tensors)) {
+  const int64_t count = ElementsOf(tensors) / nranks, first = rank * count;
+  if (share->size() * nranks != ElementsOf(tensors)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "variable ", variable, ": expected the part of ", SizeOf(tensors), " elements on ", nranks,
-        " ranks (setting of the file), found ", share->size()));
+        "variable ", variable, ": expected the part of ", ElementsOf(tensors), " elements on ",
+        nranks, " ranks (setting of the file), found ", share->size()));
   }
-  const auto size = static_cast<int64_t>(weft::SizeOf(share->dtype()));
+  const auto size = static_cast<int64_t>(SizeOf(share->dtype()));
   int64_t begin = 0;
   for (const SharedTensor& tensor : tensors) {
     const int64_t elements = NumElements(tensor.dims), end = begin + elements;
@@ -214,13 +224,13 @@ absl::Status SharedStates::DivideIn(int nranks, Checkpoint* checkpoint) const {
     }
     for (int rank = 0; rank < nranks && any != nullptr; ++rank) {
       Tensor& share = own[rank][variable];
-      share.Resize(any->dtype(), {SizeOf(tensors) / nranks});
+      share.Resize(any->dtype(), {ElementsOf(tensors) / nranks});
       if (share.bytes() > 0) std::memset(share.raw(), 0, share.bytes());
       WEFT_RETURN_IF_ERROR(Overwrite(variable, rank, nranks, checkpoint->shared, &share));
     }
   }
   WEFT_ASSIGN_OR_RETURN(Tensors common, CommonOf(checkpoint->shared));
-  for (const std::string& name : replaced_) checkpoint->shared.erase(name);
+  for (const std::string& name : whole_) checkpoint->shared.erase(name);
   for (auto& [name, tensor] : common) checkpoint->shared[name] = std::move(tensor);
   WEFT_RETURN_IF_ERROR(CheckRanks(*checkpoint, nranks));
   checkpoint->nranks = nranks;

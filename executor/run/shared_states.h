@@ -28,8 +28,9 @@ class SharedStates {
   using Find = absl::FunctionRef<const Tensor*(int rank, const std::string& name)>;
 
   SharedStates() = default;
-  // Those of the setting of a main program (Setting::shares, Setting::common). The errors of
-  // SettingOf.
+  // What the setting of a main program says (Setting::shares, Setting::common). The errors of
+  // SettingOf; InvalidArgument, naming the variable, for a share that the program does not declare
+  // as a vector of as many elements.
   static absl::StatusOr<SharedStates> Of(const Program& main);
 
   bool empty() const { return shares_.empty() && common_.empty(); }
@@ -37,7 +38,8 @@ class SharedStates {
   const std::map<std::string, std::vector<SharedTensor>>& shares() const { return shares_; }
   // Whether the name is that of a tensor that the program has as a part of another variable, or has
   // another variable for.
-  bool Replaces(const std::string& name) const { return replaced_.count(name) > 0; }
+  bool Replaces(const std::string& name) const { return whole_.count(name) > 0; }
+  const std::set<std::string>& whole() const { return whole_; }
 
   // Adds to `whole` the tensors that one device has, from what each of the ranks has. Leaves out
   // those of a variable without a value. FailedPrecondition, naming the variable: another number of
@@ -67,7 +69,7 @@ class SharedStates {
  private:
   std::map<std::string, std::vector<SharedTensor>> shares_;
   std::map<std::string, std::vector<std::string>> common_;
-  std::set<std::string> replaced_;
+  std::set<std::string> whole_;
 };
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "executor/files/params_file.h"
 #include "executor/plan/run_checks.h"
+#include "executor/run/shared_states.h"
 #include "proto/all_ops.h"
 
 namespace weft {
@@ -18,33 +19,61 @@ namespace {
 
 using Programs = absl::Span<const Program* const>;
 
-// The first program with a persistable variable of that name; null: none.
-const Program* FindPersistable(Programs programs, const std::string& name) {
-  for (const Program* program : programs) {
+// A program, and the whole tensors of which ranks have parts.
+struct States {
+  const Program* program;
+  SharedStates shares;
+
+  bool Has(const std::string& name) const {
     const VarId id = program->block(0).FindVar(name);
-    if (id.valid() && program->var(id).persistable()) return program;
+    return shares.Replaces(name) || (id.valid() && program->var(id).persistable());
+  }
+  absl::Status Check(const std::string& name, const TensorType& type) const {
+    return shares.Replaces(name) ? shares.CheckParam(*program, name, type)
+                                 : CheckParam(*program, name, type);
+  }
+};
+
+// Whoever reads the setting of a program reports what is wrong with it.
+std::vector<States> StatesOf(Programs programs) {
+  std::vector<States> states;
+  for (const Program* program : programs) {
+    absl::StatusOr<SharedStates> shares = SharedStates::Of(*program);
+    states.push_back({program, shares.ok() ? *std::move(shares) : SharedStates()});
+  }
+  return states;
+}
+
+// The first program with a state of that name; null: none.
+const States* FindState(const std::vector<States>& states, const std::string& name) {
+  for (const States& of_program : states) {
+    if (of_program.Has(name)) return &of_program;
   }
   return nullptr;
 }
 
 // The variables that Paddle's save_vars writes, sorted as it sorts them.
-std::vector<std::string> SavedNames(Programs programs, bool parameters_only) {
+std::vector<std::string> SavedNames(const std::vector<States>& states, bool parameters_only) {
   std::set<std::string> names;
-  for (const Program* program : programs) {
+  for (const auto& [program, shares] : states) {
     for (const Var& var : AllVars(*program)) {
-      if (!var.persistable() || var.type() != pb::VarType::LOD_TENSOR) continue;
-      if (!parameters_only || var.is_parameter()) names.insert(std::string(var.name()));
+      const std::string name(var.name());
+      const bool is_state =
+          (var.persistable() && shares.shares().count(name) == 0) || shares.Replaces(name);
+      if (!is_state || var.type() != pb::VarType::LOD_TENSOR) continue;
+      if (!parameters_only || var.is_parameter()) names.insert(name);
     }
+    if (!parameters_only) names.insert(shares.whole().begin(), shares.whole().end());
   }
   return {names.begin(), names.end()};
 }
 
 // A save_combine stream has no names; the program says which variables Paddle would have written.
 absl::StatusOr<std::map<std::string, Tensor>> ReadUnnamed(const std::string& path,
-                                                          Programs programs,
+                                                          const std::vector<States>& states,
                                                           const TensorCheck& check) {
-  const std::vector<std::string> all = SavedNames(programs, /*parameters_only=*/false);
-  const std::vector<std::string> parameters = SavedNames(programs, /*parameters_only=*/true);
+  const std::vector<std::string> all = SavedNames(states, /*parameters_only=*/false);
+  const std::vector<std::string> parameters = SavedNames(states, /*parameters_only=*/true);
   absl::StatusOr<std::map<std::string, Tensor>> arrays = ReadSaveCombine(path, all, check);
   if (arrays.ok() || absl::IsNotFound(arrays.status())) return arrays;
   absl::StatusOr<std::map<std::string, Tensor>> fewer = ReadSaveCombine(path, parameters, check);
@@ -58,9 +87,10 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadUnnamed(const std::string& pat
 }  // namespace
 
 absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays, Programs programs) {
+  const std::vector<States> states = StatesOf(programs);
   ParamsInput input;
   for (auto& [name, tensor] : arrays) {
-    const bool is_wanted = FindPersistable(programs, name) != nullptr;
+    const bool is_wanted = FindState(states, name) != nullptr;
     auto* const into = is_wanted ? &input.params : &input.others;
     into->emplace(name, std::move(tensor));
   }
@@ -73,13 +103,14 @@ absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays, Pr
 
 absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::string& names_path,
                                        Programs programs) {
-  const TensorCheck check = [programs](const std::string& name, const TensorType& type) {
-    const Program* const program = FindPersistable(programs, name);
-    return program != nullptr ? CheckParam(*program, name, type) : absl::OkStatus();
+  const std::vector<States> states = StatesOf(programs);
+  const TensorCheck check = [&states](const std::string& name, const TensorType& type) {
+    const States* const found = FindState(states, name);
+    return found != nullptr ? found->Check(name, type) : absl::OkStatus();
   };
   const bool is_unnamed = !HasNames(path) && names_path.empty();
   std::set<std::string> of_pdopt;
-  WEFT_ASSIGN_OR_RETURN(auto arrays, is_unnamed ? ReadUnnamed(path, programs, check)
+  WEFT_ASSIGN_OR_RETURN(auto arrays, is_unnamed ? ReadUnnamed(path, states, check)
                                                 : LoadParams(path, names_path, check, &of_pdopt));
   absl::StatusOr<ParamsInput> input = SplitParams(std::move(arrays), programs);
   WEFT_RETURN_IF_ERROR(Annotate(path, input.status()));

@@ -14,7 +14,7 @@
 namespace weft {
 
 struct ParamsInput {
-  // Of persistable variables of the program.
+  // Of persistable variables of the program, or of whole tensors of which ranks have parts.
   std::map<std::string, Tensor> params;
   // Of other names, such as the optimizer state of training for a test program.
   std::map<std::string, Tensor> others;

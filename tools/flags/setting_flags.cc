@@ -196,6 +196,12 @@ std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
             file.distributed_params.size() == 1 ? ": is not replicated" : ": are not replicated"),
         true, "");
   }
+  if (!setting.common.empty()) {
+    add(absl::StrCat(setting.common.size(),
+                     setting.common.size() == 1 ? " variable stands" : " variables stand",
+                     " for several equal ones of the original"),
+        true, "");
+  }
   if (!setting.shares.empty()) {
     add(absl::StrCat("on each rank, ", setting.shares.size(),
                      setting.shares.size() == 1 ? " variable holds" : " variables hold",

@@ -54,9 +54,11 @@ absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts
     SetAll(part);
     return outs_;
   }
-  const bool has_one = expressions_.AreMade() && ins.size() == 1 && holds_several(ins[0]);
+  // All of a share that a single rank has.
+  const bool is_whole_share = options_.IsOneRank() && expressions_.AreMade() && ins.size() == 1 &&
+                              holds_several(ins[0]);
   if (SumsSquares(op.type()) && ins.size() == 1 &&
-      (has_one || ins[0].placement == Placement::kShard)) {
+      (is_whole_share || ins[0].placement == Placement::kShard)) {
     SetAll(PartialSum(op, facts));
     return outs_;
   }
@@ -384,10 +386,13 @@ absl::optional<std::vector<int64_t>> RankFunctions::LayoutOfOperands(const Op& o
                                                                      const SignatureFacts& facts) {
   const bool is_by_element = facts.is_elementwise && facts.algebra != Algebra::kRandom;
   OperationId layout;
+  size_t num_common = 0;
   for (size_t i = 0; i < ins_.size() && is_by_element; ++i) {
     const RankValue& in = ins_[i];
-    if (in.is_zero || (in.expr.valid() && table().AreCommon(in.expr))) continue;
-    if (HoldsSeveral(in, table())) {
+    if (in.is_zero) continue;
+    const bool is_common = in.expr.valid() && table().AreCommon(in.expr);
+    num_common = std::max(num_common, is_common ? table().ValuesOf(in.expr).size() : 0);
+    if (HoldsSeveral(in, table()) && !is_common) {
       const OperationId own = table().OperationOf(in.expr);
       if (layout.valid() && layout != own) return absl::nullopt;
       layout = own;
@@ -399,7 +404,7 @@ absl::optional<std::vector<int64_t>> RankFunctions::LayoutOfOperands(const Op& o
     if (!type.has_value() || NumElements(type->dims) != 1) return absl::nullopt;
     if (in.placement != Placement::kReplicated) return absl::nullopt;
   }
-  if (!layout.valid()) return absl::nullopt;
+  if (!layout.valid() || num_common > table().LayoutOf(layout).size()) return absl::nullopt;
   return table().LayoutOf(layout);
 }
 

@@ -13,6 +13,7 @@
 #include "proto/op_role.h"
 #include "transpiler/passes/support/fused_buffer.h"
 #include "transpiler/passes/support/op_builder.h"
+#include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
 namespace {
@@ -50,21 +51,13 @@ class GatherWriter {
   }
 
  private:
-  template <typename Visit>
-  void ForEachArg(const Op& op, const Visit& visit) const {
-    for (Symbol arg : op.args()) visit(arg);
-    for (int block : op.SubBlocks()) {
-      for (OpId id : main_.block(block).ops()) ForEachArg(main_.op(id), visit);
-    }
-  }
-
   // The buckets that are not gathered again.
   void FindKept() {
     is_kept_.assign(buckets_.size(), !frees_);
     for (OpId id : main_.block(0).ops()) {
       const Op op = main_.op(id);
       if (op.SubBlocks().empty()) continue;
-      ForEachArg(op, [&](Symbol arg) {
+      ForEachArgument(op, [&](Symbol arg) {
         const auto bucket = bucket_of_.find(arg);
         if (bucket != bucket_of_.end()) is_kept_[bucket->second] = true;
       });
@@ -78,7 +71,7 @@ class GatherWriter {
     for (OpId id : main_.block(0).ops()) {
       if (in_chains_.contains(id)) continue;
       const Op op = main_.op(id);
-      ForEachArg(op, [&](Symbol arg) {
+      ForEachArgument(op, [&](Symbol arg) {
         const auto bucket = bucket_of_.find(arg);
         if (bucket == bucket_of_.end()) return;
         const bool is_again = IsAgain(op, bucket->second);

@@ -16,10 +16,10 @@ namespace weft {
 // and gathers the parameters from all ranks before a step uses them.
 //
 //   Output=[w, b], FusedOutput=[fused_param_0] = coalesce_tensor(...)
-//   Out=[fused_param_0] = c_allgather(X=[param_share_0])          before the first use of w or b
-//   ...                                                           forward and backward
-//   Out=[grad_share_0] = c_reducescatter(X=[fused_gradient_0])    when w@GRAD and b@GRAD are
-//   complete adam(Param=[param_share_0], Grad=[grad_share_0], Moment1=[moment1_share_0], ...)
+//   Out=[fused_param_0] = c_allgather(X=[param_share_0])        before the first use of w or b
+//   ...                                                         forward and backward
+//   Out=[grad_share_0] = c_reducescatter(X=[fused_gradient_0])  the gradients are complete
+//   adam(Param=[param_share_0], Grad=[grad_share_0], Moment1=[moment1_share_0], ...)
 //
 // A bucket is padded to a multiple of the number of ranks. Its parameters have chains that compute
 // the same (update_chains.h); one chain on shares takes their place. Parameters whose update needs

@@ -196,7 +196,6 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
         if (t == UpdateChain::kParam) {
           pb::VarDesc var = main.var(id).ToProto();
           var.set_persistable(false);
-          var.set_is_parameter(false);
           edits->main.ReplaceVar(id, var);
         } else if (t != UpdateChain::kGrad) {
           forgotten.insert(id);

@@ -91,21 +91,13 @@ class ChainFinder {
     chains_.push_back(std::move(chain));
   }
 
-  template <typename Visit>
-  void ForEachArg(const Op& op, const Visit& visit) const {
-    for (Symbol arg : op.args()) visit(arg);
-    for (int block : op.SubBlocks()) {
-      for (OpId id : program_.block(block).ops()) ForEachArg(program_.op(id), visit);
-    }
-  }
-
   void Refuse(size_t chain, std::string why) {
     if (chains_[chain].why_not.empty()) chains_[chain].why_not = std::move(why);
   }
 
   void Visit(const Op& op) {
     std::vector<size_t> touched;
-    ForEachArg(op, [&](Symbol arg) {
+    ForEachArgument(op, [&](Symbol arg) {
       const auto owner = owner_.find(arg);
       if (owner != owner_.end() && !absl::c_linear_search(touched, owner->second)) {
         touched.push_back(owner->second);
@@ -113,6 +105,7 @@ class ChainFinder {
     });
     if (!touched.empty() && AddsPartials(op)) {
       sums_.push_back(op.id());
+      is_sum_.insert(op.id());
       return;
     }
     if (touched.size() == 1) {
@@ -237,10 +230,10 @@ class ChainFinder {
     std::map<Symbol, size_t> updated;  // parameters, by now
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
-      if (absl::c_linear_search(sums_, id)) continue;
+      if (is_sum_.count(id) > 0) continue;
       const auto part = part_of_.find(id);
       const bool is_part = part != part_of_.end();
-      ForEachArg(op, [&](Symbol arg) {
+      ForEachArgument(op, [&](Symbol arg) {
         const auto owner = owner_.find(arg);
         const bool is_foreign =
             owner != owner_.end() && (!is_part || part->second != owner->second);
@@ -282,6 +275,7 @@ class ChainFinder {
   std::map<OpId, size_t> part_of_;
   std::set<Symbol> is_partial_;
   std::vector<OpId> sums_;
+  std::set<OpId> is_sum_;
 };
 
 }  // namespace

@@ -29,6 +29,15 @@ inline bool IsRows(const Program& program, Symbol name, int block = 0) {
   return var.valid() && program.var(var).type() == pb::VarType::SELECTED_ROWS;
 }
 
+// Calls visit(name) for the arguments of an op and of the ops of its blocks.
+template <typename Visit>
+void ForEachArgument(const Op& op, const Visit& visit) {
+  for (Symbol name : op.args()) visit(name);
+  for (int block : op.SubBlocks()) {
+    for (OpId id : op.program().block(block).ops()) ForEachArgument(op.program().op(id), visit);
+  }
+}
+
 inline bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
 }  // namespace weft

@@ -271,6 +271,59 @@ void EquivalenceChecker::FindShares() {
   for (const Shared& shared : shares_) is_shared_.insert(shared.name);
 }
 
+bool EquivalenceChecker::HoldsShare(absl::string_view variable, const RankValue& value) {
+  const Setting& setting = given_.values.setting;
+  const auto share = setting.shares.find(std::string(variable));
+  if (share == setting.shares.end()) {
+    return value.placement == RankValue::Placement::kReplicated;
+  }
+  if (value.is_zero) return true;
+  const bool is_part = options_.IsOneRank() || value.placement == RankValue::Placement::kShard;
+  const absl::Span<const ExprId> values = table_.ValuesOf(value.expr);
+  return is_part && !values.empty() &&
+         table_.Several(LayoutOf(share->second), values) == value.expr;
+}
+
+std::string EquivalenceChecker::WhyNoShare(absl::string_view variable) const {
+  const Setting& setting = given_.values.setting;
+  const Program& original = *original_.main;
+  const auto type_of = [](const Program& program, absl::string_view name) {
+    const VarId id = program.block(0).FindVar(name);
+    return id.valid() ? DeclaredType(program.var(id)) : absl::nullopt;
+  };
+  const absl::optional<TensorType> found = type_of(*rewritten_.main, variable);
+  const VarId id = rewritten_.main->block(0).FindVar(variable);
+  if (!found.has_value() || !rewritten_.main->var(id).persistable()) {
+    return "it is no persistable tensor";
+  }
+  const auto differs = [&](const std::string& name, const TensorType& expected) {
+    const absl::optional<TensorType> of_original = type_of(original, name);
+    if (!of_original.has_value() || *of_original == expected) return std::string();
+    return absl::StrCat(name, " is ", ToString(*of_original), " in the original, not ",
+                        ToString(expected));
+  };
+  const auto share = setting.shares.find(std::string(variable));
+  if (share == setting.shares.end()) {
+    if (NumElements(found->dims) != 1) return "it has several elements";
+    for (const std::string& name : setting.common.at(std::string(variable))) {
+      std::string difference = differs(name, *found);
+      if (!difference.empty()) return difference;
+    }
+    return "";
+  }
+  int64_t elements = 0;
+  for (const SharedTensor& tensor : share->second) {
+    const Dims dims(tensor.dims.begin(), tensor.dims.end());
+    elements += NumElements(dims);
+    std::string difference = differs(tensor.name, {found->dtype, dims});
+    if (!difference.empty()) return difference;
+  }
+  const Dims expected = {elements / setting.nranks.value_or(1)};
+  if (found->dims == expected) return "";
+  return absl::StrCat("it has dimensions ", DimsToString(found->dims), ", not ",
+                      DimsToString(expected));
+}
+
 // What ranks together have in a share is what one device has: in the first step, and, if a step
 // begins so, in the next one.
 void EquivalenceChecker::CheckSharesAtStart(const RankValues& original, Reporter* reporter) {
@@ -282,41 +335,57 @@ void EquivalenceChecker::CheckSharesAtStart(const RankValues& original, Reporter
     const auto value = startup_values_.find(shared.variable);
     RankValue found;
     if (value != startup_values_.end()) found = ValueOf(value->second, shared.index, &table_);
-    const bool is_common = given_.values.setting.common.count(std::string(shared.variable)) > 0;
-    const bool is_held = value != startup_values_.end() &&
-                         (found.is_zero || (is_common ? found.IsEqualOnRanks()
-                                                      : HoldsSeveral(value->second, table_)));
-    if (is_held && found.expr == expected.expr &&
+    if (value != startup_values_.end() && HoldsAtStart(shared.variable, value->second) &&
+        found.expr == expected.expr &&
         (expected.is_zero || SameFactor(found.factor, expected.factor))) {
       continue;
     }
-    reporter->Add(
-        "W606", OpId(), shared.variable,
-        absl::StrCat("variable ", shared.variable, ": expected, for ", shared.name, ", ",
-                     table_.ToString(expected.expr), " when training begins, found ",
-                     value == startup_values_.end() ? "nothing" : table_.ToString(found.expr)));
+    reporter->Add("W606", OpId(), shared.variable,
+                  absl::StrCat("variable ", shared.variable, ": expected, for ", shared.name, ", ",
+                               table_.ToString(expected.expr), " when training begins, found ",
+                               value == startup_values_.end()
+                                   ? "nothing"
+                                   : absl::StrCat(table_.ToString(found.expr), ", ",
+                                                  ToString(value->second.placement))));
   }
+}
+
+// What rank 0 has drawn is as good as what one device has.
+bool EquivalenceChecker::HoldsAtStart(absl::string_view variable, RankValue value) {
+  const bool is_common = given_.values.setting.common.count(std::string(variable)) > 0;
+  if (is_common) return value.IsEqualOnRanks();
+  return HoldsShare(variable, value);
 }
 
 void EquivalenceChecker::CheckShares() {
   const Program& original = *original_.main;
-  const Program& rewritten = *rewritten_.main;
+  std::set<absl::string_view> reported;
   for (const Shared& shared : shares_) {
-    const VarId var = original.block(0).FindVar(shared.name);
-    if (!var.valid() || !original.var(var).persistable()) continue;
-    const VarId share = rewritten.block(0).FindVar(shared.variable);
-    if (!share.valid() || !rewritten.var(share).persistable()) {
+    if (reported.count(shared.variable) > 0) continue;
+    std::string why = WhyNoShare(shared.variable);
+    RankValue several;
+    VarId share;
+    if (why.empty()) {
+      share = rewritten_.main->block(0).FindVar(shared.variable);
+      several = after_->AtEnd(share);
+      // Nobody has written it.
+      if (!several.expr.valid() && !several.is_zero) {
+        several.expr = InitialOfShare(shared.variable, given_.values.setting, &table_);
+      } else if (!HoldsShare(shared.variable, several)) {
+        why = absl::StrCat("after a step, it is ", ToString(several.placement), ": ",
+                           table_.ToString(several.expr, 2));
+      }
+    }
+    if (!why.empty()) {
+      reported.insert(shared.variable);
       Report("W603", shared.variable,
-             absl::StrCat("it holds ", shared.name, " by the setting, but is not persistable"));
+             absl::StrCat("the setting says that it holds ", shared.name, "; ", why));
       continue;
     }
-    const RankValue several = after_->AtEnd(share);
+    const VarId var = original.block(0).FindVar(shared.name);
+    if (!var.valid() || !original.var(var).persistable()) continue;
     RankValue found = ValueOf(several, shared.index, &table_);
-    // Nobody has written it.
-    if (!several.expr.valid()) found.expr = table_.Initial(shared.name);
-    if (found.placement == RankValue::Placement::kShard) {
-      found.placement = RankValue::Placement::kReplicated;
-    }
+    found.placement = RankValue::Placement::kReplicated;
     Compare({shared.name, before_.AtEnd(var), found, share});
   }
 }

@@ -116,6 +116,12 @@ class EquivalenceChecker {
   // The values that states of Setting::shares and Setting::common hold.
   void FindShares();
   void CheckShares();
+  // Whether a value is of the kind that the setting says: parts of a buffer of that layout, or
+  // equal numbers.
+  bool HoldsShare(absl::string_view variable, const RankValue& value);
+  bool HoldsAtStart(absl::string_view variable, RankValue value);
+  // Why the declarations do not allow that; empty: they do.
+  std::string WhyNoShare(absl::string_view variable) const;
   void CheckSharesAtStart(const RankValues& original, Reporter* reporter);
   void CheckData();
   void CheckVariable(VarId var);
