@@ -7,26 +7,17 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "executor/run/runner.h"
 #include "gtest/gtest.h"
-#include "ops/float16.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
+#include "tests/support/rounding.h"
 
 namespace weft::testing {
 namespace {
-
-Numbers NumbersOf(const Tensor& tensor) {
-  Numbers numbers;
-  for (int64_t i = 0; i < tensor.size(); ++i) {
-    numbers.push_back(tensor.dtype() == DType::kFloat16
-                          ? static_cast<double>(static_cast<float>(tensor.data<Float16>()[i]))
-                          : static_cast<double>(tensor.data<float>()[i]));
-  }
-  return numbers;
-}
 
 // The first `parts`-th of the batch in step 0, ..., of a batch that lasts `parts` steps.
 FeedSource PartsOf(const FeedSource& whole, int parts, int64_t (*batch_of)(int64_t, int),
@@ -69,13 +60,13 @@ void AverageParameters(const std::vector<std::string>& parameters, std::vector<S
 
 // Each rank is a run of its own on one device; after every step, the parameters are averaged here.
 absl::StatusOr<Trained> TrainApart(const TrainingPrograms& programs, const FeedSource& feeds,
-                                   int64_t steps) {
+                                   int64_t steps, const KernelTable* kernels) {
   Trained trained(steps);
   std::vector<State> states(kPairRanks);
   for (int64_t step = 0; step < steps; ++step) {
     for (int rank = 0; rank < kPairRanks; ++rank) {
       RunOptions options;
-      options.kernels = &CpuKernels();
+      options.kernels = kernels;
       options.begin_step = step;
       options.steps = 1;
       options.fetch = programs.parameters;
@@ -90,7 +81,7 @@ absl::StatusOr<Trained> TrainApart(const TrainingPrograms& programs, const FeedS
     AverageParameters(programs.parameters, &states);
     trained[step].resize(1);
     for (const std::string& name : programs.parameters) {
-      trained[step][0].push_back(NumbersOf(states[0].at(name)));
+      trained[step][0].push_back(AsDoubles(states[0].at(name)));
     }
   }
   return trained;
@@ -103,9 +94,9 @@ FeedSource InTurn(const FeedSource& whole, int parts) {
 }
 
 absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource& feeds,
-                              int64_t steps, int ranks) {
+                              int64_t steps, int ranks, const KernelTable* kernels) {
   RunOptions options;
-  options.kernels = &CpuKernels();
+  options.kernels = kernels;
   options.nranks = ranks;
   options.steps = steps;
   options.fetch = programs.parameters;
@@ -117,7 +108,7 @@ absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource
   inputs.feeds = feeds;
   inputs.on_result = [&trained](const StepResult& result) {
     for (const Tensor& value : result.values) {
-      trained[result.step][result.rank].push_back(NumbersOf(value));
+      trained[result.step][result.rank].push_back(AsDoubles(value));
     }
     return absl::OkStatus();
   };
@@ -145,49 +136,79 @@ absl::StatusOr<Trained> TrainWithServer(const TrainingPrograms& programs, const 
     WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
     std::vector<Numbers> values;
     for (const std::string& name : programs.parameters) {
-      values.push_back(NumbersOf(result.persistables.at(name)));
+      values.push_back(AsDoubles(result.persistables.at(name)));
     }
     trained.emplace_back(ranks, values);
   }
   return trained;
 }
 
-absl::StatusOr<Updates> Reference(const FeaturePair& pair) {
+namespace {
+
+absl::StatusOr<Updates> ReferenceFrom(const FeaturePair& pair, const TrainingInputs& from) {
   TrainingPrograms programs = ProgramsOf(pair);
   std::vector<std::string> changes = ChangesOf(pair);
   const int parts = pair.Has(Feature::kAccumulation) && pair.Averages() ? kPairParts : 1;
   // One device takes the whole batch at once.
   if (pair.Has(Feature::kAccumulation) && !pair.Averages()) changes.pop_back();
   if (!changes.empty()) WEFT_RETURN_IF_ERROR(Rewrite(absl::StrJoin(changes, ","), &programs));
-  const FeedSource feeds = InTurn(programs.feeds, parts);
+  const FeedSource feeds = InTurn(from.feeds, parts);
   const int64_t steps = int64_t{kPairUpdates} * parts;
-  WEFT_ASSIGN_OR_RETURN(const Trained trained, pair.Averages() ? TrainApart(programs, feeds, steps)
-                                                               : Train(programs, feeds, steps, 1));
+  WEFT_ASSIGN_OR_RETURN(const Trained trained,
+                        pair.Averages() ? TrainApart(programs, feeds, steps, from.kernels)
+                                        : Train(programs, feeds, steps, 1, from.kernels));
   Updates after;
   for (int i = 0; i < kPairUpdates; ++i) after.push_back(trained[(i + 1) * parts - 1][0]);
   return after;
 }
 
-double ToleranceOf(const FeaturePair& pair) {
-  if (pair.Has(Feature::kAmp)) return 5e-2;
-  return pair.Has(Feature::kHalf) ? 3e-3 : 1e-4;
+std::string StateName(size_t update, size_t parameter) {
+  return absl::StrCat("parameter ", parameter, " after update ", update);
 }
 
-double Difference(const Updates& found, const Updates& expected) {
-  double largest = 0;
-  for (size_t i = 0; i < expected[0].size(); ++i) {
-    double change = 0, difference = 0;
-    for (size_t update = 0; update < expected.size(); ++update) {
-      for (size_t n = 0; n < expected[0][i].size(); ++n) {
-        const double value = expected[update][i][n];
-        change = std::max(change, std::abs(value - expected[0][i][n]));
-        difference = std::max(difference, std::abs(found[update][i][n] - value));
+}  // namespace
+
+absl::StatusOr<RoundingBounds> MeasureUpdates(const TrainingInputs& inputs,
+                                              const UpdatesRun& train) {
+  return RoundingBounds::Measure(
+      inputs, [&](const TrainingInputs& from) -> absl::StatusOr<TrainingResults> {
+        WEFT_ASSIGN_OR_RETURN(const Updates updates, train(from));
+        TrainingResults results;
+        for (size_t update = 0; update < updates.size(); ++update) {
+          for (size_t i = 0; i < updates[update].size(); ++i) {
+            const Numbers& numbers = updates[update][i];
+            Tensor& tensor = results.state[StateName(update, i)];
+            tensor.Resize(DType::kFloat64, {static_cast<int64_t>(numbers.size())});
+            std::copy(numbers.begin(), numbers.end(), tensor.data<double>());
+          }
+        }
+        return results;
+      });
+}
+
+absl::StatusOr<RoundingBounds> Reference(const FeaturePair& pair) {
+  const bool is_half = pair.Has(Feature::kAmp) || pair.Has(Feature::kHalf);
+  return MeasureUpdates(
+      {{}, ProgramsOf(pair).feeds, &CpuKernels(), is_half ? kMovedByOfFp16 : kMovedBy},
+      [&](const TrainingInputs& from) { return ReferenceFrom(pair, from); });
+}
+
+int NumDifferent(const Updates& found, const RoundingBounds& expected) {
+  const auto& state = expected.results().state;
+  int different = 0;
+  for (size_t i = 0; i < found[0].size(); ++i) {
+    EXPECT_NE(AsDoubles(state.at(StateName(0, i))),
+              AsDoubles(state.at(StateName(found.size() - 1, i))))
+        << "parameter " << i << " is not trained";
+    for (size_t update = 0; update < found.size(); ++update) {
+      const std::string name = StateName(update, i);
+      const Numbers numbers = AsDoubles(state.at(name)), allowed = expected.OfState(name);
+      for (size_t n = 0; n < numbers.size(); ++n) {
+        different += !(std::abs(found[update][i][n] - numbers[n]) <= allowed[n]);
       }
     }
-    EXPECT_GT(change, 0) << "parameter " << i << " is not trained";
-    largest = std::max(largest, difference / change);
   }
-  return largest;
+  return different;
 }
 
 Updates UpdatesOf(const Trained& trained, int parts) {

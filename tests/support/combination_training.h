@@ -3,11 +3,14 @@
 #define WEFT_TESTS_SUPPORT_COMBINATION_TRAINING_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "executor/run/feeder.h"
+#include "ops/kernel.h"
 #include "tests/support/combination_programs.h"
+#include "tests/support/rounding.h"
 #include "tests/support/training_programs.h"
 
 namespace weft::testing {
@@ -24,25 +27,26 @@ using Updates = std::vector<std::vector<Numbers>>;
 FeedSource InTurn(const FeedSource& whole, int parts);
 
 absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource& feeds,
-                              int64_t steps, int ranks);
+                              int64_t steps, int ranks, const KernelTable* kernels = &CpuKernels());
 
 // With a parameter server, which holds what no rank can fetch: the values after each step are those
 // that a run of so many steps leaves, the same for all ranks.
 absl::StatusOr<Trained> TrainWithServer(const TrainingPrograms& programs, const Program& server,
                                         const FeedSource& feeds, int64_t steps, int ranks);
 
+using UpdatesRun = std::function<absl::StatusOr<Updates>(const TrainingInputs&)>;
+absl::StatusOr<RoundingBounds> MeasureUpdates(const TrainingInputs& inputs,
+                                              const UpdatesRun& train);
+
 // kPairUpdates updates by one device with the whole batch, or for averages by one device for each
-// rank, and a mean.
-absl::StatusOr<Updates> Reference(const FeaturePair& pair);
+// rank, and a mean; and what rounding may change in them.
+absl::StatusOr<RoundingBounds> Reference(const FeaturePair& pair);
 
 // Of the last of `parts` steps each, where all ranks have the same parameters.
 Updates UpdatesOf(const Trained& trained, int parts);
 
-// The largest difference of a parameter, as a share of what training changes in `expected`.
-double Difference(const Updates& found, const Updates& expected);
-
-// What the rounding of a step may change, as such a share.
-double ToleranceOf(const FeaturePair& pair);
+// How many numbers differ by more than rounding, of parameters that must be trained.
+int NumDifferent(const Updates& found, const RoundingBounds& expected);
 
 }  // namespace weft::testing
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "gtest/gtest.h"
+#include "ops/float16.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 
@@ -21,7 +22,7 @@ namespace {
 constexpr double kMostOfFirstLoss = 1e-3;
 
 // The number, moved by a factor that its bits and the run decide (the mixer of SplitMix64).
-double Moved(float number, int run) {
+double Moved(float number, int run, double by = kMovedBy) {
   uint32_t digits;
   std::memcpy(&digits, &number, sizeof(digits));
   const bool is_exact = (digits & 0xfff) == 0;
@@ -31,7 +32,7 @@ double Moved(float number, int run) {
   bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
   bits ^= bits >> 31;
   const double draw = static_cast<double>(static_cast<int64_t>(bits)) * 0x1p-63;  // of [-1, 1]
-  return number * (1 + kMovedBy * draw);
+  return number * (1 + by * draw);
 }
 
 // Floating-point attributes.
@@ -72,19 +73,6 @@ const KernelTable& MovedKernels(int run) {
   return (*tables)[run];
 }
 
-TrainingInputs Moved(const TrainingInputs& inputs, int run) {
-  TrainingInputs moved{{}, inputs.feeds, &MovedKernels(run)};
-  for (const auto& [name, param] : inputs.params) moved.params[name] = MovedByRounding(param, run);
-  if (inputs.feeds.read == nullptr) return moved;
-  moved.feeds.read = [read = inputs.feeds.read,
-                      run](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
-    WEFT_ASSIGN_OR_RETURN(std::vector<Tensor> batch, read(step));
-    for (Tensor& tensor : batch) tensor = MovedByRounding(tensor, run);
-    return batch;
-  };
-  return moved;
-}
-
 template <typename T>
 std::vector<double> ElementsOf(const Tensor& tensor) {
   return {tensor.data<T>(), tensor.data<T>() + tensor.size()};
@@ -92,8 +80,26 @@ std::vector<double> ElementsOf(const Tensor& tensor) {
 
 }  // namespace
 
+TrainingInputs Moved(const TrainingInputs& inputs, int run) {
+  const double by = inputs.moved_by;
+  TrainingInputs moved{{}, inputs.feeds, &MovedKernels(run), by};
+  for (const auto& [name, param] : inputs.params) {
+    moved.params[name] = MovedByRounding(param, run, by);
+  }
+  if (inputs.feeds.read == nullptr) return moved;
+  moved.feeds.read = [read = inputs.feeds.read, run,
+                      by](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    WEFT_ASSIGN_OR_RETURN(std::vector<Tensor> batch, read(step));
+    for (Tensor& tensor : batch) tensor = MovedByRounding(tensor, run, by);
+    return batch;
+  };
+  return moved;
+}
+
 std::vector<double> AsDoubles(const Tensor& tensor) {
   switch (tensor.dtype()) {
+    case DType::kFloat16:
+      return ElementsOf<Float16>(tensor);
     case DType::kFloat32:
       return ElementsOf<float>(tensor);
     case DType::kFloat64:
@@ -133,12 +139,12 @@ std::vector<double> RoundingBoundsOf(const Tensor& found, const std::vector<Tens
   return bounds;
 }
 
-Tensor MovedByRounding(const Tensor& tensor, int run) {
+Tensor MovedByRounding(const Tensor& tensor, int run, double by) {
   Tensor moved = tensor.Clone();
   if (tensor.dtype() != DType::kFloat32) return moved;
   for (int64_t i = 0; i < moved.size(); ++i) {
     float& number = moved.data<float>()[i];
-    number = static_cast<float>(Moved(number, run));
+    number = static_cast<float>(Moved(number, run, by));
   }
   return moved;
 }

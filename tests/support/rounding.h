@@ -25,8 +25,10 @@
 
 namespace weft::testing {
 
-// Of a number: 4 units in the last place of fp32.
+// Of a number: 4 units in the last place of fp32. Of half precision, one: kernels compute in fp32,
+// and round.
 inline constexpr double kMovedBy = 4 * 0x1p-23;
+inline constexpr double kMovedByOfFp16 = 0x1p-10, kMovedByOfBf16 = 0x1p-7;
 // Of few draws, the largest may be small: of 3 numbers drawn evenly from [-1, 1], none exceeds 1/4
 // once in 64 times.
 inline constexpr int kMovedRuns = 3;
@@ -37,7 +39,11 @@ struct TrainingInputs {
   std::map<std::string, Tensor> params;
   FeedSource feeds;
   const KernelTable* kernels = &CpuKernels();
+  double moved_by = kMovedBy;  // of params and feeds, by the type that the run computes in
 };
+
+// The inputs of a run that is moved; `run` is less than kMovedRuns.
+TrainingInputs Moved(const TrainingInputs& inputs, int run);
 
 struct TrainingResults {
   std::vector<std::vector<double>> losses;  // a series for each loss of each rank; by step
@@ -77,7 +83,7 @@ class RoundingBounds {
   std::map<std::string, std::vector<Tensor>> moved_state_;  // by run
 };
 
-// The elements as numbers: of fp32, fp64, integers or bool.
+// The elements as numbers: of fp16, fp32, fp64, integers or bool.
 std::vector<double> AsDoubles(const Tensor& tensor);
 
 // By how much each element of `found` may differ, where runs that were moved gave `moved`. One that
@@ -85,10 +91,10 @@ std::vector<double> AsDoubles(const Tensor& tensor);
 // sqrt(2 ln n) times the root of their mean square.
 std::vector<double> RoundingBoundsOf(const Tensor& found, const std::vector<Tensor>& moved);
 
-// The tensor with each fp32 number moved at random by up to kMovedBy of itself. Equal numbers move
+// The tensor with each fp32 number moved at random by up to `by` of itself. Equal numbers move
 // alike in a run, wherever they are: ties stay ties, and copies copies. Numbers of at most 12
 // binary digits are exact (0, 1, counts, masks), and stay.
-Tensor MovedByRounding(const Tensor& tensor, int run);
+Tensor MovedByRounding(const Tensor& tensor, int run, double by = kMovedBy);
 
 }  // namespace weft::testing
 

@@ -28,7 +28,7 @@
 #include "proto/all_ops.h"
 #include "proto/formats/program_file.h"
 #include "tests/properties/named_causes.h"
-#include "tools/numeric/report.h"
+#include "tests/support/rounding.h"
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/batch/batch.h"
@@ -37,8 +37,6 @@ namespace weft::testing {
 namespace {
 
 constexpr int kRanks = 2;
-// Of a variable, relative to its largest element, and of an element.
-constexpr double kTolerance = 1e-4, kAbsoluteTolerance = 1e-6;
 constexpr int64_t kSteps = 4;
 
 using Tensors = std::map<std::string, Tensor>;
@@ -65,12 +63,12 @@ class SurveyTest : public ::testing::TestWithParam<Case> {
 
   // The values of all persistable variables, by rank and name, after the last step.
   static absl::StatusOr<std::vector<Tensors>> Train(const Program& main, const Program& startup,
-                                                    int nranks) {
-    WEFT_ASSIGN_OR_RETURN(FeedSource feeds, FeedsFromFile(Path("feeds.npz")));
+                                                    int nranks, const TrainingInputs& from) {
+    FeedSource feeds = from.feeds;
     WEFT_ASSIGN_OR_RETURN(feeds.layouts, FeedLayoutsOf(main));
     std::vector<Tensors> values(nranks);
     RunOptions options;
-    options.kernels = &CpuKernels();
+    options.kernels = from.kernels;
     options.nranks = nranks;
     options.steps = std::min(feeds.num_steps, kSteps);
     for (VarId var : main.block(0).vars()) {
@@ -113,16 +111,18 @@ class SurveyTest : public ::testing::TestWithParam<Case> {
     return rewritten;
   }
 
-  // Those that differ from the values of one device on some rank.
-  static std::set<std::string> Differing(const Tensors& expected,
+  // Those that differ from the values of one device on some rank by more than rounding.
+  static std::set<std::string> Differing(const RoundingBounds& bounds,
                                          const std::vector<Tensors>& found) {
     std::set<std::string> names;
-    for (const Tensors& rank : found) {
-      for (const auto& [name, tensor] : expected) {
-        const auto difference = CompareTensors(tensor, rank.at(name));
-        if (!difference.has_value() || difference->relative <= kTolerance) continue;
-        const double size = std::abs(difference->found - difference->expected);
-        if (!(size <= kAbsoluteTolerance)) names.insert(name);
+    for (const auto& [name, tensor] : bounds.results().state) {
+      const std::vector<double> expected = AsDoubles(tensor), allowed = bounds.OfState(name);
+      for (const Tensors& rank : found) {
+        const std::vector<double> values = AsDoubles(rank.at(name));
+        for (size_t i = 0; i < expected.size(); ++i) {
+          const bool are_nan = std::isnan(values[i]) && std::isnan(expected[i]);
+          if (!are_nan && !(std::abs(values[i] - expected[i]) <= allowed[i])) names.insert(name);
+        }
       }
     }
     return names;
@@ -139,12 +139,18 @@ std::string RulesOf(const std::vector<std::string>& lines) {
 TEST_P(SurveyTest, DifferencesAreNamed) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadProgram(Path("main.pb")));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program startup, ReadProgram(Path("startup.pb")));
-  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<Tensors> expected, Train(main, startup, 1));
+  TrainingInputs inputs;
+  WEFT_ASSERT_OK_AND_ASSIGN(inputs.feeds, FeedsFromFile(Path("feeds.npz")));
+  const auto train = [&](const TrainingInputs& from) -> absl::StatusOr<TrainingResults> {
+    WEFT_ASSIGN_OR_RETURN(std::vector<Tensors> trained, Train(main, startup, 1, from));
+    return TrainingResults{{}, std::move(trained[0])};
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds bounds, RoundingBounds::Measure(inputs, train));
   for (const char* mode : {"grad_allreduce", "local_sgd"}) {
     SCOPED_TRACE(mode);
     WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten rewritten, Rewrite(main, startup, mode));
     WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<Tensors> found,
-                              Train(rewritten.main, rewritten.startup, kRanks));
+                              Train(rewritten.main, rewritten.startup, kRanks, inputs));
     Setting setting;
     setting.nranks = kRanks;
     BatchFlowOptions options = BatchOptionsOf({&rewritten.main, &rewritten.startup}, setting);
@@ -152,7 +158,7 @@ TEST_P(SurveyTest, DifferencesAreNamed) {
     const BatchFlow flow = BatchFlow::Of(rewritten.main, options);
     const std::set<std::string> named =
         NamedAsDifferent(rewritten.main, flow, rewritten.notes, kSteps);
-    for (const std::string& name : Differing(expected[0], found)) {
+    for (const std::string& name : Differing(bounds, found)) {
       EXPECT_FALSE(flow.AtEnd(rewritten.main.block(0).FindVar(name)).IsOfOneDevice())
           << name << " differs";
       EXPECT_EQ(named.count(name), 1) << name << " differs, and no line names why:\n"

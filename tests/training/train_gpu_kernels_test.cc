@@ -20,6 +20,7 @@
 #include "executor/step/graph_device_testing.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
+#include "tests/support/rounding.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
@@ -69,8 +70,9 @@ class TrainGpuKernelsTest : public ::testing::TestWithParam<ModelCase> {
            (absl::StartsWith(name, "linear_1.b_0") || absl::StartsWith(name, "linear_7.b_0"));
   }
 
-  absl::StatusOr<RunResult> Run(const KernelTable& kernels, GraphMode graph,
-                                std::vector<float>* losses) {
+  // The losses are one series, by step and rank.
+  static absl::StatusOr<RunResult> Run(const TrainingInputs& from, GraphMode graph,
+                                       TrainingResults* results) {
     WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(Path("main.pb")));
     if (GetParam().nranks > 1) {
       TranspileOptions transpile;
@@ -80,11 +82,8 @@ class TrainGpuKernelsTest : public ::testing::TestWithParam<ModelCase> {
       ProgramPair programs{&main, /*startup=*/nullptr};
       WEFT_RETURN_IF_ERROR(Transpile(transpile, programs).status());
     }
-    WEFT_ASSIGN_OR_RETURN(const Tensors state,
-                          LoadParams(Path("init.params"), Path("persistables.txt")));
-    WEFT_ASSIGN_OR_RETURN(FeedSource feeds, FeedsFromFile(Path("feeds.npz")));
     RunOptions options;
-    options.kernels = &kernels;
+    options.kernels = from.kernels;
     options.nranks = GetParam().nranks;
     options.steps = kSteps;
     options.graph = graph;
@@ -93,36 +92,42 @@ class TrainGpuKernelsTest : public ::testing::TestWithParam<ModelCase> {
     };
     RunInputs inputs;
     inputs.main = &main;
-    inputs.params = &state;
-    inputs.feeds = Shortened(std::move(feeds));
-    inputs.on_result = [losses](const StepResult& result) {
-      for (const Tensor& loss : result.values) losses->push_back(*loss.data<float>());
+    inputs.params = &from.params;
+    inputs.feeds = from.feeds;
+    results->losses.resize(1);
+    inputs.on_result = [results](const StepResult& result) {
+      for (const Tensor& loss : result.values) results->losses[0].push_back(*loss.data<float>());
       return absl::OkStatus();
     };
-    return RunProgram(inputs, options);
+    WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
+    results->state = result.persistables;
+    return result;
   }
 };
 
 TEST_P(TrainGpuKernelsTest, ModelsTrainAsOnCpus) {
-  std::vector<float> expected_losses, found_losses;
-  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult expected,
-                            Run(CpuKernels(), GraphMode::kOff, &expected_losses));
-  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult found,
-                            Run(GpuKernels(), GraphMode::kAuto, &found_losses));
-  EXPECT_GE(expected_losses.size(), kSteps);
-  EXPECT_THAT(found_losses, Pointwise(FloatNear(1e-4F), expected_losses));
-  ASSERT_EQ(found.persistables.size(), expected.persistables.size());
-  for (const auto& [name, want] : expected.persistables) {
+  TrainingInputs inputs;
+  WEFT_ASSERT_OK_AND_ASSIGN(inputs.params,
+                            LoadParams(Path("init.params"), Path("persistables.txt")));
+  WEFT_ASSERT_OK_AND_ASSIGN(FeedSource feeds, FeedsFromFile(Path("feeds.npz")));
+  inputs.feeds = Shortened(std::move(feeds));
+  const auto train = [](const TrainingInputs& from) -> absl::StatusOr<TrainingResults> {
+    TrainingResults results;
+    WEFT_RETURN_IF_ERROR(Run(from, GraphMode::kOff, &results).status());
+    return results;
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds bounds, RoundingBounds::Measure(inputs, train));
+  inputs.kernels = &GpuKernels();
+  TrainingResults on_gpu;
+  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult found, Run(inputs, GraphMode::kAuto, &on_gpu));
+  const TrainingResults& expected = bounds.results();
+  EXPECT_GE(expected.losses[0].size(), kSteps);
+  bounds.ExpectLosses(0, on_gpu.losses[0], expected.losses[0]);
+  ASSERT_EQ(on_gpu.state.size(), expected.state.size());
+  for (const auto& [name, want] : expected.state) {
     if (want.dtype() != DType::kFloat32 || HasNoGradient(name)) continue;
-    const Tensor& have = found.persistables.at(name);
-    ASSERT_EQ(have.dims(), want.dims()) << name;
-    float largest = 0, difference = 0;
-    for (int64_t i = 0; i < want.size(); ++i) {
-      const float value = want.data<float>()[i];
-      largest = std::max(largest, std::abs(value));
-      difference = std::max(difference, std::abs(have.data<float>()[i] - value));
-    }
-    EXPECT_LE(difference, 1e-6F + 1e-3F * largest) << name;
+    ASSERT_EQ(on_gpu.state.at(name).dims(), want.dims()) << name;
+    bounds.ExpectState(name, on_gpu.state.at(name), want);
   }
   const std::string obstacle = GetParam().obstacle;
   EXPECT_THAT(found.graph.obstacle, HasSubstr(obstacle));
