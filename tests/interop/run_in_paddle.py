@@ -39,10 +39,11 @@ GPU_ONLY = frozenset([
     "c_comm_init", "c_comm_init_all", "c_comm_init_multitrainer", "c_gen_nccl_id",
     "c_sync_calc_stream", "c_sync_comm_stream", "c_wait_comm", "c_wait_compute"])
 
-# A relative difference of losses that another order of summation makes. ResNet: parameters that
-# differ by 2e-10 after the first step give losses that differ by 1e-3 in the fifth.
-TOLERANCE = {"": 1e-5, "bert_tiny": 1e-4, "resnet18_cifar": 2e-3, "paddle3_bert_tiny": 1e-4,
-             "paddle3_resnet18_cifar": 2e-3}
+# A relative difference of losses that another order of summation makes. RoundingBounds
+# (tests/support/rounding.h) measure for these runs of most models, BERT included, 2e-6 to 1e-5. ResNet:
+# parameters that differ by 2e-10 after the first step give losses that differ by 1e-3 in the fifth; the
+# bound is 3e-2.
+TOLERANCE = {"": 1e-5, "resnet18_cifar": 2e-3, "paddle3_resnet18_cifar": 2e-3}
 
 PADDLE = "--dialect paddle " + written_programs.TWO_TRAINERS.replace("--rank 1", "--rank %d")
 

@@ -29,7 +29,7 @@ import tempfile
 STEPS = 3
 AVERAGED = "averaged"  # a reference that is made here
 AVERAGED_STEPS = 5
-TOLERANCE = {"": 1e-5, "bert_tiny": 1e-4, "resnet18_cifar": 2e-3}
+TOLERANCE = {"": 1e-5, "resnet18_cifar": 2e-3}  # where from: run_in_paddle.py
 CONFIGURATIONS = [
     ("grad_allreduce", "--mode grad_allreduce", "dp2"),
     ("grad_allreduce one by one", "--mode grad_allreduce --buckets none", "dp2"),

@@ -1,6 +1,5 @@
-// Pass grad-accumulate: steps are those of MindSpore's PipelineGradReducer,
-// small batches that are accumulated train as the batch that they are parts of,
-// and ranks train as one device.
+// Pass grad-accumulate: steps are those of MindSpore's PipelineGradReducer, small batches that are
+// accumulated train as the batch that they are parts of, and ranks train as one device.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -36,10 +35,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kDataParallel[] =
-    "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce";
+constexpr char kDataParallel[] = "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce";
 
-absl::Status Rewrite(const std::string &passes, Program *main, Program *startup,
+absl::Status Rewrite(const std::string& passes, Program* main, Program* startup,
                      absl::optional<int> ranks = absl::nullopt,
                      Verification verification = Verification::kAfterEachPass) {
   TranspileOptions options;
@@ -54,17 +52,16 @@ absl::Status Rewrite(const std::string &passes, Program *main, Program *startup,
 using Bits = std::vector<uint32_t>;
 using Fetched = std::vector<std::vector<std::vector<Bits>>>;
 
-Bits BitsOf(const Tensor &tensor) {
+Bits BitsOf(const Tensor& tensor) {
   Bits bits(tensor.size());
   std::memcpy(bits.data(), tensor.raw(), tensor.bytes());
   return bits;
 }
-Bits BitsOf(const Json &json) {
+Bits BitsOf(const Json& json) {
   const std::string hex = json["hex"];
   Bits bits;
   for (size_t i = 0; i < hex.size(); i += 8) {
-    bits.push_back(
-        static_cast<uint32_t>(std::stoul(hex.substr(i, 8), nullptr, 16)));
+    bits.push_back(static_cast<uint32_t>(std::stoul(hex.substr(i, 8), nullptr, 16)));
   }
   return bits;
 }
@@ -74,11 +71,10 @@ float FloatOf(uint32_t bits) {
   return value;
 }
 
-absl::StatusOr<Fetched>
-Train(const Program &main, const Program &startup, FeedSource feeds,
-      std::vector<std::string> fetch, int64_t steps, int ranks,
-      const std::map<std::string, Tensor> *params = nullptr,
-      const KernelTable *kernels = &CpuKernels()) {
+absl::StatusOr<Fetched> Train(const Program& main, const Program& startup, FeedSource feeds,
+                              std::vector<std::string> fetch, int64_t steps, int ranks,
+                              const std::map<std::string, Tensor>* params = nullptr,
+                              const KernelTable* kernels = &CpuKernels()) {
   RunOptions options;
   options.kernels = kernels;
   options.nranks = ranks;
@@ -90,8 +86,8 @@ Train(const Program &main, const Program &startup, FeedSource feeds,
   inputs.startup = &startup;
   inputs.params = params;
   inputs.feeds = std::move(feeds);
-  inputs.on_result = [&fetched](const StepResult &result) {
-    for (const Tensor &value : result.values) {
+  inputs.on_result = [&fetched](const StepResult& result) {
+    for (const Tensor& value : result.values) {
       fetched[result.step][result.rank].push_back(BitsOf(value));
     }
     return absl::OkStatus();
@@ -100,8 +96,7 @@ Train(const Program &main, const Program &startup, FeedSource feeds,
   return fetched;
 }
 
-// --- MindSpore's class
-// ---------------------------------------------------------------------------
+// --- MindSpore's class ---------------------------------------------------------------------------
 
 // The gradient is what is fed: a row for each rank.
 constexpr char kMain[] = R"(program version=2006002 {
@@ -122,8 +117,7 @@ constexpr char kStartup[] = R"(program version=2006002 {
     Out=[lr] = fill_constant() role=forward {shape=longs[1], dtype=5, value=0.1}
   }
 })";
-// As gradient merge of Paddle: the program accumulates by itself, here over one
-// step.
+// As gradient merge of Paddle: the program accumulates by itself, here over one step.
 constexpr char kMerging[] = R"(program version=2006002 {
   block 0 parent=-1 {
     var x : fp32[-1, N] need_check_feed stop_gradient
@@ -154,43 +148,37 @@ constexpr char kMergingStartup[] = R"(program version=2006002 {
   }
 })";
 
-Program Parse(const char *text, int64_t elements) {
-  return ParseProgramText(
-             absl::StrReplaceAll(text, {{"N]", absl::StrCat(elements, "]")}}))
-      .value();
+Program Parse(const char* text, int64_t elements) {
+  return ParseProgramText(absl::StrReplaceAll(text, {{"N]", absl::StrCat(elements, "]")}})).value();
 }
 
-std::vector<Json> ReadCases(const char *with) {
+std::vector<Json> ReadCases(const char* with) {
   std::ifstream file("tests/data/accumulate/mindspore.jsonl");
   std::vector<Json> cases;
   for (std::string line; std::getline(file, line);) {
     Json json = Json::parse(line);
-    if (json.contains(with))
-      cases.push_back(std::move(json));
+    if (json.contains(with)) cases.push_back(std::move(json));
   }
   return cases;
 }
 
-Tensor Rows(const std::vector<Bits> &rows) {
+Tensor Rows(const std::vector<Bits>& rows) {
   Tensor tensor;
   const auto width = static_cast<int64_t>(rows[0].size());
   tensor.Resize(DType::kFloat32, {static_cast<int64_t>(rows.size()), width});
   for (size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(tensor.data<float>() + i * width, rows[i].data(),
-                width * sizeof(float));
+    std::memcpy(tensor.data<float>() + i * width, rows[i].data(), width * sizeof(float));
   }
   return tensor;
 }
 
 FeedSource Feeding(std::vector<std::vector<Bits>> rows) {
-  return {{"x"}, [rows = std::move(rows)](int64_t step) {
-            return std::vector<Tensor>{Rows(rows[step])};
-          }};
+  return {{"x"},
+          [rows = std::move(rows)](int64_t step) { return std::vector<Tensor>{Rows(rows[step])}; }};
 }
 
 // Bits, if `ulps` is 0. Any NaN equals any NaN.
-void ExpectValues(const Bits &found, const Json &json, const std::string &what,
-                  int ulps = 0) {
+void ExpectValues(const Bits& found, const Json& json, const std::string& what, int ulps = 0) {
   const Bits expected = BitsOf(json);
   ASSERT_EQ(found.size(), expected.size()) << what;
   for (size_t i = 0; i < found.size(); ++i) {
@@ -199,50 +187,42 @@ void ExpectValues(const Bits &found, const Json &json, const std::string &what,
       EXPECT_TRUE(std::isnan(a)) << what << "[" << i << "]: " << a;
       continue;
     }
-    EXPECT_LE(std::abs(static_cast<int64_t>(found[i]) -
-                       static_cast<int64_t>(expected[i])),
-              ulps)
+    EXPECT_LE(std::abs(static_cast<int64_t>(found[i]) - static_cast<int64_t>(expected[i])), ulps)
         << what << "[" << i << "]: expected " << b << ", found " << a;
   }
 }
 
-void ExpectStepsOf(const Json &json) {
+void ExpectStepsOf(const Json& json) {
   const int world = json["world"], degree = json["degree"];
   Program main = Parse(kMain, 3), startup = Parse(kStartup, 3);
-  // What is fed is no loss, so that the verifier cannot tell gradients from
-  // data.
-  WEFT_ASSERT_OK(Rewrite(
-      absl::StrCat(
-          "grad-accumulate{k=", json["k"].get<int>(), ",scale_sense=",
-          json["scale_sense"].get<double>(), ",skip_nonfinite=",
-          json["skip_update_when_not_finite"].get<bool>() ? "true" : "false",
-          "},comm-init,grad-all-reduce{scale=", degree == 1 ? "none" : "avg",
-          "}"),
-      &main, &startup, absl::nullopt, Verification::kNever));
+  // What is fed is no loss, so that the verifier cannot tell gradients from data.
+  WEFT_ASSERT_OK(
+      Rewrite(absl::StrCat("grad-accumulate{k=", json["k"].get<int>(),
+                           ",scale_sense=", json["scale_sense"].get<double>(), ",skip_nonfinite=",
+                           json["skip_update_when_not_finite"].get<bool>() ? "true" : "false",
+                           "},comm-init,grad-all-reduce{scale=", degree == 1 ? "none" : "avg", "}"),
+              &main, &startup, absl::nullopt, Verification::kNever));
   std::vector<std::vector<Bits>> rows;
-  for (const Json &step : json["grads"]) {
+  for (const Json& step : json["grads"]) {
     rows.emplace_back();
-    for (const Json &grad : step)
-      rows.back().push_back(BitsOf(grad));
+    for (const Json& grad : step) rows.back().push_back(BitsOf(grad));
   }
   std::map<std::string, Tensor> params;
   params["w"] = Rows({BitsOf(json["param"])});
   params["w"].Resize(DType::kFloat32, {3});
-  std::memcpy(params["w"].data<float>(), BitsOf(json["param"]).data(),
-              3 * sizeof(float));
+  std::memcpy(params["w"].data<float>(), BitsOf(json["param"]).data(), 3 * sizeof(float));
   const auto steps = static_cast<int64_t>(rows.size());
   WEFT_ASSERT_OK_AND_ASSIGN(const Fetched fetched,
                             Train(main, startup, Feeding(std::move(rows)),
-                                  {"w", "w@GRAD@ACCUMULATED", "w@GRAD"}, steps,
-                                  world, &params));
-  // Ranks divide the sum by their number; MindSpore multiplies it by the
-  // rounded inverse, which is another number if it is no power of 2.
+                                  {"w", "w@GRAD@ACCUMULATED", "w@GRAD"}, steps, world, &params));
+  // Ranks divide the sum by their number; MindSpore multiplies it by the rounded inverse, which is
+  // another number if it is no power of 2.
   const int ulps = (degree & (degree - 1)) == 0 ? 0 : 1;
   for (int64_t i = 0; i < steps; ++i) {
-    const Json &step = json["steps"][i];
+    const Json& step = json["steps"][i];
     const std::string at = absl::StrCat(" in step ", i);
     for (int rank = 0; rank < world; ++rank) {
-      const std::vector<Bits> &values = fetched[i][rank];
+      const std::vector<Bits>& values = fetched[i][rank];
       ExpectValues(values[0], step["param"], "param" + at, 2 * ulps);
       ExpectValues(values[1], step["accumulators"][rank], "accumulator" + at);
       if (step["sync"].get<bool>() && !step["skipped"].get<bool>()) {
@@ -255,7 +235,7 @@ void ExpectStepsOf(const Json &json) {
 TEST(TrainAccumulateTest, StepsOnRanksAreThoseOfMindSpore) {
   const std::vector<Json> cases = ReadCases("grads");
   EXPECT_EQ(cases.size(), 7);
-  for (const Json &json : cases) {
+  for (const Json& json : cases) {
     SCOPED_TRACE(json["id"].get<std::string>());
     ExpectStepsOf(json);
   }
@@ -264,34 +244,30 @@ TEST(TrainAccumulateTest, StepsOnRanksAreThoseOfMindSpore) {
 TEST(TrainAccumulateTest, RoundsAreThoseOfPipelineGradReducer) {
   const std::vector<Json> cases = ReadCases("added");
   EXPECT_EQ(cases.size(), 4);
-  for (const Json &json : cases) {
+  for (const Json& json : cases) {
     SCOPED_TRACE(json["id"].get<std::string>());
     const bool is_sharded = json["sharded"];
     Program main = Parse(is_sharded ? kMerging : kMain, 2);
     Program startup = Parse(is_sharded ? kMergingStartup : kStartup, 2);
     // The scale is a variable: the run sets it.
     WEFT_ASSERT_OK(Rewrite(
-        absl::StrCat("grad-accumulate{form=", is_sharded ? "sharded" : "plain",
-                     ",scale_sense=1}"),
+        absl::StrCat("grad-accumulate{form=", is_sharded ? "sharded" : "plain", ",scale_sense=1}"),
         &main, &startup));
     std::map<std::string, Tensor> params;
     params["scale_sense"].Resize(DType::kFloat32, {1});
     params["scale_sense"].data<float>()[0] = json["scale_sense"];
     std::vector<std::vector<Bits>> rows;
-    for (const Json &added : json["added"])
-      rows.push_back({BitsOf(added)});
+    for (const Json& added : json["added"]) rows.push_back({BitsOf(added)});
     const auto steps = static_cast<int64_t>(rows.size());
-    // The scaled gradient of the sharded form is that of the update: -w after
-    // the first step.
+    // The scaled gradient of the sharded form is that of the update: -w after the first step.
     WEFT_ASSERT_OK_AND_ASSIGN(
         const Fetched fetched,
         Train(main, startup, Feeding(std::move(rows)),
-              {is_sharded ? "w" : "w@GRAD",
-               is_sharded ? "w@MERGED" : "w@GRAD@ACCUMULATED"},
-              steps, 1, &params));
+              {is_sharded ? "w" : "w@GRAD", is_sharded ? "w@MERGED" : "w@GRAD@ACCUMULATED"}, steps,
+              1, &params));
     Bits before(2, 0);
     for (int64_t i = 0; i < steps; ++i) {
-      const std::vector<Bits> &values = fetched[i][0];
+      const std::vector<Bits>& values = fetched[i][0];
       Bits new_grad = values[0];
       if (is_sharded) {
         for (size_t k = 0; k < new_grad.size(); ++k) {
@@ -299,30 +275,26 @@ TEST(TrainAccumulateTest, RoundsAreThoseOfPipelineGradReducer) {
           std::memcpy(&new_grad[k], &change, sizeof(change));
         }
         before = values[0];
-        if (i > 0)
-          new_grad[1] =
-              BitsOf(json["new_grad"][i])[1]; // the parameter stays infinite
+        if (i > 0) new_grad[1] = BitsOf(json["new_grad"][i])[1];  // the parameter stays infinite
       }
-      ExpectValues(new_grad, json["new_grad"][i],
-                   absl::StrCat("gradient of round ", i));
+      ExpectValues(new_grad, json["new_grad"][i], absl::StrCat("gradient of round ", i));
       EXPECT_THAT(values[1], ElementsAre(0u, 0u)) << "round " << i;
     }
   }
 }
 
-// --- Training programs
-// ---------------------------------------------------------------------------
+// --- Training programs ---------------------------------------------------------------------------
 
 struct NamedSpec {
-  const char *name;
+  const char* name;
   TrainingSpec spec;
 };
-void PrintTo(const NamedSpec &spec, std::ostream *out) { *out << spec.name; }
+void PrintTo(const NamedSpec& spec, std::ostream* out) { *out << spec.name; }
 
-TrainingSpec TwoLayers(void (*change)(TrainingSpec *)) {
+TrainingSpec TwoLayers(void (*change)(TrainingSpec*)) {
   TrainingSpec spec;
   spec.layers.resize(2);
-  for (auto &layer : spec.layers) {
+  for (auto& layer : spec.layers) {
     layer.width = 3;
     layer.bias = true;
   }
@@ -333,62 +305,50 @@ TrainingSpec TwoLayers(void (*change)(TrainingSpec *)) {
 
 std::vector<NamedSpec> Specs() {
   return {
-      {"Sgd", TwoLayers([](TrainingSpec *) {})},
-      {"MomentumAndAdam", TwoLayers([](TrainingSpec *spec) {
+      {"Sgd", TwoLayers([](TrainingSpec*) {})},
+      {"MomentumAndAdam", TwoLayers([](TrainingSpec* spec) {
          spec->weights_by = OptimizerKind::kMomentum;
          spec->biases_by = OptimizerKind::kAdam;
        })},
-      {"ClippedByValue",
-       TwoLayers([](TrainingSpec *spec) { spec->clip = ClipKind::kByValue; })},
-      {"ClippedByNorm",
-       TwoLayers([](TrainingSpec *spec) { spec->clip = ClipKind::kByNorm; })},
-      {"ClippedInPlace", TwoLayers([](TrainingSpec *spec) {
+      {"ClippedByValue", TwoLayers([](TrainingSpec* spec) { spec->clip = ClipKind::kByValue; })},
+      {"ClippedByNorm", TwoLayers([](TrainingSpec* spec) { spec->clip = ClipKind::kByNorm; })},
+      {"ClippedInPlace", TwoLayers([](TrainingSpec* spec) {
          spec->clip = ClipKind::kByGlobalNorm;
          spec->clips_in_place = true;
        })},
-      {"Regularized",
-       TwoLayers([](TrainingSpec *spec) { spec->l2_decay = true; })},
-      {"DecayedRate", TwoLayers([](TrainingSpec *spec) {
-         spec->learning_rate = LearningRateKind::kDecayed;
-       })},
-      {"RateHalvedInABlock", TwoLayers([](TrainingSpec *spec) {
+      {"Regularized", TwoLayers([](TrainingSpec* spec) { spec->l2_decay = true; })},
+      {"DecayedRate",
+       TwoLayers([](TrainingSpec* spec) { spec->learning_rate = LearningRateKind::kDecayed; })},
+      {"RateHalvedInABlock", TwoLayers([](TrainingSpec* spec) {
          spec->learning_rate = LearningRateKind::kHalvedInBlock;
        })},
-      {"SharedWeight", TwoLayers([](TrainingSpec *spec) {
-         spec->layers[1].shares_weight = true;
-       })},
-      {"DenseLookups",
-       TwoLayers([](TrainingSpec *spec) { spec->lookups = 2; })},
-      {"TwoLosses", TwoLayers([](TrainingSpec *spec) {
+      {"SharedWeight", TwoLayers([](TrainingSpec* spec) { spec->layers[1].shares_weight = true; })},
+      {"DenseLookups", TwoLayers([](TrainingSpec* spec) { spec->lookups = 2; })},
+      {"TwoLosses", TwoLayers([](TrainingSpec* spec) {
          spec->more_heads.resize(1);
          spec->more_heads[0].layer = 1;
        })},
-      {"TwoLossesApart", TwoLayers([](TrainingSpec *spec) {
+      {"TwoLossesApart", TwoLayers([](TrainingSpec* spec) {
          spec->head.layer = 0;
          spec->more_heads.resize(1);
          spec->apart = true;
        })},
-      {"Fp64",
-       TwoLayers([](TrainingSpec *spec) { spec->layers[1].fp64 = true; })},
+      {"Fp64", TwoLayers([](TrainingSpec* spec) { spec->layers[1].fp64 = true; })},
   };
 }
 
 // Batch i of k, of the step in which the whole batch is trained.
-FeedSource PartsOf(const FeedSource &whole, int k) {
-  return {whole.variables,
-          [whole, k](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
-            WEFT_ASSIGN_OR_RETURN(const std::vector<Tensor> batch,
-                                  whole.read(step / k));
+FeedSource PartsOf(const FeedSource& whole, int k) {
+  return {whole.variables, [whole, k](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+            WEFT_ASSIGN_OR_RETURN(const std::vector<Tensor> batch, whole.read(step / k));
             std::vector<Tensor> parts;
-            for (const Tensor &tensor : batch) {
+            for (const Tensor& tensor : batch) {
               Dims dims(tensor.dims().begin(), tensor.dims().end());
               dims[0] /= k;
               Tensor part;
               part.Resize(tensor.dtype(), dims);
               const size_t bytes = tensor.bytes() / k;
-              std::memcpy(part.raw(),
-                          static_cast<const char *>(tensor.raw()) +
-                              step % k * bytes,
+              std::memcpy(part.raw(), static_cast<const char*>(tensor.raw()) + step % k * bytes,
                           bytes);
               parts.push_back(std::move(part));
             }
@@ -403,40 +363,32 @@ constexpr int kUpdates = 4;
 TEST_P(AccumulatedTest, PartsOfABatchTrainAsTheWholeBatch) {
   const TrainingPrograms whole = BuildPrograms(GetParam().spec);
   std::vector<std::string> fetch;
-  for (const std::string &param : whole.parameters) {
-    const auto type = whole.main.var(whole.main.block(0).FindVar(param))
-                          .Tensor()
-                          ->data_type();
-    if (type == pb::VarType::FP32)
-      fetch.push_back(param);
+  for (const std::string& param : whole.parameters) {
+    const auto type = whole.main.var(whole.main.block(0).FindVar(param)).Tensor()->data_type();
+    if (type == pb::VarType::FP32) fetch.push_back(param);
   }
-  WEFT_ASSERT_OK_AND_ASSIGN(
-      const Fetched expected,
-      Train(whole.main, whole.startup, whole.feeds, fetch, kUpdates, 1));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Fetched expected,
+                            Train(whole.main, whole.startup, whole.feeds, fetch, kUpdates, 1));
   for (const int k : {1, 2, 3}) {
     for (const int ranks : {1, 2}) {
       SCOPED_TRACE(absl::StrCat("k=", k, ", ranks=", ranks));
       TrainingPrograms parts = whole;
-      WEFT_ASSERT_OK(Rewrite(absl::StrCat("grad-accumulate{k=", k,
-                                          ",average=true},", kDataParallel,
+      WEFT_ASSERT_OK(Rewrite(absl::StrCat("grad-accumulate{k=", k, ",average=true},", kDataParallel,
                                           "{buckets=bytes},sync-elimination"),
                              &parts.main, &parts.startup, ranks));
       WEFT_ASSERT_OK_AND_ASSIGN(const Fetched found,
-                                Train(parts.main, parts.startup,
-                                      PartsOf(whole.feeds, k), fetch,
+                                Train(parts.main, parts.startup, PartsOf(whole.feeds, k), fetch,
                                       int64_t{kUpdates} * k, ranks));
       for (int update = 0; update < kUpdates; ++update) {
-        const std::vector<Bits> &after = found[(update + 1) * k - 1][0];
+        const std::vector<Bits>& after = found[(update + 1) * k - 1][0];
         for (size_t i = 0; i < fetch.size(); ++i) {
           for (size_t n = 0; n < after[i].size(); ++n) {
             const double value = FloatOf(expected[update][0][i][n]);
-            ASSERT_NEAR(FloatOf(after[i][n]), value,
-                        1e-5 * (1 + std::abs(value)))
+            ASSERT_NEAR(FloatOf(after[i][n]), value, 1e-5 * (1 + std::abs(value)))
                 << fetch[i] << "[" << n << "] after update " << update;
           }
           // Nothing changes within a round.
-          for (int step = update * k; step + 1 < (update + 1) * k && update > 0;
-               ++step) {
+          for (int step = update * k; step + 1 < (update + 1) * k && update > 0; ++step) {
             EXPECT_EQ(found[step][0][i], found[update * k - 1][0][i]);
           }
         }
@@ -446,39 +398,35 @@ TEST_P(AccumulatedTest, PartsOfABatchTrainAsTheWholeBatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AccumulatedTest, ValuesIn(Specs()),
-                         [](const auto &info) { return info.param.name; });
+                         [](const auto& info) { return info.param.name; });
 
 // The second backward pass reads what the first one has updated.
 TEST(TrainAccumulateTest, UpdateBetweenTwoBackwardPassesIsRefused) {
-  TrainingPrograms programs = BuildPrograms(TwoLayers([](TrainingSpec *spec) {
+  TrainingPrograms programs = BuildPrograms(TwoLayers([](TrainingSpec* spec) {
     spec->more_heads.resize(1);
     spec->more_heads[0].layer = 2;
     spec->apart = true;
   }));
-  EXPECT_THAT(
-      Rewrite("grad-accumulate{k=2}", &programs.main, &programs.startup),
-      IsFailedPrecondition("fc_1.b_0@GRAD holds several gradients in turn"));
+  EXPECT_THAT(Rewrite("grad-accumulate{k=2}", &programs.main, &programs.startup),
+              IsFailedPrecondition("fc_1.b_0@GRAD holds several gradients in turn"));
 }
 
-// --- Real programs
-// -------------------------------------------------------------------------------
+// --- Real programs -------------------------------------------------------------------------------
 
 // For classifiers of 10 classes and regressions: data x, labels y.
-FeedSource MadeUpFeeds(const Program &main) {
+FeedSource MadeUpFeeds(const Program& main) {
   const auto tensor = main.var(main.block(0).FindVar("x")).Tensor();
   const int64_t width = tensor->dims(1);
   const bool has_classes =
-      main.var(main.block(0).FindVar("y")).Tensor()->data_type() ==
-      pb::VarType::INT64;
+      main.var(main.block(0).FindVar("y")).Tensor()->data_type() == pb::VarType::INT64;
   return {{"x", "y"}, [=](int64_t step) {
             std::vector<Tensor> tensors(2);
             tensors[0].Resize(DType::kFloat32, {kBatch, width});
             for (int64_t i = 0; i < tensors[0].size(); ++i) {
-              tensors[0].data<float>()[i] = static_cast<float>(
-                  std::sin(1.0 + 12.9898 * i + 78.233 * step));
+              tensors[0].data<float>()[i] =
+                  static_cast<float>(std::sin(1.0 + 12.9898 * i + 78.233 * step));
             }
-            tensors[1].Resize(has_classes ? DType::kInt64 : DType::kFloat32,
-                              {kBatch, 1});
+            tensors[1].Resize(has_classes ? DType::kInt64 : DType::kFloat32, {kBatch, 1});
             for (int64_t i = 0; i < kBatch; ++i) {
               if (has_classes) {
                 tensors[1].data<int64_t>()[i] = (7 * i + 3 * step) % 10;
@@ -490,7 +438,7 @@ FeedSource MadeUpFeeds(const Program &main) {
           }};
 }
 
-Tensor TensorOf(const Bits &bits) {
+Tensor TensorOf(const Bits& bits) {
   Tensor tensor;
   tensor.Resize(DType::kFloat32, {static_cast<int64_t>(bits.size())});
   std::memcpy(tensor.raw(), bits.data(), tensor.bytes());
@@ -500,53 +448,42 @@ Tensor TensorOf(const Bits &bits) {
 TEST(TrainAccumulateTest, PartsOfABatchTrainRealProgramsAsTheWholeBatch) {
   constexpr int kParts = 3;
   int trained = 0;
-  for (const auto &[name, model] : ReadModels()) {
-    const bool is_small =
-        absl::StartsWith(name, "mlp_") || name == "fit_a_line";
-    if (!is_small || name == "mlp_dropout" || name == "mlp_gradient_merge")
-      continue;
+  for (const auto& [name, model] : ReadModels()) {
+    const bool is_small = absl::StartsWith(name, "mlp_") || name == "fit_a_line";
+    if (!is_small || name == "mlp_dropout" || name == "mlp_gradient_merge") continue;
     SCOPED_TRACE(name);
     ++trained;
     std::vector<std::string> fetch;
     for (VarId id : model.main.block(0).vars()) {
       const Var var = model.main.var(id);
-      if (var.is_parameter())
-        fetch.emplace_back(var.name());
+      if (var.is_parameter()) fetch.emplace_back(var.name());
     }
     TrainingInputs inputs;
     inputs.feeds = MadeUpFeeds(model.main);
     if (absl::StrContains(name, "amp")) {
-      inputs.moved_by =
-          absl::StrContains(name, "bf16") ? kMovedByOfBf16 : kMovedByOfFp16;
+      inputs.moved_by = absl::StrContains(name, "bf16") ? kMovedByOfBf16 : kMovedByOfFp16;
     }
     const auto train =
-        [&, of = &model](
-            const TrainingInputs &from) -> absl::StatusOr<TrainingResults> {
-      WEFT_ASSIGN_OR_RETURN(const Fetched fetched,
-                            Train(of->main, of->startup, from.feeds, fetch,
-                                  kUpdates, 1, nullptr, from.kernels));
+        [&, of = &model](const TrainingInputs& from) -> absl::StatusOr<TrainingResults> {
+      WEFT_ASSIGN_OR_RETURN(const Fetched fetched, Train(of->main, of->startup, from.feeds, fetch,
+                                                         kUpdates, 1, nullptr, from.kernels));
       TrainingResults results;
       for (size_t i = 0; i < fetch.size(); ++i) {
         results.state[fetch[i]] = TensorOf(fetched[kUpdates - 1][0][i]);
       }
       return results;
     };
-    WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds bounds,
-                              RoundingBounds::Measure(inputs, train));
+    WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds bounds, RoundingBounds::Measure(inputs, train));
     Model parts = model;
-    WEFT_ASSERT_OK(
-        Rewrite(absl::StrCat("grad-accumulate{k=", kParts, ",average=true}"),
-                &parts.main, &parts.startup));
+    WEFT_ASSERT_OK(Rewrite(absl::StrCat("grad-accumulate{k=", kParts, ",average=true}"),
+                           &parts.main, &parts.startup));
     WEFT_ASSERT_OK_AND_ASSIGN(const Fetched found,
-                              Train(parts.main, parts.startup,
-                                    PartsOf(inputs.feeds, kParts), fetch,
+                              Train(parts.main, parts.startup, PartsOf(inputs.feeds, kParts), fetch,
                                     int64_t{kUpdates} * kParts, 1));
     for (size_t i = 0; i < fetch.size(); ++i) {
-      const Bits &merged = found[kUpdates * kParts - 1][0][i];
-      bounds.ExpectState(fetch[i], TensorOf(merged),
-                         bounds.results().state.at(fetch[i]));
-      EXPECT_NE(merged, found[kParts - 2][0][i])
-          << fetch[i] << " is not trained";
+      const Bits& merged = found[kUpdates * kParts - 1][0][i];
+      bounds.ExpectState(fetch[i], TensorOf(merged), bounds.results().state.at(fetch[i]));
+      EXPECT_NE(merged, found[kParts - 2][0][i]) << fetch[i] << " is not trained";
     }
   }
   EXPECT_EQ(trained, 16);
@@ -555,19 +492,15 @@ TEST(TrainAccumulateTest, PartsOfABatchTrainRealProgramsAsTheWholeBatch) {
 // All programs of tests/data that train, by name.
 absl::StatusOr<std::map<std::string, Model>> AllModels() {
   std::map<std::string, Model> models = ReadModels();
-  for (const char *archive :
-       {"control_flow", "conv_amp", "scripts", "survey"}) {
-    WEFT_ASSIGN_OR_RETURN(
-        const auto files,
-        ReadTarXz(absl::StrCat("tests/data/", archive, ".tar.xz")));
-    for (const auto &[path, bytes] : files) {
+  for (const char* archive : {"control_flow", "conv_amp", "scripts", "survey"}) {
+    WEFT_ASSIGN_OR_RETURN(const auto files,
+                          ReadTarXz(absl::StrCat("tests/data/", archive, ".tar.xz")));
+    for (const auto& [path, bytes] : files) {
       absl::string_view name = path;
-      if (!absl::ConsumeSuffix(&name, "/main.pb"))
-        continue;
+      if (!absl::ConsumeSuffix(&name, "/main.pb")) continue;
       WEFT_ASSIGN_OR_RETURN(Program main, Program::Parse(bytes));
-      WEFT_ASSIGN_OR_RETURN(
-          Program startup,
-          Program::Parse(files.at(absl::StrCat(name, "/startup.pb"))));
+      WEFT_ASSIGN_OR_RETURN(Program startup,
+                            Program::Parse(files.at(absl::StrCat(name, "/startup.pb"))));
       models.emplace(name, Model{std::move(main), std::move(startup)});
     }
   }
@@ -578,17 +511,13 @@ TEST(TrainAccumulateTest, RealProgramsAreVerifiedOrRefusedForAReason) {
   std::map<std::string, std::string> refused;
   size_t verified = 0;
   WEFT_ASSERT_OK_AND_ASSIGN(const auto models, AllModels());
-  for (const auto &[name, model] : models) {
-    for (const auto &[ranks, reduction] :
-         {std::pair<absl::optional<int>, const char *>{absl::nullopt,
-                                                       "grad-all-reduce"},
-          {4, "scale-loss-grad,grad-all-reduce{buckets=bytes},sync-"
-              "elimination"}}) {
+  for (const auto& [name, model] : models) {
+    for (const auto& [ranks, reduction] :
+         {std::pair<absl::optional<int>, const char*>{absl::nullopt, "grad-all-reduce"},
+          {4, "scale-loss-grad,grad-all-reduce{buckets=bytes},sync-elimination"}}) {
       Model rewritten = model;
       const absl::Status status = Rewrite(
-          absl::StrCat(
-              "grad-accumulate{k=4,scale_sense=8},comm-init,broadcast-params,",
-              reduction),
+          absl::StrCat("grad-accumulate{k=4,scale_sense=8},comm-init,broadcast-params,", reduction),
           &rewritten.main, &rewritten.startup, ranks, Verification::kAtEnd);
       if (!status.ok()) {
         refused[name] = std::string(status.message());
@@ -599,8 +528,7 @@ TEST(TrainAccumulateTest, RealProgramsAreVerifiedOrRefusedForAReason) {
       int reductions = 0;
       for (int block = 0; block < rewritten.main.num_blocks(); ++block) {
         for (OpId id : rewritten.main.block(block).ops()) {
-          if (!absl::StartsWith(rewritten.main.op(id).type(), "c_allreduce"))
-            continue;
+          if (!absl::StartsWith(rewritten.main.op(id).type(), "c_allreduce")) continue;
           EXPECT_NE(block, 0) << name;
           ++reductions;
         }
@@ -608,22 +536,19 @@ TEST(TrainAccumulateTest, RealProgramsAreVerifiedOrRefusedForAReason) {
       EXPECT_GT(reductions, 0) << name;
     }
   }
-  const auto merges =
-      HasSubstr("accumulates gradients over several steps already");
+  const auto merges = HasSubstr("accumulates gradients over several steps already");
   const auto has_rows = HasSubstr("expected a dense tensor");
-  EXPECT_THAT(refused,
-              ElementsAre(Pair("mlp_gradient_merge", merges),
-                          Pair("script_clipped_rows_global_norm", has_rows),
-                          Pair("script_word2vec_own_tree", has_rows),
-                          Pair("survey/mean_merged", merges),
-                          Pair("survey/sum_merged", merges),
-                          Pair("survey/weight_by_hand",
-                               HasSubstr("updates weight in every step")),
-                          Pair("word2vec_sparse_adam", has_rows),
-                          Pair("word2vec_sparse_sgd", has_rows)));
+  EXPECT_THAT(
+      refused,
+      ElementsAre(Pair("mlp_gradient_merge", merges),
+                  Pair("script_clipped_rows_global_norm", has_rows),
+                  Pair("script_word2vec_own_tree", has_rows), Pair("survey/mean_merged", merges),
+                  Pair("survey/sum_merged", merges),
+                  Pair("survey/weight_by_hand", HasSubstr("updates weight in every step")),
+                  Pair("word2vec_sparse_adam", has_rows), Pair("word2vec_sparse_sgd", has_rows)));
   EXPECT_EQ(verified, 2 * (models.size() - refused.size()));
   EXPECT_GT(models.size(), 80);
 }
 
-} // namespace
-} // namespace weft::testing
+}  // namespace
+}  // namespace weft::testing
