@@ -73,7 +73,8 @@ std::vector<Mode> MakeModes() {
        "ranks train separately; every k steps average the parameters",
        {{kWeft,
          {},
-         replicas + "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state},"
+         replicas + "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state,$"
+                    "outer,$fragments},"
                     "sync-elimination"},
         {kPaddle,
          {},
