@@ -51,16 +51,34 @@ absl::StatusOr<Setting::Reduction> ReductionOf(absl::string_view key, const Json
 absl::StatusOr<AveragingSchedule> AveragingOf(absl::string_view key, const Json& value) {
   if (value == "in_turn") return AveragingSchedule::InTurn();
   const bool has_begin = value.is_object() && value.count("begin_step") > 0;
-  if (!value.is_object() || value.size() != (has_begin ? 3 : 2) || value.count("period") == 0 ||
-      value.count("first_step") == 0) {
-    return ExpectedInJson(
-        key, "\"in_turn\" or {\"period\": K, \"first_step\": N, \"begin_step\": B}", value);
+  const bool has_outer = value.is_object() && value.count("outer") > 0;
+  const bool has_fragments = value.is_object() && value.count("fragments") > 0;
+  if (!value.is_object() || value.size() != size_t{2} + has_begin + has_outer + has_fragments ||
+      value.count("period") == 0 || value.count("first_step") == 0) {
+    return ExpectedInJson(key,
+                          "\"in_turn\" or {\"period\": K, \"first_step\": N, \"begin_step\": B, "
+                          "\"fragments\": N, \"outer\": O}",
+                          value);
   }
   AveragingSchedule schedule;
   WEFT_ASSIGN_OR_RETURN(schedule.period, Integer("period", value["period"], 1));
   WEFT_ASSIGN_OR_RETURN(schedule.first_step, Integer("first_step", value["first_step"], 1));
   if (has_begin) {
     WEFT_ASSIGN_OR_RETURN(schedule.begin_step, Integer("begin_step", value["begin_step"], 1));
+  }
+  if (has_fragments) {
+    WEFT_ASSIGN_OR_RETURN(schedule.fragments, Integer("fragments", value["fragments"], 1));
+    if (schedule.period % schedule.fragments != 0 ||
+        (schedule.fragments > 1 && (schedule.first_step > 1 || schedule.begin_step > 1))) {
+      return ExpectedInJson("fragments",
+                            "a divisor of the period, and neither first_step nor "
+                            "begin_step",
+                            value);
+    }
+  }
+  if (has_outer) {
+    WEFT_ASSIGN_OR_RETURN(const std::string outer, String("outer", value["outer"]));
+    WEFT_ASSIGN_OR_RETURN(schedule.outer, ParseOuterOptimizer(outer));
   }
   return schedule;
 }
@@ -201,6 +219,8 @@ std::string ToJson(const Setting& setting) {
             : OrderedJson({{"period", schedule.period}, {"first_step", schedule.first_step}});
     // The default is left out, as the other defaults are.
     if (schedule.begin_step > 1) json["averaging"]["begin_step"] = schedule.begin_step;
+    if (schedule.fragments > 1) json["averaging"]["fragments"] = schedule.fragments;
+    if (schedule.outer.HasState()) json["averaging"]["outer"] = ToString(schedule.outer);
   }
   if (setting.gradients_are_rounded) json["rounded_gradients"] = true;
   if (setting.ordered_by_data) json["ordered_by_data"] = true;

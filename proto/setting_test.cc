@@ -46,6 +46,14 @@ TEST(Setting, DefaultsAreLeftOut) {
   Setting setting;
   setting.averaging = AveragingSchedule::InTurn();
   EXPECT_EQ(ToJson(setting), R"({"averaging":"in_turn"})");
+  setting.averaging = AveragingSchedule{4};
+  setting.averaging->fragments = 2;
+  setting.averaging->outer = {OuterOptimizer::Rule::kNesterov, 0.7, 0.9};
+  EXPECT_EQ(
+      ToJson(setting),
+      R"({"averaging":{"period":4,"first_step":1,"fragments":2,"outer":"nesterov{lr=0.7,momentum=0.9}"}})");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Setting read, ParseSetting(ToJson(setting)));
+  EXPECT_EQ(read, setting);
   EXPECT_EQ(ParseSetting(ToJson(setting)).value(), setting);
 }
 
@@ -64,6 +72,9 @@ TEST(Setting, EachFieldDistinguishes) {
       [](Setting* of) { of->averaging->period = 5; },
       [](Setting* of) { of->averaging->first_step = 5; },
       [](Setting* of) { of->averaging->begin_step = 1; },
+      [](Setting* of) {
+        of->averaging->outer = {OuterOptimizer::Rule::kSgd, 0.5};
+      },
       [](Setting* of) { of->gradients_are_rounded = false; },
       [](Setting* of) { of->ordered_by_data = false; },
       [](Setting* of) { of->assumptions["my_op"] = {}; },
@@ -108,6 +119,9 @@ TEST(Setting, OtherTextIsRefused) {
       {R"({"reduction":"average"})", "by_loss, mean or sum"},
       {R"({"averaging":4})", "'averaging'"},
       {R"({"averaging":{"period":4}})", "'averaging'"},
+      {R"({"averaging":{"period":4,"first_step":1,"outer":"adam"}})", "outer: expected averaging"},
+      {R"({"averaging":{"period":4,"first_step":1,"fragments":3}})", "a divisor of the period"},
+      {R"({"averaging":{"period":4,"first_step":2,"fragments":2}})", "neither first_step"},
       {R"({"averaging":{"period":0,"first_step":1}})", "'period'"},
       {R"({"averaging":{"period":2,"begin_step":1}})", "'averaging'"},
       {R"({"averaging":{"period":2,"first_step":1,"begin_step":0}})", "'begin_step'"},

@@ -83,8 +83,8 @@ std::vector<Mode> MakeModes() {
        {{kWeft,
          {},
          replicas_prefix +
-             "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state},"
-             "sync-elimination"},
+             "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state,$outer,"
+             "$fragments},sync-elimination"},
         {kPaddle,
          {},
          "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"

@@ -37,7 +37,10 @@
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/kernel_util.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
+#include "proto/setting.h"
 
 namespace weft {
 namespace {
@@ -252,6 +255,32 @@ absl::Status FindMasters(RunJob* job, NameSet* holds_value) {
   return absl::OkStatus();
 }
 
+// An outer optimizer begins with the parameters (OuterOptimizer): with those of the file, and not
+// with what the startup program has copied before.
+absl::Status FindOuterParams(RunJob* job, NameSet* holds_value) {
+  const Program& main = *job->inputs.main;
+  WEFT_ASSIGN_OR_RETURN(const Setting setting, SettingOf(main));
+  const bool has_outer = setting.averaging.has_value() && setting.averaging->outer.HasState();
+  if (!has_outer || job->inputs.startup == nullptr) return absl::OkStatus();
+  const Program& startup = *job->inputs.startup;
+  for (const Op& op : BlockOps(startup, 0)) {
+    const bool is_copy = AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kCopy &&
+                         op.input_args().size() == 1 && op.output_args().size() == 1;
+    if (!is_copy) continue;
+    const std::string from(startup.name(op.input_args()[0]));
+    const std::string to(startup.name(op.output_args()[0]));
+    const VarId state = main.block(0).FindVar(to);
+    if (!state.valid() || main.var(state).is_parameter() || job->FindParam(to) != nullptr) continue;
+    const auto master = job->masters.find(from);
+    const Tensor* const value =
+        master == job->masters.end() ? job->FindParam(from) : &master->second;
+    if (value == nullptr) continue;
+    job->masters[to] = *value;
+    holds_value->insert(to);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, PlanOptionsOf(*job)));
   LeaveServersOut(*job, &*job->main_plan);
@@ -291,6 +320,7 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
     WEFT_RETURN_IF_ERROR(job->shares.AddMasters(*job->inputs.main, &job->shared_params));
     WEFT_RETURN_IF_ERROR(FindParamsOfBuffers(job, &holds_value));
     WEFT_RETURN_IF_ERROR(FindMasters(job, &holds_value));
+    WEFT_RETURN_IF_ERROR(FindOuterParams(job, &holds_value));
   }
   WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->workers,
                                                     job->options.steps, job->options.begin_step));

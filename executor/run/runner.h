@@ -144,7 +144,7 @@ struct RunInputs {
   const Program* server = nullptr;
   // Values of persistable variables of the main program, set on every rank after the startup
   // program, and of the servers' program. A master weight that they lack is set to the value of its
-  // parameter. May be null.
+  // parameter, and so is what an outer optimizer keeps of a parameter. May be null.
   const std::map<std::string, Tensor>* params = nullptr;
   // The state with which the run begins, instead of that of `startup` and `params`, which are not
   // used then. RunOptions::begin_step must be its step, and RunOptions::seed should be its seed.

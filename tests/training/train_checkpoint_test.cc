@@ -222,6 +222,11 @@ absl::StatusOr<TrainingPrograms> LocalSgd() {
   WEFT_RETURN_IF_ERROR(Rewrite("local_sgd", {{"k_steps", "3"}}, &programs));
   return programs;
 }
+absl::StatusOr<TrainingPrograms> Outer() {
+  WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
+  WEFT_RETURN_IF_ERROR(Rewrite("local_sgd", {{"k_steps", "2"}, {"outer", "nesterov"}}, &programs));
+  return programs;
+}
 // Every parameter is a partition.
 absl::StatusOr<TrainingPrograms> PartialUpdate() {
   TrainingPrograms programs = Merged(/*steps=*/1);
@@ -336,6 +341,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Accumulated", OneAccumulated, 1, false},
         Case{"AccumulatedOn3Ranks", ParallelAccumulated, 3, true},
         Case{"LocalSgd", LocalSgd, 1, false}, Case{"LocalSgdOn3Ranks", LocalSgd, 3, true},
+        Case{"OuterNesterovOn3Ranks", Outer, 3, true},
         Case{"PartialUpdate", PartialUpdate, 1, false},
         Case{"PartialUpdateOn3Ranks", PartialUpdate, 3, true}, Case{"TopKOn3Ranks", TopK, 3, true},
         Case{"ThresholdOn3Ranks", Threshold, 3, true}, Case{"HalfOn3Ranks", Half, 3, false},

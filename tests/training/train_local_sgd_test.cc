@@ -1,6 +1,7 @@
 // LocalSGD of programs whose parameters are not all updated by one optimizer op per step: master
 // weights, accumulated gradients, target networks. Each is rewritten, which verifies it, and
 // trained on one rank and on two.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -176,7 +177,8 @@ std::string InStep(const std::string& parameter, int64_t step) {
 using Trained = std::vector<std::map<std::string, Tensor>>;
 
 absl::StatusOr<Trained> Train(const TrainingPrograms& programs, int ranks,
-                              const TrainingInputs& from) {
+                              const TrainingInputs& from,
+                              const std::map<std::string, Tensor>* params = nullptr) {
   RunOptions options;
   options.kernels = from.kernels;
   options.nranks = ranks;
@@ -187,6 +189,7 @@ absl::StatusOr<Trained> Train(const TrainingPrograms& programs, int ranks,
   inputs.main = &programs.main;
   inputs.startup = &programs.startup;
   inputs.feeds = from.feeds;
+  inputs.params = params;
   inputs.on_result = [&](const StepResult& result) {
     for (size_t i = 0; i < result.values.size(); ++i) {
       trained[result.rank][InStep(options.fetch[i], result.step)] = result.values[i].Clone();
@@ -262,6 +265,32 @@ TEST_P(TrainLocalSgdTest, TwoRanksAgreeWhereTheyAverage) {
   }
 }
 
+// A file of parameters replaces what the startup program has copied for the outer optimizer, too.
+TEST(TrainOuterTest, BeginsWithTheParametersOfTheFile) {
+  const Flags flags = {"OuterSgd", 2, {{"outer", "sgd{lr=0.5}"}}};
+  for (const Model model : {Model::kMasterWeight, Model::kTarget}) {
+    SCOPED_TRACE(::testing::PrintToString(model));
+    WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, ProgramsOf(model));
+    WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms rewritten, Rewritten(programs, flags));
+    Tensor weight;
+    if (model == Model::kMasterWeight) {
+      weight.Resize(DType::kFloat16, {4, 1});
+      std::fill_n(weight.data<Float16>(), 4, Float16(8.0F));
+    } else {
+      weight.Resize(DType::kFloat32, {4, 1});
+      std::fill_n(weight.data<float>(), 4, 8.0F);
+    }
+    const std::map<std::string, Tensor> params = {{"w", weight}};
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found,
+                              Train(rewritten, 1, {{}, rewritten.feeds}, &params));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained local,
+                              Train(programs, 1, {{}, programs.feeds}, &params));
+    for (size_t k = 0; k < found[1][0][0].size(); ++k) {
+      EXPECT_NEAR(found[1][0][0][k], (8 + local[1][0][0][k]) / 2, 2e-2);
+    }
+  }
+}
+
 auto AllModels() {
   return Values(Model::kMasterWeight, Model::kTarget, Model::kTargetOfOptimizeRole,
                 Model::kMergedSgd, Model::kMergedAdam);
@@ -276,6 +305,10 @@ auto FlagsWithReset() {
   return Values(Flags{"ResetsState", 1, {{"state", "reset"}}},
                 Flags{"ResetsStateEveryThirdStep", 3, {{"state", "reset"}}});
 }
+auto FlagsOfOuter() {
+  return Values(Flags{"OuterSgd", 2, {{"outer", "sgd{lr=0.5}"}}},
+                Flags{"OuterNesterov", 3, {{"outer", "nesterov"}, {"state", "average"}}});
+}
 std::string NameOf(const ::testing::TestParamInfo<TrainLocalSgdTest::ParamType>& info) {
   return absl::StrCat(::testing::PrintToString(std::get<0>(info.param)),
                       std::get<1>(info.param).name);
@@ -287,6 +320,13 @@ INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdTest, Combine(AllModels(), FlagsWitho
 INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdWithResetTest, Combine(AllModels(), FlagsWithReset()),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Resets, TrainLocalSgdTest, Combine(AllModels(), FlagsWithReset()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Outer, TrainLocalSgdTest, Combine(AllModels(), FlagsOfOuter()), NameOf);
+// Its formula has the learning rate of each parameter, which a target network lacks.
+INSTANTIATE_TEST_SUITE_P(OuterSlowMo, TrainLocalSgdTest,
+                         Combine(Values(Model::kMasterWeight, Model::kMergedSgd,
+                                        Model::kMergedAdam),
+                                 Values(Flags{"OuterSlowMo", 2, {{"outer", "slowmo"}}})),
+                         NameOf);
 
 }  // namespace
 }  // namespace weft::testing

@@ -23,6 +23,7 @@
 #include "ops/schema/op_schema.h"
 #include "proto/formats/pir/op_table.h"
 #include "proto/formats/program_file.h"
+#include "proto/setting.h"
 #include "tests/support/rewrite.h"
 #include "tests/support/rounding.h"
 #include "transpiler/testing/message_lines.h"
@@ -285,6 +286,9 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
   const Period all[] = {
       {"local_sgd", {{"k_steps", "2"}}, 1},
       {"local_sgd", {{"k_steps", "2"}, {"begin_step", "3"}, {"state", "reset"}}, 1},
+      {"local_sgd", {{"k_steps", "2"}, {"outer", "nesterov"}}, 1},
+      {"local_sgd", {{"k_steps", "2"}, {"outer", "slowmo"}}, 1},
+      {"local_sgd", {{"k_steps", "2"}, {"outer", "sgd{lr=0.5}"}, {"fragments", "2"}}, 2},
       {"singa_partial", {{"threshold", "1000"}}, 3},
       {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1},
       // Two optimizers: the gradients of the second come after the update of the first.
@@ -311,9 +315,11 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
     }
     VerifyOptions verify;
     verify.setting.nranks = 2;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Setting claimed, SettingOf(written));
+    verify.setting.averaging = claimed.averaging;
     verify.original = {&main_before, &startup_before};
     const Findings findings = Verify({{&written, &written_startup}}, verify);
-    EXPECT_FALSE(findings.HasErrors()) << findings.all()[0].message;
+    EXPECT_FALSE(findings.HasErrors()) << ToStatus(findings);
     WEFT_ASSERT_OK_AND_ASSIGN(const auto losses, TrainTwoRanks(model, written, written_startup));
     WEFT_ASSERT_OK_AND_ASSIGN(const auto expected, TrainTwoRanks(model, main, startup));
     EXPECT_EQ(losses, expected);

@@ -86,7 +86,8 @@ absl::StatusOr<Programs> ProgramsOf(const Json& json, const std::string& optimiz
                     "    var ", w, "@GRAD : ", shape, "\n");
     for (const std::string& name : {w, absl::StrCat("v", i)}) {
       absl::StrAppend(&fills, "    Out=[", name, "] = fill_constant() role=forward {shape=longs[",
-                      sizes[i], "], dtype=5, value=0.0}\n");
+                      sizes[i], "], dtype=5, value=", json.value("initial", Json(0.0)).dump(),
+                      "}\n");
     }
     absl::StrAppend(&gradients, "    Out=[", w, "@GRAD] = scale(X=[g", i, "]) role=backward vars=[",
                     w, ", ", w, "@GRAD] {scale=1.0}\n");
@@ -105,6 +106,10 @@ absl::StatusOr<Programs> ProgramsOf(const Json& json, const std::string& optimiz
     }
   }
   const char* const lr = "    var lr : fp32[1] persistable\n";
+  if (json.contains("lr_decay")) {
+    additions = absl::StrCat(
+        "    Out=[lr] = scale(X=[lr]) role=lr_sched {scale=", json["lr_decay"].dump(), "}\n");
+  }
   const char* const drift =
       drifts ? "    var drift : fp32[-1] need_check_feed stop_gradient\n" : "";
   const auto program = [](const std::string& lines) {
@@ -268,6 +273,73 @@ TEST(TrainSchedulesTest, LocalSgdAveragesInTheStepsOfPaddlesStrategy) {
     ExpectNear(after, json["after"]);
     for (size_t step = 0; step < after.size(); ++step) {
       EXPECT_EQ(after[step][0] == after[step][1], json["averages"][step].get<bool>()) << step + 1;
+    }
+  }
+}
+
+// --- Outer optimizers ----------------------------------------------------------------------------
+
+// The same bits as NumPy, by the formulas; replicas are equal in the steps that synchronize.
+TEST(TrainSchedulesTest, OuterOptimizersFollowTheirFormulas) {
+  const std::vector<Json> cases = ReadCases("outer.jsonl");
+  EXPECT_EQ(cases.size(), 7u);
+  for (const Json& json : cases) {
+    SCOPED_TRACE(json["id"].get<std::string>());
+    WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "sgd", /*drifts=*/false));
+    TranspileOptions options =
+        InMode("local_sgd", json["ranks"].get<int>(),
+               {{"k_steps", json["k_steps"].dump()}, {"outer", json["outer"].get<std::string>()}});
+    options.verification = Verification::kAfterEachPass;
+    WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup).status());
+    WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, false).Train());
+    EXPECT_EQ(after, json["after"]);
+    for (size_t step = 0; step < after.size(); ++step) {
+      const bool is_due = (step + 1) % json["k_steps"].get<size_t>() == 0;
+      EXPECT_EQ(after[step][0] == after[step][1], is_due) << step + 1;
+    }
+  }
+}
+
+// A published run, as Trainer reads it: fragment i is parameter N - 1 - i, as updates begin with
+// the last parameter.
+Json TrainerCase(const Json& published) {
+  const auto hex = [](float value) { return BitsOf(TensorOf({value})); };
+  const auto fragments = published["fragments"].get<size_t>();
+  const auto ranks = published["replicas"].get<size_t>();
+  const size_t steps = published["local"][0].size() - 1;
+  const Json begin(fragments, hex(published["initial"].get<float>()));
+  const Json grads(fragments, hex(published["inner"]["grad"].get<float>()));
+  return {{"ranks", ranks},
+          {"sizes", std::vector<int64_t>(fragments, 1)},
+          {"lr", published["inner"]["lr"].get<double>()},
+          {"initial", published["initial"].get<double>()},
+          {"begin", Json(ranks, begin)},
+          {"grads", Json(steps, Json(ranks, grads))}};
+}
+
+TEST(TrainSchedulesTest, FragmentsTakeTurnsAsInARunOfTorchft) {
+  const std::vector<Json> cases = ReadCases("diloco.jsonl");
+  EXPECT_EQ(cases.size(), 1u);
+  for (const Json& published : cases) {
+    SCOPED_TRACE(published["id"].get<std::string>());
+    const Json json = TrainerCase(published);
+    WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "sgd", /*drifts=*/false));
+    TranspileOptions options =
+        InMode("local_sgd", json["ranks"].get<int>(),
+               {{"k_steps", published["sync_every"].dump()},
+                {"fragments", published["fragments"].dump()},
+                {"outer", absl::StrCat("sgd{lr=", published["outer"]["lr"].dump(), "}")}});
+    options.verification = Verification::kAfterEachPass;
+    WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup).status());
+    WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, false).Train());
+    const auto fragments = published["fragments"].get<size_t>();
+    for (size_t step = 0; step < after.size(); ++step) {
+      for (size_t i = 0; i < fragments; ++i) {
+        const auto expected = published["local"][i][step + 1].get<float>();
+        for (const Json& params : after[step]) {
+          EXPECT_EQ(params[fragments - 1 - i], BitsOf(TensorOf({expected}))) << step << " " << i;
+        }
+      }
     }
   }
 }

@@ -562,6 +562,22 @@ TEST_F(WeftProcessesTest, SignalStopsAllBeforeOneStepAndTheRunGoesOn) {
   EXPECT_EQ(Contents(checkpoint), Contents(through));
 }
 
+TEST_F(WeftProcessesTest, OuterOptimizersTrainToTheStatesOfThreads) {
+  for (const char* const outer : {"sgd{lr=0.5}", "nesterov", "slowmo"}) {
+    SCOPED_TRACE(outer);
+    Transpile({"--mode", "local_sgd", "--k_steps", "3", "--outer", outer});
+    const std::string of_processes = TestPath("processes.ckpt"),
+                      of_threads = TestPath("threads.ckpt");
+    const ProcessResult processes =
+        RunProcess(Launch(2, Run({"--steps", "7", "--checkpoint", of_processes})));
+    ASSERT_EQ(processes.status, 0) << processes.err;
+    const ProcessResult threads =
+        RunProcess(Run({"--ranks", "2", "--steps", "7", "--checkpoint", of_threads}));
+    ASSERT_EQ(threads.status, 0) << threads.err;
+    EXPECT_EQ(Contents(of_processes), Contents(of_threads));
+  }
+}
+
 TEST_F(WeftProcessesTest, SignalToOneProcessStopsAll) {
   const std::string checkpoint = TestPath("run.ckpt");
   Process launcher(Launch(4, EndlessRun({"--checkpoint", checkpoint})));

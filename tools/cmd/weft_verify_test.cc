@@ -300,6 +300,15 @@ TEST(WeftVerifyTest, FilesSayWhatTheirProgramsAreFor) {
               Ends(0, AllOf(HasSubstr("note: assumed: parameters are averaged every 4 steps "
                                       "(setting of the file)\n"),
                             HasSubstr("verified: any number of ranks"))));
+  ASSERT_EQ(
+      Transpile({"--mode", "local_sgd", "--k_steps", "4", "--outer", "nesterov", "--fragments", "2",
+                 "--startup_in", kStartup, "--startup_out", startup, kMain, averaged}),
+      0);
+  EXPECT_THAT(Verify({averaged, "--startup", startup, "--original", kMain, "--short"}),
+              Ends(0, AllOf(HasSubstr("note: assumed: parameters are synchronized every 4 steps, "
+                                      "in 2 fragments in turn, by nesterov{lr=0.7,momentum=0.9}: "
+                                      "after its turn, a fragment is equal on all ranks"),
+                            HasSubstr("verified: any number of ranks"))));
   ASSERT_EQ(Transpile({"--mode", "grad_allreduce", "--feed_layout", "x=whole",
                        "--distributed_params", "fc_0.w_0", kMain, out}),
             0);

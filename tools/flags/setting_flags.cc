@@ -173,6 +173,16 @@ std::vector<std::string> FeedAssumptions(const Setting& setting, const Setting& 
   return lines;
 }
 
+std::string AveragingClaim(const AveragingSchedule& schedule) {
+  if (!schedule.outer.HasState()) {
+    return absl::StrCat("parameters are averaged ", ToString(schedule));
+  }
+  return absl::StrCat("parameters are synchronized ", ToString(schedule),
+                      schedule.fragments > 1 ? ": after its turn, a fragment is equal on all ranks"
+                                             : ": after these steps they are equal on all ranks",
+                      ", and the state of the outer optimizer is so always");
+}
+
 // What a setting takes for granted, or expects in the place of the reference values.
 std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
                                   const SettingFlags& flags) {
@@ -217,10 +227,10 @@ std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
   }
   const bool replaces_averaging =
       flags.in_turn || (flags.k_steps.has_value() && flags.begin_step.has_value() &&
-                        flags.first_average.has_value());
+                        flags.first_average.has_value() && !setting.averaging->outer.HasState());
   if (file.averaging.has_value() && !replaces_averaging &&
       (setting.averaging == file.averaging || !file.averaging->is_in_turn)) {
-    add(absl::StrCat("parameters are averaged ", ToString(*setting.averaging)), true, "");
+    add(AveragingClaim(*setting.averaging), true, "");
   }
   if (setting.gradients_are_rounded && !flags.rounded_gradients.has_value()) {
     add("gradients may be rounded to half precision and back", true, "");
@@ -306,6 +316,13 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
     setting.averaging = AveragingSchedule{flags.k_steps.value_or(rest.period),
                                           flags.first_average.value_or(rest.first_step),
                                           flags.begin_step.value_or(rest.begin_step)};
+    setting.averaging->outer = rest.outer;
+    setting.averaging->fragments = rest.fragments;
+    if (rest.fragments > 1 && !(*setting.averaging == rest)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(paths[0], ": ", kOfFile, ": parameters are synchronized ", ToString(rest),
+                       "; expected no other --k_steps, --begin_step or --first_average"));
+    }
   }
   if (flags.in_turn) setting.averaging = AveragingSchedule::InTurn();
   return GivenSetting{setting, FeedAssumptions(setting, file, given_feeds),

@@ -120,6 +120,17 @@ TEST(SettingFlags, OneFlagOfAScheduleKeepsTheRest) {
                             SettingFor("--k_steps 2", {WithSetting(file)}));
   EXPECT_EQ(given.setting.averaging, (AveragingSchedule{2, 1, 5}));
 
+  // No flag replaces the outer optimizer.
+  file.averaging->outer = {OuterOptimizer::Rule::kSgd, 0.5};
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const GivenSetting outer,
+      SettingFor("--k_steps 2 --begin_step 1 --first_average 1", {WithSetting(file)}));
+  EXPECT_EQ(outer.setting.averaging->outer, file.averaging->outer);
+  EXPECT_THAT(outer.claims,
+              ElementsAre("parameters are synchronized every 2 steps, by sgd{lr=0.5}: after these "
+                          "steps they are equal on all ranks, and the state of the outer optimizer "
+                          "is so always (setting of the file)"));
+
   file.averaging = AveragingSchedule::InTurn();
   WEFT_ASSERT_OK_AND_ASSIGN(const GivenSetting replaced,
                             SettingFor("--k_steps 2", {WithSetting(file)}));
@@ -128,6 +139,11 @@ TEST(SettingFlags, OneFlagOfAScheduleKeepsTheRest) {
 
 TEST(SettingFlags, ContradictionsAreErrors) {
   Setting file;
+  file.averaging = AveragingSchedule{4};
+  file.averaging->fragments = 2;
+  EXPECT_THAT(SettingFor("--k_steps 8", {WithSetting(file)}),
+              IsInvalidArgument("in 2 fragments in turn; expected no other --k_steps"));
+  file.averaging = absl::nullopt;
   file.nranks = 4;
   EXPECT_THAT(
       SettingFor("--nranks 2", {WithSetting(file)}),

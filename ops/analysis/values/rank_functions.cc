@@ -539,6 +539,10 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
     }
     out.unscaled_sums = 0;
     out.ChangeUnscaledSums(unscaled_sums);
+    // Divided by a learning rate, for example.
+    const auto is_averaged = [](const RankValue& in) { return in.averaged_across_ranks; };
+    out.averaged_across_ranks = out.placement == Placement::kReplicated &&
+                                std::any_of(ins_.begin(), ins_.end(), is_averaged);
   }
   out.is_zero = is_linear && !is_product && has_operand && first_operand;
   out.is_gradient = out.placement != Placement::kReplicated && all_gradient;

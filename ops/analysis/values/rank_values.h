@@ -48,8 +48,8 @@ struct RankValue {
   // A gradient that is summed over the samples, as those of parameters are: its mean over the ranks
   // is what one device computes. Gradients of activations have a row for each sample.
   bool is_summed = false;
-  // A mean over ranks of rank-local values, a sum with such a mean, or a selection of one:
-  // parameters under LocalSGD.
+  // A mean over ranks of rank-local values, a sum, product or quotient with such a mean, or a
+  // selection of one: parameters under LocalSGD.
   bool averaged_across_ranks = false;
   // Zero everywhere.
   bool is_zero = false;

@@ -2,11 +2,14 @@
 #ifndef WEFT_TRANSPILER_PASSES_AVERAGING_AVERAGING_PLAN_H_
 #define WEFT_TRANSPILER_PASSES_AVERAGING_AVERAGING_PLAN_H_
 
+#include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/outer_optimizer.h"
 #include "proto/program.h"
 #include "transpiler/passes/support/fused_buffer.h"
 #include "transpiler/pipeline/pass.h"
@@ -30,7 +33,18 @@ struct AveragingPlan {
     std::string state;
     pb::OpDesc op;  // initializes it
   };
-  std::vector<FusedTensors> averaged;  // by element type; each variable once
+  // What an outer optimizer needs to move tensors.
+  struct Outer {
+    FusedTensors last;      // the tensors after the last synchronization
+    FusedTensors velocity;  // none without momentum
+    // SlowMo: the learning rate of their own optimizer.
+    std::string rate = {};
+    DType rate_type = DType::kFloat32;
+  };
+  // By element type; each variable once. In PIR, each parameter that an outer optimizer moves is
+  // alone.
+  std::vector<FusedTensors> averaged;
+  std::map<size_t, Outer> outer;  // of parameters: by the index in `averaged`
   std::vector<Cast> casts;
   std::vector<Reset> resets;
 };
@@ -38,6 +52,8 @@ struct AveragingPlan {
 struct AveragingChoices {
   OptimizerState state = OptimizerState::kLocal;
   bool statistics = false;  // average running statistics too
+  // Moves parameters, or the master weights that stand for them.
+  OuterOptimizer outer = {};
   // Parameters may have groups of ranks. With endpoints, the rank of the programs may then have
   // nothing to average: the plan is empty.
   bool has_groups = false;
@@ -47,9 +63,17 @@ struct AveragingChoices {
 // are any, else the parameter itself. FailedPrecondition: no op updates a replicated parameter; a
 // variable to average is no dense floating-point tensor of a known shape; a state to reset is not
 // the only output of one startup op without inputs. InvalidArgument: an undeclared distributed
-// parameter. Unimplemented: groups of ranks without AveragingChoices::has_groups. O(arguments).
+// parameter. Unimplemented: groups of ranks without AveragingChoices::has_groups.
+// With an outer optimizer also FailedPrecondition: the startup program does not initialize a
+// parameter; SlowMo: an op without learning rate updates a parameter, or with two of them.
+// O(arguments).
 absl::StatusOr<AveragingPlan> PlanAveraging(const ProgramPair& programs, const PassContext& context,
                                             const AveragingChoices& choices);
+
+// Cuts the plan into `fragments` parts of about equal bytes, in the order of its tensors.
+// FailedPrecondition: it has fewer tensors, or resets states. O(tensors).
+absl::StatusOr<std::vector<AveragingPlan>> CutIntoFragments(const AveragingPlan& plan,
+                                                            int fragments);
 
 }  // namespace weft
 

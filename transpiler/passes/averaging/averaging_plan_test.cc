@@ -66,6 +66,32 @@ TEST(AveragingPlan, DistributedParametersAreLeftOut) {
   EXPECT_THAT(Planned({}, context), ElementsAre("fp32: master", "cast master fp32 -> half fp16"));
 }
 
+// "a b | d": the tensors of each fragment.
+std::string Fragments(std::vector<int64_t> sizes, int fragments) {
+  AveragingPlan plan;
+  plan.averaged.emplace_back();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    plan.averaged[0].names.push_back(std::string(1, static_cast<char>('a' + i)));
+    plan.averaged[0].dims.push_back({sizes[i]});
+  }
+  const auto parts = CutIntoFragments(plan, fragments);
+  if (!parts.ok()) return parts.status().ToString();
+  std::vector<std::string> texts;
+  for (const AveragingPlan& part : *parts) {
+    texts.push_back(absl::StrJoin(part.averaged.at(0).names, " "));
+  }
+  return absl::StrJoin(texts, " | ");
+}
+
+TEST(AveragingPlan, FragmentsHaveAboutEqualBytesAndNoneIsEmpty) {
+  EXPECT_EQ(Fragments({1, 1}, 2), "a | b");
+  EXPECT_EQ(Fragments({1, 1, 1, 1, 1, 1}, 3), "a b | c d | e f");
+  EXPECT_EQ(Fragments({4, 1, 1, 2}, 2), "a | b c d");
+  EXPECT_EQ(Fragments({1, 1, 100}, 3), "a | b | c");
+  EXPECT_EQ(Fragments({100, 1, 1}, 3), "a | b | c");
+  EXPECT_EQ(Fragments({0, 0}, 2), "a | b");
+}
+
 TEST(AveragingPlan, UnknownShapeIsRefused) {
   Program main = CompactProgram(R"(
     var w : fp32[-1] parameter persistable

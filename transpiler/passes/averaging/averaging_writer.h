@@ -9,6 +9,7 @@
 #include "transpiler/passes/averaging/averaging_plan.h"
 #include "transpiler/passes/support/op_builder.h"
 #include "transpiler/passes/support/program_edits.h"
+#include "transpiler/passes/support/step_condition.h"
 #include "transpiler/pipeline/claims.h"
 
 namespace weft {
@@ -20,8 +21,13 @@ namespace weft {
 // whose name it returns. Appends to the startup program an op that sets the counter to 0.
 std::string WriteAveragingCondition(const AveragingSchedule& schedule, ProgramEdits* edits);
 
-// The variables of the root block that the ops of the plan read and write.
-std::vector<std::string> VariablesOf(const AveragingPlan& plan);
+// The variables of the root block that the ops of the plan read and write, and those that they read
+// only.
+BranchVariables VariablesOf(const AveragingPlan& plan);
+
+// Adds the states of the outer optimizer: the startup program copies parameters, and sets
+// velocities to 0.
+void AddOuterStates(const AveragingPlan& plan, ProgramEdits* edits);
 
 // Casts a parameter from its master weight.
 pb::OpDesc CastOp(const AveragingPlan::Cast& cast);
@@ -32,11 +38,13 @@ struct AveragingPlace {
   int nrings = 1;
   int first_ring = 0;
   std::string buffer = "local_sgd_buffer";  // names fused buffers
+  OuterOptimizer outer = {};                // moves the tensors of AveragingPlan::outer
 };
 
 // Appends the ops of the plan to the block. One collective averages all tensors of an element type,
 // through a fused buffer if there are several. Element types are in flight together. If the number
-// of ranks is known, the collective sums and a scale op divides. O(tensors).
+// of ranks is known, the collective sums and a scale op divides. Where an outer optimizer moves the
+// tensors, their outer gradients travel, in their place. O(tensors).
 void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
                     absl::optional<int> nranks, ProgramEdits* edits);
 

@@ -1,13 +1,20 @@
 #include "transpiler/passes/averaging/local_sgd.h"
 
+#include <cstdint>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/analysis/core/updates.h"
+#include "ops/schema/tensor_type.h"
 #include "transpiler/passes/averaging/averaging_plan.h"
 #include "transpiler/passes/averaging/averaging_writer.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
+#include "transpiler/passes/support/op_queries.h"
 #include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/rings.h"
@@ -16,14 +23,17 @@
 namespace weft {
 namespace {
 
-void Explain(const AveragingPlan& plan, const LocalSgd::Options& options,
+// `fragment`: from 1 on; 0: there are none.
+void Explain(const AveragingPlan& plan, const LocalSgd::Options& options, int fragment,
              const PassContext& context) {
   if (context.sink.remarks == nullptr) return;
-  const std::string every =
-      options.schedule.IsEveryStep() ? "every step" : ToString(options.schedule);
+  std::string every = options.schedule.IsEveryStep() ? "every step" : ToString(options.schedule);
+  if (fragment > 0) absl::StrAppend(&every, ", fragment ", fragment);
   for (size_t i = 0; i < plan.averaged.size(); ++i) {
+    const bool is_outer = plan.outer.count(i) > 0;
     for (const std::string& name : plan.averaged[i].names) {
-      context.sink.Explain(LocalSgd::kName, name, "averaged", "ranks train separately in between",
+      context.sink.Explain(LocalSgd::kName, name, is_outer ? "synchronized" : "averaged",
+                           "ranks train separately in between",
                            {{"when", every}, {"ring", absl::StrCat(i % options.nrings)}});
     }
   }
@@ -35,6 +45,44 @@ void Explain(const AveragingPlan& plan, const LocalSgd::Options& options,
     context.sink.Explain(LocalSgd::kName, reset.state, "reset",
                          "as the startup program initializes it");
   }
+}
+
+// What a rank gives to collectives: in an average step, and where gradients are reduced instead.
+void ExplainBytes(const Program& main, const AveragingPlan& plan, const AveragingSchedule& schedule,
+                  const PassContext& context) {
+  if (context.sink.remarks == nullptr) return;
+  int64_t bytes = 0, bytes_of_gradients = 0;
+  for (const FusedTensors& tensors : plan.averaged) {
+    for (const Dims& dims : tensors.dims) {
+      bytes += NumElements(dims) * static_cast<int64_t>(SizeOf(tensors.dtype));
+    }
+  }
+  std::set<Symbol> params;
+  for (const ParamUpdate& update : FindUpdates(main)) {
+    const absl::optional<TensorType> type = DeclaredType(main, update.param);
+    if (!type.has_value() || !params.insert(update.param).second) continue;
+    if (context.setting.distributed_params.count(std::string(main.name(update.param))) > 0) {
+      continue;
+    }
+    bytes_of_gradients += NumElements(type->dims) * static_cast<int64_t>(SizeOf(type->dtype));
+  }
+  context.sink.Explain(LocalSgd::kName, "communication", "bytes that a rank gives to collectives",
+                       "mode grad_allreduce gives all gradients to them in every step",
+                       {{"when", ToString(schedule)},
+                        {"bytes_a_round", absl::StrCat(bytes)},
+                        {"bytes_a_step", absl::StrCat(bytes / schedule.period)},
+                        {"bytes_a_step_of_grad_allreduce", absl::StrCat(bytes_of_gradients)}});
+}
+
+absl::Status CheckFragments(const AveragingSchedule& schedule) {
+  if (schedule.fragments == 1) return absl::OkStatus();
+  if (schedule.begin_step > 1 || schedule.first_step > 1) {
+    return absl::InvalidArgumentError(
+        "option fragments: expected neither begin_step nor first_average with it");
+  }
+  if (schedule.period % schedule.fragments == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("option fragments: expected a divisor of k_steps ",
+                                                 schedule.period, ", found ", schedule.fragments));
 }
 
 }  // namespace
@@ -50,6 +98,11 @@ void LocalSgd::Options::Bind(OptionBinder& bind) {
               {{"local", OptimizerState::kLocal},
                {"average", OptimizerState::kAverage},
                {"reset", OptimizerState::kReset}});
+  bind.Parsed("outer", &schedule.outer, ToString(schedule.outer),
+              "how parameters move by the mean change of the ranks", kOuterOptimizers,
+              ParseOuterOptimizer);
+  bind.Int("fragments", &schedule.fragments,
+           "parts of the parameters that take turns within k_steps", /*min=*/1);
 }
 
 Contract LocalSgd::contract() const {
@@ -64,25 +117,48 @@ Claims LocalSgd::claims(const PassContext& context) const { return Claims::Of(op
 
 absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& programs) const {
   const Program& main = *programs.main;
+  const AveragingSchedule& schedule = options_.schedule;
+  WEFT_RETURN_IF_ERROR(CheckFragments(schedule));
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
-  WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan,
-                        PlanAveraging(programs, context, {options_.state, options_.statistics}));
-  const bool is_every_step = options_.schedule.IsEveryStep();
-  if (!is_every_step && programs.startup == nullptr) {
+  WEFT_ASSIGN_OR_RETURN(
+      const AveragingPlan plan,
+      PlanAveraging(programs, context, {options_.state, options_.statistics, schedule.outer}));
+  if (!schedule.IsEveryStep() && programs.startup == nullptr) {
     return absl::FailedPreconditionError(
         "counting steps needs the startup program, which sets the counter to 0; give it, or use "
         "k_steps 1");
   }
   ProgramEdits edits(programs);
+  AddOuterStates(plan, &edits);
+  const absl::optional<int> nranks = context.target.cluster.nranks();
   AveragingPlace place;
   place.nrings = options_.nrings;
-  if (!is_every_step) {
-    const std::string condition = WriteAveragingCondition(options_.schedule, &edits);
-    place.block =
-        WriteBranch(condition, VariablesOf(plan), "local_sgd_scope", /*before=*/OpId(), &edits);
+  place.outer = schedule.outer;
+  if (schedule.fragments > 1) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<AveragingPlan> fragments,
+                          CutIntoFragments(plan, schedule.fragments));
+    StepCounter counter("local_sgd", /*before=*/OpId(), &edits);
+    const std::string remainder = counter.Remainder(schedule.period);
+    for (int i = 1; i <= schedule.fragments; ++i) {
+      const AveragingPlan& fragment = fragments[i - 1];
+      const std::string suffix = absl::StrCat("_", i);
+      const int phase = schedule.PhaseOf(i);
+      place.block =
+          AppendBranch(/*parent=*/0, counter.IsDue(remainder, phase, suffix), VariablesOf(fragment),
+                       absl::StrCat("local_sgd_scope", suffix), &edits);
+      WriteAveraging(fragment, place, nranks, &edits);
+      Explain(fragment, options_, i, context);
+    }
+  } else {
+    if (!schedule.IsEveryStep()) {
+      const std::string condition = WriteAveragingCondition(schedule, &edits);
+      place.block =
+          AppendBranch(/*parent=*/0, condition, VariablesOf(plan), "local_sgd_scope", &edits);
+    }
+    WriteAveraging(plan, place, nranks, &edits);
+    Explain(plan, options_, /*fragment=*/0, context);
   }
-  WriteAveraging(plan, place, context.target.cluster.nranks(), &edits);
-  Explain(plan, options_, context);
+  ExplainBytes(main, plan, schedule, context);
   WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context));
   return edits.Commit();
 }

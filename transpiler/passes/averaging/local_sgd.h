@@ -23,14 +23,29 @@ namespace weft {
 // The startup program sets the persistable counter local_sgd_step to 0, and every step increments
 // it. Steps count from 1.
 //
+// With an outer optimizer, the outer gradients (OuterOptimizer) of parameters travel instead of the
+// parameters, and the mean moves what the parameters were after the last synchronization, a state
+// NAME_outer_param that begins with the parameter. For sgd:
+//
+//   Out=[w] = elementwise_sub(X=[w_outer_param], Y=[w])
+//   ... as above: the mean of w over the ranks
+//   Out=[w] = scale(X=[w]) {lr}
+//   Out=[w_outer_param] = elementwise_sub(X=[w_outer_param], Y=[w])
+//   Out=[w] = assign(X=[w_outer_param])
+//
+// nesterov and slowmo have NAME_outer_velocity, too; for nesterov it holds momentum times v.
+//
+// With fragments, each has a block of its own, which runs in the steps of the schedule.
+//
 // Averages all replicated floating-point parameters that an op of any block updates: an optimizer,
 // or another op (target networks, mean teachers). If an optimizer keeps master weights
 // (MasterParam), averages these and casts the parameter from them. Options add running statistics
 // and optimizer states.
 //
 // FailedPrecondition: no op updates a parameter; compressed gradients; a counter or a reset without
-// a startup program; a state to reset that is not the only output of one startup op without inputs.
-// By contract, a program with reduced gradients or averaged parameters. O(arguments).
+// a startup program; a state to reset that is not the only output of one startup op without inputs;
+// what PlanAveraging says of outer optimizers. By contract, a program with reduced gradients or
+// averaged parameters. O(arguments).
 class LocalSgd : public Pass {
  public:
   static constexpr absl::string_view kName = "local-sgd";
@@ -38,9 +53,10 @@ class LocalSgd : public Pass {
       "main program: averages parameters over the ranks every k steps";
 
   struct Options {
-    AveragingSchedule schedule;  // options k_steps, begin_step and first_average
-    int nrings = 1;              // communication rings
-    bool statistics = false;     // average running statistics too
+    // Options k_steps, begin_step, first_average, outer and fragments.
+    AveragingSchedule schedule;
+    int nrings = 1;           // communication rings
+    bool statistics = false;  // average running statistics too
     OptimizerState state = OptimizerState::kLocal;
     void Bind(OptionBinder& bind);
   };

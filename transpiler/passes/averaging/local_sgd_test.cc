@@ -1,6 +1,7 @@
 #include "transpiler/passes/averaging/local_sgd.h"
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -256,6 +257,99 @@ TEST(LocalSgd, RunningStatisticsAreAveragedWhereAskedFor) {
   )");
 }
 
+// --- Outer optimizers ----------------------------------------------------------------------------
+
+constexpr char kStates[] = R"(
+  + var b_outer_param, w_outer_param : fp32[2, 2] persistable stop_gradient
+  + var b_outer_velocity, w_outer_velocity : fp32[2, 2] persistable stop_gradient
+)";
+constexpr char kStateStart[] = R"(
+    startup:
+  + var b_outer_param, w_outer_param : fp32[2, 2] persistable stop_gradient
+  + var b_outer_velocity, w_outer_velocity : fp32[2, 2] persistable stop_gradient
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  + c_comm_init_all()
+  + Out=[b_outer_param] = assign(X=[b])
+  + Out=[b_outer_velocity] = fill_constant() {dtype=5, shape=longs[2, 2]}
+  + Out=[w_outer_param] = assign(X=[w])
+  + Out=[w_outer_velocity] = fill_constant() {dtype=5, shape=longs[2, 2]}
+)";
+constexpr char kGradients[] = R"(
+  + var local_sgd_buffer_0, local_sgd_buffer_1, local_sgd_buffer_2 : fp32[128]
+    ParamOut=[w], VelocityOut=[velocity] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[velocity], LearningRate=[lr]) role=optimize {mu=0.9}
+  + FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + FusedOutput=[local_sgd_buffer_1], Output=[b_outer_param, w_outer_param] = coalesce_tensor(Input=[b_outer_param, w_outer_param]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[local_sgd_buffer_0] = elementwise_sub(X=[local_sgd_buffer_1], Y=[local_sgd_buffer_0]) role=optimize
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
+)";
+
+TEST(LocalSgd, NesterovMovesTheLastParametersByTheMeanOuterGradient) {
+  ExpectRewrite("comm-init,local-sgd{outer=nesterov}", {kTwoUpdates, kStartup},
+                absl::StrCat(kStates, kGradients, R"(
+  + FusedOutput=[local_sgd_buffer_2], Output=[b_outer_velocity, w_outer_velocity] = coalesce_tensor(Input=[b_outer_velocity, w_outer_velocity]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[local_sgd_buffer_2] = elementwise_add(X=[local_sgd_buffer_2], Y=[local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_2] = scale(X=[local_sgd_buffer_2]) role=optimize {scale=0.9}
+  + Out=[local_sgd_buffer_0] = elementwise_add(X=[local_sgd_buffer_0], Y=[local_sgd_buffer_2]) role=optimize
+  + Out=[local_sgd_buffer_0] = scale(X=[local_sgd_buffer_0]) role=optimize {scale=0.7}
+  + Out=[local_sgd_buffer_1] = elementwise_sub(X=[local_sgd_buffer_1], Y=[local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = assign(X=[local_sgd_buffer_1]) role=optimize
+)",
+                             kStateStart));
+}
+
+TEST(LocalSgd, SlowMoDividesByTheLearningRate) {
+  ExpectRewrite("comm-init,local-sgd{outer=\"slowmo{momentum=0.25}\"}", {kTwoUpdates, kStartup},
+                absl::StrCat(kStates, kGradients, R"(
+  + Out=[local_sgd_buffer_0] = elementwise_div(X=[local_sgd_buffer_0], Y=[lr]) role=optimize
+  + FusedOutput=[local_sgd_buffer_2], Output=[b_outer_velocity, w_outer_velocity] = coalesce_tensor(Input=[b_outer_velocity, w_outer_velocity]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[local_sgd_buffer_2] = scale(X=[local_sgd_buffer_2]) role=optimize {scale=0.25}
+  + Out=[local_sgd_buffer_2] = elementwise_add(X=[local_sgd_buffer_2], Y=[local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = scale(X=[local_sgd_buffer_2]) role=optimize {scale=1.0}
+  + Out=[local_sgd_buffer_0] = elementwise_mul(X=[local_sgd_buffer_0], Y=[lr]) role=optimize
+  + Out=[local_sgd_buffer_1] = elementwise_sub(X=[local_sgd_buffer_1], Y=[local_sgd_buffer_0]) role=optimize
+  + Out=[local_sgd_buffer_0] = assign(X=[local_sgd_buffer_1]) role=optimize
+)",
+                             kStateStart));
+}
+
+TEST(LocalSgd, OuterOptimizersNeedWhatTheyBeginWith) {
+  EXPECT_THAT(RewriteStatus("local-sgd{outer=sgd}", kTwoUpdates),
+              StatusIs(kRefused, HasSubstr("option outer needs the startup program")));
+  EXPECT_THAT(
+      RewriteStatus("comm-init,local-sgd{outer=sgd}",
+                    {kTwoUpdates, "Out=[b] = fill_constant() {shape=longs[2, 2], dtype=5}"}),
+      StatusIs(kRefused, HasSubstr("parameter w: expected an op of the startup program")));
+}
+
+TEST(LocalSgd, SlowMoNeedsALearningRateOfEachParameter) {
+  EXPECT_THAT(RewriteStatus("comm-init,local-sgd{outer=slowmo}", {R"(
+    var target : fp32[2, 2] parameter persistable
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    Out=[target] = assign(X=[w])
+  )",
+                                                                  kStartup}),
+              StatusIs(kRefused, HasSubstr("parameter target: outer optimizer slowmo divides by")));
+}
+
+TEST(LocalSgd, FragmentsDivideThePeriodAndTheParameters) {
+  EXPECT_THAT(RewriteStatus("comm-init,local-sgd{k_steps=4,fragments=3}", {kTwoUpdates, kStartup}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a divisor of k_steps 4")));
+  EXPECT_THAT(RewriteStatus("comm-init,local-sgd{k_steps=4,begin_step=3,fragments=2}",
+                            {kTwoUpdates, kStartup}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("neither begin_step nor")));
+  EXPECT_THAT(RewriteStatus("comm-init,local-sgd{k_steps=3,fragments=3}", {kTwoUpdates, kStartup}),
+              StatusIs(kRefused, HasSubstr("expected at most 2, one for each parameter, found 3")));
+  EXPECT_THAT(RewriteStatus("comm-init,local-sgd{k_steps=2,fragments=2,state=reset}",
+                            {kTwoUpdates, kStartup}),
+              StatusIs(kRefused, HasSubstr("found option state=reset")));
+}
+
+// --- What is refused, and remarks ----------------------------------------------------------------
+
 TEST(LocalSgd, NothingToAverageIsRefused) {
   EXPECT_THAT(RewriteStatus("local-sgd", "Out=[y] = relu(X=[x])"),
               StatusIs(kRefused, HasSubstr("no op updates a replicated parameter")));
@@ -277,6 +371,9 @@ TEST(LocalSgd, RemarksSayWhatIsAveragedAndWhen) {
       ElementsAre(
           "b averaged: ranks train separately in between when=every step ring=0",
           "w averaged: ranks train separately in between when=every step ring=0",
+          "communication bytes that a rank gives to collectives: mode grad_allreduce gives all "
+          "gradients to them in every step when=every 1 step bytes_a_round=32 bytes_a_step=32 "
+          "bytes_a_step_of_grad_allreduce=32",
           "b@GRAD not reduced: ranks update by local gradients, and average parameters parameter=b",
           "w@GRAD not reduced: ranks update by local gradients, and average parameters "
           "parameter=w"));

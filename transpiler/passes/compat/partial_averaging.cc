@@ -179,9 +179,8 @@ absl::StatusOr<bool> PartialAveraging::Run(const PassContext& context,
     if (counter.has_value()) {
       const std::string suffix = absl::StrCat("_", i + 1);
       const std::string is_due = counter->IsDue(remainder, (i + 1) % k, suffix);
-      place.block =
-          WriteBranch(is_due, VariablesOf(partitions[i]),
-                      absl::StrCat("partial_averaging_scope", suffix), /*before=*/OpId(), &edits);
+      place.block = AppendBranch(/*parent=*/0, is_due, VariablesOf(partitions[i]),
+                                 absl::StrCat("partial_averaging_scope", suffix), &edits);
     }
     WriteAveraging(partitions[i], place, context.target.cluster.nranks(), &edits);
   }

@@ -152,15 +152,23 @@ absl::flat_hash_map<ExprId, std::string> AveragingConditions::ProblemsInTurn(
 }
 
 std::string AveragingConditions::ProblemOfTurn(ExprId condition, size_t turn, size_t turns) {
+  const bool is_in_fragments = !expected_->is_in_turn;
+  if (is_in_fragments && turns != static_cast<size_t>(expected_->fragments)) {
+    return absl::StrCat("all parameters are averaged on ", turns,
+                        turns == 1 ? " condition" : " conditions", ", expected ",
+                        ToString(*expected_));
+  }
   if (turns == 1 && !condition.valid()) return "";
   const std::string expected =
-      turns == 1 ? "every step, as all parameters are averaged on one condition"
-                 : absl::StrCat("step ", turn, " and every ", turns, " steps from there, as the ",
-                                turns, " partitions of the parameters take turns");
+      is_in_fragments ? absl::StrCat(ToString(*expected_), ", of which this is fragment ", turn)
+      : turns == 1    ? "every step, as all parameters are averaged on one condition"
+                   : absl::StrCat("step ", turn, " and every ", turns, " steps from there, as the ",
+                                  turns, " partitions of the parameters take turns");
   if (!condition.valid()) {
     return absl::StrCat("it is averaged over the ranks in every step, expected ", expected);
   }
-  const size_t horizon = std::max<size_t>(kSteps, 3 * turns);
+  const size_t every = is_in_fragments ? expected_->period : turns;
+  const size_t horizon = std::max<size_t>(kSteps, 3 * every);
   if (horizon > kMaxSteps) {
     return Describe(condition, absl::StrCat("which would have to be followed for ", horizon,
                                             " steps, more than ", kMaxSteps));
@@ -170,7 +178,10 @@ std::string AveragingConditions::ProblemOfTurn(ExprId condition, size_t turn, si
     return Describe(condition,
                     absl::StrCat("which cannot be followed: ", steps.status().message()));
   }
-  const auto first = static_cast<int>(turn), period = static_cast<int>(turns);
+  const auto period = static_cast<int>(every);
+  const int phase =
+      is_in_fragments ? expected_->PhaseOf(static_cast<int>(turn)) : static_cast<int>(turn);
+  const int first = phase == 0 ? period : phase;
   const auto next_due = [&](int step) {
     return first + (std::max(step - first, 0) + period - 1) / period * period;
   };

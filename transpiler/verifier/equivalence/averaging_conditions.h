@@ -31,7 +31,7 @@ class AveragingConditions {
   void FindBranches(const RankValues& after);
 
   // Whether the conditions of all parameters must be known before one can be judged.
-  bool AreJudgedTogether() const { return expected_.has_value() && expected_->is_in_turn; }
+  bool AreJudgedTogether() const { return expected_.has_value() && expected_->HasTurns(); }
 
   // What is wrong with averaging a parameter on a condition (invalid: in every step); empty if
   // nothing. Runs the condition from the startup program on, once per condition. If that is
@@ -40,8 +40,9 @@ class AveragingConditions {
   std::string Problem(ExprId condition, const RankValues* after);
 
   // The same for parameters that are averaged in turn, by condition; empty where nothing is wrong.
-  // With K conditions, the n-th one in the order of the program must hold in steps n, n + K, ...
-  // O(conditions log conditions + steps) if they compare one remainder with constants.
+  // With K conditions, the n-th one in the order of the program must hold in steps n, n + K, ...,
+  // or in those of fragment n of the schedule. O(conditions log conditions + steps) if they compare
+  // one remainder with constants.
   absl::flat_hash_map<ExprId, std::string> ProblemsInTurn(std::vector<ExprId> conditions);
 
  private:

@@ -126,7 +126,8 @@ EquivalenceChecker::EquivalenceChecker(const Comparison& given, Findings* findin
       findings_(*findings),
       reporter_(given.ref, findings),
       variables_(given.of_original, given.values.setting.distributed_params),
-      averaging_(rewritten_, given.values.setting.averaging, &table_) {}
+      averaging_(rewritten_, given.values.setting.averaging, &table_),
+      outer_updates_(given.original, given.rewritten, given.values, &table_) {}
 
 void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
   const Program& original = *original_.main;
@@ -134,6 +135,7 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
   after_ = &after;
   FindShares();
   averaging_.FindBranches(after);
+  outer_updates_.FindStates(after);
   CheckStartup();
   if (is_whole_ || first_op < original.block(0).ops().size()) {
     RankValuesOptions one;
@@ -476,6 +478,7 @@ void EquivalenceChecker::Compare(Compared values) {
   }
   expected = WithExpr(expected, name);
   found = WithExpr(found, name);
+  if (outer_updates_.outer().HasState() && variables_.IsParam(name)) return CheckOuter(values);
   begins_anew_ = false;
   const bool is_averaged = has_factor && IsAveraged(found, found.expr, expected.expr, name);
   // Zeros equal any multiple of themselves, so BeginsAnew ignores the factor.
@@ -510,6 +513,85 @@ bool EquivalenceChecker::CheckAveraged(const Compared& values) {
   const std::string problem = averaging_.Problem(condition, is_whole_ ? after_ : nullptr);
   if (!problem.empty()) Report("W605", values.name, problem);
   return true;
+}
+
+void EquivalenceChecker::CheckOuter(const Compared& values) {
+  const ExprId expected = table_.Scaled(values.expected.expr, values.expected.factor);
+  OuterUpdates::Synchronized param;
+  param.value = table_.Scaled(values.found.expr, values.found.factor);
+  param.local = expected;
+  if (table_.IsSelect(values.found.expr)) {
+    const absl::Span<const ExprId> operands = table_.Operands(values.found.expr);
+    const ExprId yes = operands[1], no = operands[2];
+    param.condition = operands[0];
+    // Between two synchronizations.
+    if (table_.Scaled(no, values.found.factor) != expected) return ReportDifference(values);
+    param.value = table_.Scaled(yes, values.found.factor);
+  }
+  // A parameter with master weights is cast from them. Factors are outside of casts.
+  const ExpressionTable::Term value = table_.Unscaled(param.value),
+                              local = table_.Unscaled(expected);
+  const bool is_cast = table_.IsCast(value.expr) && table_.IsCast(local.expr) &&
+                       table_.OperationOf(value.expr) == table_.OperationOf(local.expr);
+  if (is_cast) {
+    param.value = table_.Scaled(table_.Operands(value.expr)[0], value.factor);
+    param.local = table_.Scaled(table_.Operands(local.expr)[0], local.factor);
+  }
+  param.rate = RateOf(values.name);
+  const OuterUpdates::Result result = outer_updates_.Check(param);
+  if (!result.problem.empty()) {
+    return Report(
+        "W613", values.name,
+        absl::StrCat("outer optimizer ", ToString(outer_updates_.outer()), ": ", result.problem));
+  }
+  if (!is_cast) CheckStartOfOuter(values.name, result);
+  CheckAveraged(values);
+}
+
+// The states begin with the parameter and with 0.
+void EquivalenceChecker::CheckStartOfOuter(absl::string_view param,
+                                           const OuterUpdates::Result& states) {
+  if (startup_values_.empty()) return;
+  Reporter reporter({given_.ref.rank, /*is_startup=*/true}, &findings_);
+  const auto expected = startup_values_.find(param);
+  const auto found = startup_values_.find(states.last);
+  if (expected != startup_values_.end() && found != startup_values_.end()) {
+    const RankValue &a = expected->second, &b = found->second;
+    const bool is_same = a.expr == b.expr && SameFactor(a.factor, b.factor) &&
+                         a.placement == b.placement && a.rank == b.rank;
+    if (!is_same) {
+      reporter.Add(
+          "W606", OpId(), states.last,
+          absl::StrCat("variable ", states.last, ": expected the value of ", param, ", ",
+                       table_.ToString(PlacedExpr(a, &table_)), ", ", ToString(a.placement),
+                       ", when training begins, found ", table_.ToString(PlacedExpr(b, &table_)),
+                       ", ", ToString(b.placement)));
+    }
+  }
+  if (states.velocity.empty() || BeginsWithZero(states.velocity)) return;
+  reporter.Add("W606", OpId(), states.velocity,
+               absl::StrCat("variable ", states.velocity,
+                            ": expected 0 when training begins, found another value"));
+}
+
+// Invalid: no optimizer with a learning rate updates it.
+ExprId EquivalenceChecker::RateOf(absl::string_view param) {
+  const Program& original = *original_.main;
+  if (!rate_of_.has_value()) {
+    rate_of_.emplace();
+    for (const ParamUpdate& update : given_.of_original.Get(FindUpdates)) {
+      const absl::Span<const Symbol> rates = original.op(update.op).Input("LearningRate");
+      if (rates.empty()) continue;
+      rate_of_->emplace(update.param, rates[0]);
+      if (update.master.valid()) rate_of_->emplace(update.master, rates[0]);
+    }
+  }
+  const auto found = rate_of_->find(original.FindSymbol(param));
+  if (found == rate_of_->end()) return ExprId();
+  const VarId var = original.block(0).FindVar(found->second);
+  if (!var.valid()) return ExprId();
+  const RankValue rate = WithExpr(before_.AtEnd(var), original.name(found->second));
+  return table_.Scaled(rate.expr, rate.factor);
 }
 
 void EquivalenceChecker::ReportDifference(const Compared& values) {

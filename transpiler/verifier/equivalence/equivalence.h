@@ -18,6 +18,7 @@
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/verifier/equivalence/averaging_conditions.h"
+#include "transpiler/verifier/equivalence/outer_updates.h"
 #include "transpiler/verifier/equivalence/unchanged_prefix.h"
 #include "transpiler/verifier/findings/finding.h"
 
@@ -79,13 +80,14 @@ class ComparedVariables {
 
 // Compares every persistable variable, of all blocks, after a step, as an expression over the
 // inputs of the step: in the original on one device with the global batch, and in the rewritten
-// program on all ranks (W601 to W609). And, where fetch ops of both fetch into one column, the last
-// value there, and the losses (W610).
+// program on all ranks (W601 to W609, W613). And, where fetch ops of both fetch into one column,
+// the last value there, and the losses (W610).
 //
 // Values are equal up to re-association of sums, where gradients are means over ranks. Under
 // LocalSGD they are equal up to averaging over the ranks, always or on a condition. Conditions run
 // from the startup program on and are compared with `averaging`. Without either, parameters must be
-// averaged repeatedly, but not always. Parameters must be equal on all ranks; running statistics
+// averaged repeatedly, but not always. With an outer optimizer, parameters move as it says, and its
+// states are equal on all ranks (W613). Parameters must be equal on all ranks; running statistics
 // and other states need not be. If both startup programs are given, their results are compared.
 class EquivalenceChecker {
  public:
@@ -143,6 +145,10 @@ class EquivalenceChecker {
   bool DiffersAtStart(absl::string_view name) const;
   // Whether the values differ by averaging only.
   bool CheckAveraged(const Compared& values);
+  // Of a parameter that an outer optimizer moves.
+  void CheckOuter(const Compared& values);
+  void CheckStartOfOuter(absl::string_view param, const OuterUpdates::Result& states);
+  ExprId RateOf(absl::string_view param);
   void CheckAveragedInTurn();
   void ReportDifference(const Compared& values);
 
@@ -163,6 +169,9 @@ class EquivalenceChecker {
   const ComparedVariables variables_;
   ExpressionTable table_;
   AveragingConditions averaging_;
+  OuterUpdates outer_updates_;
+  // Of the original: by parameter or master weight, the learning rate. Computed on demand.
+  absl::optional<absl::flat_hash_map<Symbol, Symbol>> rate_of_;
   StartupValues startup_values_;  // of the rewritten program
   // Value `index` of a state of the rewritten program: what one device has in variable `name`.
   struct Shared {

@@ -130,6 +130,8 @@ constexpr Rule kRules[] = {
      "fetched value or loss differs from the original"},
     {"W611", Layer::kEquivalence, Severity::kError, "original of a wrong structure"},
     {"W612", Layer::kEquivalence, Severity::kNote, "loss divided by the number of ranks"},
+    {"W613", Layer::kEquivalence, Severity::kError,
+     "synchronization moves parameters otherwise than the outer optimizer"},
     {"W701", Layer::kBatch, Severity::kWarning, "loss that is no mean and no sum over the batch",
      FindingKind::kDifference},
     {"W702", Layer::kBatch, Severity::kError, "gradients averaged although the losses are sums",

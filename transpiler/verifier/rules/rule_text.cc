@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
+#include "proto/setting.h"
 #include "proto/text/program_text.h"
 #include "transpiler/verifier/verify.h"
 
@@ -136,6 +137,7 @@ absl::StatusOr<Findings> VerifyExample(const RuleText& rule) {
   WEFT_ASSIGN_OR_RETURN(const auto original_startup, ParseProgram(rule.original_startup));
 
   VerifyOptions options;
+  WEFT_ASSIGN_OR_RETURN(options.setting, SettingOf(*main));
   options.setting.nranks = 2;
   options.setting.ordered_by_data = rule.is_ordered_by_data;
   options.server = Pointer(server);
