@@ -107,6 +107,17 @@ Args Replicated(int ranks) {
           "--feeds",    kFeeds, "--ranks", absl::StrCat(ranks)};
 }
 
+// Each rank has a part of the parameters.
+Args Sharded(int ranks) {
+  const std::string main = TestPath("shard_main.pb"), startup = TestPath("shard_startup.pb"),
+                    nranks = absl::StrCat(ranks);
+  EXPECT_EQ(RunProcess({"tools/transpile", "--mode", "zero", "--nranks", nranks, "--startup_in",
+                        kStartup, "--startup_out", startup, kMain, main})
+                .status,
+            0);
+  return {"tools/weft", "run", main, "--startup", startup, "--feeds", kFeeds, "--ranks", nranks};
+}
+
 class WeftCheckpointTest : public ::testing::Test {
  protected:
   // A signal stops the run; it goes on, and ends as one that went through.
@@ -393,6 +404,24 @@ TEST_F(WeftCheckpointTest, ParametersAreSavedAndReadAsSafetensors) {
   EXPECT_EQ(Contents(from_saved), Contents(from_npz));
   EXPECT_THAT(ErrorOf(OneRank() + Args{"--params", saved, "--params_names", npz}, 2),
               HasSubstr("--params_names"));
+}
+
+TEST_F(WeftCheckpointTest, PartsOfParametersAreSavedAndReadAsAWhole) {
+  for (const char* type : {".npz", ".pdparams", ".safetensors"}) {
+    SCOPED_TRACE(type);
+    const std::string half = TestPath(absl::StrCat("whole", type)),
+                      parts = TestPath(absl::StrCat("of_parts", type)),
+                      whole = TestPath(absl::StrCat("of_whole", type));
+    Finish(Sharded(2) + Args{"--steps", "2", "--save", parts});
+    Finish(Replicated(2) + Args{"--steps", "2", "--save", half});
+    EXPECT_EQ(Contents(parts), Contents(half));
+    const Args rest = {"--params", half, "--resume_step", "2", "--steps", "2", "--save"};
+    const ProcessResult result = RunProcess(Sharded(2) + rest + Args{parts});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.err, Not(HasSubstr("no persistable variables")));
+    Finish(Replicated(2) + rest + Args{whole});
+    EXPECT_EQ(Contents(parts), Contents(whole));
+  }
 }
 
 // A run with another number of ranks is one that begins with the values of the checkpoint.

@@ -184,6 +184,16 @@ std::vector<Mistake> Mistakes() {
     std::vector<SharedTensor>& of = setting->shares["velocity_share_0"];
     std::swap(of[0].name, of[1].name);
   });
+  in_setting("PartsAsOneValue", [](Setting* setting) {
+    setting->common["velocity_share_0"] = {"vb", "vw"};
+    setting->shares.erase("velocity_share_0");
+  });
+  in_setting("OtherDimensions", [](Setting* setting) {
+    setting->shares["param_share_0"][0].dims = {1, 3};
+  });
+  in_setting("TooManyForOne", [](Setting* setting) {
+    setting->common["lr"] = {"lr", "w", "b", "x", "vw"};
+  });
   in_setting("NothingSaid", [](Setting* setting) { setting->shares.clear(); });
   return all;
 }
