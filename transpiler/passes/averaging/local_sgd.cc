@@ -66,12 +66,13 @@ void ExplainBytes(const Program& main, const AveragingPlan& plan, const Averagin
     }
     bytes_of_gradients += NumElements(type->dims) * static_cast<int64_t>(SizeOf(type->dtype));
   }
-  context.sink.Explain(LocalSgd::kName, "communication", "bytes that a rank gives to collectives",
-                       "mode grad_allreduce gives all gradients to them in every step",
-                       {{"when", ToString(schedule)},
-                        {"bytes_a_round", absl::StrCat(bytes)},
-                        {"bytes_a_step", absl::StrCat(bytes / schedule.period)},
-                        {"bytes_a_step_of_grad_allreduce", absl::StrCat(bytes_of_gradients)}});
+  context.sink.Explain(
+      LocalSgd::kName, "communication", "bytes that a rank gives to collectives",
+      "mode grad_allreduce gives all gradients to them in every step",
+      {{"when", ToString(schedule)},
+       {"bytes_a_round", absl::StrCat(bytes)},
+       {"bytes_a_step", absl::StrCat((bytes + schedule.period - 1) / schedule.period)},
+       {"bytes_a_step_of_grad_allreduce", absl::StrCat(bytes_of_gradients)}});
 }
 
 absl::Status CheckFragments(const AveragingSchedule& schedule) {

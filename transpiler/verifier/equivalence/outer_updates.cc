@@ -122,7 +122,13 @@ void OuterUpdates::CheckSlowMo(const Synchronized& param, const State& last, Res
   }
   const ExprId x = table_.Initial(last.name), u = table_.Initial(velocity->name);
   const ExprId mean = options_.IsOneRank() ? param.local : table_.MeanOverRanks(param.local);
-  const ExprId d = SumOf({{x, 1}, {mean, -1}});
+  ExprId d = SumOf({{x, 1}, {mean, -1}});
+  // Without roles of ops, the mean of the difference is no difference of means.
+  Formula difference = {{x, 1}, {param.local, -1}};
+  double factor = 1;
+  const ExprId own = table_.Sum(&difference, &factor);
+  const ExprId mean_of_own = table_.Scaled(table_.MeanOverRanks(own), factor);
+  if (table_.Operands(quotient)[0] == mean_of_own) d = mean_of_own;
   const Formula next_u = {{u, momentum_},
                           {table_.Call(table_.OperationOf(quotient), {d, rate}), 1}};
   const ExprId scaled = table_.Scaled(SumOf(next_u), lr_);
