@@ -105,9 +105,7 @@ struct RunJob {
   std::map<std::string, Tensor> shared_params;
   // inputs.resume, with shares in the place of whole tensors; none: it has no others.
   absl::optional<Checkpoint> divided;
-  const Checkpoint* resume() const {
-    return divided.has_value() ? &*divided : inputs.resume;
-  }
+  const Checkpoint* resume() const { return divided.has_value() ? &*divided : inputs.resume; }
   // Master weights that inputs.params lacks, from the parameters that it has.
   std::map<std::string, Tensor> masters;
   // Parameters that it lacks, from the startup program's buffers that it has. Those of workers get

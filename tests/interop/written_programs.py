@@ -44,6 +44,8 @@ CONFIGURATIONS = [
           "--mode grad_allreduce --nranks 2 --nrings 2 --buckets count{count=4}"),
     _weft("grad_allreduce rows", "--mode grad_allreduce --nranks 2 --sparse rows"),
     _weft("grad_allreduce dense", "--mode grad_allreduce --nranks 2 --sparse dense"),
+    _weft("zero", "--mode zero --nranks 2"),
+    _weft("zero 3", "--mode zero --nranks 2 --nrings 2 --stage 3"),
     _weft("local_sgd", "--mode local_sgd", AVG),
     _weft("local_sgd k=4", "--mode local_sgd --nranks 2 --k_steps 4 --begin_step 2"),
     _weft("local_sgd averaged",

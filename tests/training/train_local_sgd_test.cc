@@ -286,7 +286,8 @@ TEST(TrainOuterTest, BeginsWithTheParametersOfTheFile) {
     WEFT_ASSERT_OK_AND_ASSIGN(const Trained local,
                               Train(programs, 1, {{}, programs.feeds}, &params));
     const std::string name = InStep(programs.parameters[0], 1);
-    const std::vector<double> moved = AsDoubles(found[0].at(name)), own = AsDoubles(local[0].at(name));
+    const std::vector<double> moved = AsDoubles(found[0].at(name)),
+                              own = AsDoubles(local[0].at(name));
     ASSERT_EQ(moved.size(), own.size());
     for (size_t k = 0; k < own.size(); ++k) EXPECT_NEAR(moved[k], (8 + own[k]) / 2, 2e-2);
   }

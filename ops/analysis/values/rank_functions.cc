@@ -55,8 +55,8 @@ absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts
     return outs_;
   }
   // All of a share that a single rank has.
-  const bool is_whole_share = options_.IsOneRank() && expressions_.AreMade() && ins.size() == 1 &&
-                              holds_several(ins[0]);
+  const bool is_whole_share =
+      options_.IsOneRank() && expressions_.AreMade() && ins.size() == 1 && holds_several(ins[0]);
   if (SumsSquares(op.type()) && ins.size() == 1 &&
       (is_whole_share || ins[0].placement == Placement::kShard)) {
     SetAll(PartialSum(op, facts));

@@ -164,12 +164,14 @@ class RankInterpreter final : public RankMemory {
       return Placement::kLocal;
     }
     if (!var.persistable()) return Placement::kReplicated;
-    if (options_.start == nullptr) {
-      const bool is_share =
-          !shares_.empty() && options_.setting.shares.count(std::string(var.name())) > 0;
-      return is_share ? Placement::kShard : Placement::kReplicated;
-    }
+    const bool is_share =
+        !shares_.empty() && options_.setting.shares.count(std::string(var.name())) > 0;
+    if (options_.start == nullptr) return is_share ? Placement::kShard : Placement::kReplicated;
     const auto found = options_.start->find(var.name());
+    // A part of zeros.
+    if (is_share && found != options_.start->end() && found->second.is_zero) {
+      return Placement::kShard;
+    }
     const bool differs = found != options_.start->end() && !found->second.IsEqualOnRanks();
     return differs ? found->second.placement : Placement::kReplicated;
   }
@@ -391,8 +393,9 @@ class RankInterpreter final : public RankMemory {
       end += layout.counts[i];
     }
     const int64_t elements = NumElements(part->dims) / parts_of_share;
-    const bool is_divided = end == layout.size && elements > 0 && end % elements == 0 &&
-                            options_.HasRanks(end / elements) &&
+    const int64_t num_parts = elements > 0 ? end / elements : 0;
+    const bool is_divided = end == layout.size && num_parts > 0 && end % elements == 0 &&
+                            options_.HasRanks(static_cast<double>(num_parts)) &&
                             NumElements(part->dims) % parts_of_share == 0;
     return is_divided ? layout.counts : std::vector<int64_t>();
   }
