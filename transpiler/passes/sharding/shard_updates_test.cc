@@ -19,6 +19,8 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::Key;
+
 // Nine elements: a tenth is padding for two ranks.
 constexpr char kMain[] = R"(
     var x : fp32[-1, 2] need_check_feed
@@ -262,6 +264,20 @@ TEST(ShardUpdates, RefusesWhatItCannotShareOut) {
   EXPECT_THAT(refusal(Main(), nullptr, 2), HasSubstr("needs the startup program"));
   Sharded once = Shard("1");
   EXPECT_THAT(refusal(once.main, &once.startup, 2), HasSubstr("already holds"));
+}
+
+// Each parameter is clipped by itself: their squares must not share a bucket.
+TEST(ShardUpdates, SquaresOfTwoSumsAreApart) {
+  constexpr char kTwoNorms[] = R"(
+    Out=[nw] = squared_l2_norm(X=[w@GRAD]) role=optimize
+    Out=[nb] = squared_l2_norm(X=[b@GRAD]) role=optimize
+    Out=[sw] = sum(X=[nw]) role=optimize
+    Out=[sb] = sum(X=[nb]) role=optimize
+    Out=[s] = elementwise_add(X=[sw], Y=[sb]) role=optimize {axis=-1}
+    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[s]) role=optimize {axis=-1}
+    Out=[b@GRAD] = elementwise_mul(X=[b@GRAD], Y=[s]) role=optimize {axis=-1}
+)";
+  EXPECT_THAT(Shard("1", kTwoNorms).result.setting.shares, Contains(Key("param_share_1")));
 }
 
 std::string WhyWhole(const std::string& between) {

@@ -106,6 +106,10 @@ class ChainFinder {
     if (!touched.empty() && AddsPartials(op)) {
       sums_.push_back(op.id());
       is_sum_.insert(op.id());
+      // A share has one sum of squares for all of its parameters.
+      for (size_t chain : touched) {
+        absl::StrAppend(&chains_[chain].found.signature, " sum", op.id().value());
+      }
       return;
     }
     if (touched.size() == 1) {

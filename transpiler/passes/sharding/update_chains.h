@@ -31,7 +31,8 @@ struct UpdateChain {
   std::vector<Tensor> tensors;   // states and temporaries come after the gradient
   std::vector<Symbol> scalars;   // states of one element, such as powers of beta
   std::vector<Symbol> partials;  // sums of squares of tensors, which a sum op adds to others
-  // Equal for chains that compute the same of tensors and scalars with the same numbers.
+  // Equal for chains that compute the same of tensors and scalars with the same numbers, and whose
+  // partials the same ops add up.
   std::string signature;
 };
 
