@@ -21,11 +21,11 @@ std::vector<Mode> MakeModes() {
   constexpr Dialect kPaddle = Dialect::kPaddle;
   // How pipelines begin and end.
   const std::string replicas_prefix = "comm-init{$nrings},broadcast-params{$nrings},";
-  const std::string weft_prefix =
-      replicas_prefix +
+  const std::string exact_prefix =
       "sync-batch-norm{$sync_batch_norm=off},exact-loss{$exact_loss=off,$gather_negatives},"
       "reduce-statistics{$statistics=false},"
       "dense-gradients{$sparse},";
+  const std::string weft_prefix = replicas_prefix + exact_prefix;
   const std::string scaled_prefix = weft_prefix + "scale-loss-grad{$scale},";
   const std::string sparsify_suffix =
       "$nrings,$spars,$corr,$threshold,$buffer_elements,$fallback},sync-elimination";
@@ -54,7 +54,9 @@ std::vector<Mode> MakeModes() {
        "each rank keeps and updates a part of the parameters (ZeRO)",
        {{kWeft,
          {},
-         scaled_prefix + "shard-updates{$stage,$nrings,$scale,$buckets=bytes},sync-elimination"}},
+         "comm-init{$nrings,$prefetch=1},broadcast-params{$nrings}," + exact_prefix +
+             "scale-loss-grad{$scale},shard-updates{$stage,$prefetch=1,$nrings,$scale,"
+             "$buckets=bytes},sync-elimination"}},
        Mode::Group::kCommon,
        Mode::RunsIn::kWeft},
 

@@ -20,7 +20,7 @@ void AddAmpSchemas(OpSchemaTable* schemas) {
                    .In("X*")
                    .Out("FoundInfinite, Out*=X")
                    .Infer(InferCheckFiniteAndUnscale)
-                   .Batch(batch::Unrelated(batch::kOfParameters))
+                   .Batch({batch::Unscale, Powers::kOwn})
                    .Pir("check_finite_and_unscale_(x, scale)"));
   schemas->Add(OpSchema("update_loss_scaling", "FoundInfinite, InBadSteps, InGoodSteps")
                    .LossScaleIn("PrevLossScaling")
@@ -32,7 +32,7 @@ void AddAmpSchemas(OpSchemaTable* schemas) {
                    .RequiredAttr("incr_every_n_steps", 1)
                    .RequiredAttr("incr_ratio", 0.0f)
                    .Attr("stop_update", false)
-                   .Batch(batch::Unrelated(batch::kOfParameters))
+                   .Batch({batch::UpdateLossScale, Powers::kOwn})
                    .Pir("update_loss_scaling_(x, found_infinite, prev_loss_scaling, in_good_steps, "
                         "in_bad_steps, @stop_update)"));
 }

@@ -110,6 +110,13 @@ class BatchContext {
       }
     }
   }
+  // Of variable i of the slot, if it has one.
+  void Set(absl::string_view slot, size_t i, BatchRelation relation) {
+    for (const OpSignature::Slot& out : op_.signature().outputs) {
+      if (op_.program().name(out.name) != slot || i >= out.count) continue;
+      out_.relations[out.first - op_.signature().num_input_args + i] = relation;
+    }
+  }
   void SetAll(BatchRelation relation) {
     std::fill(out_.relations.begin(), out_.relations.end(), relation);
   }

@@ -177,6 +177,9 @@ void RandomizedRelu(BatchContext& context);
 void Seed(BatchContext& context);
 
 void LinearUpdate(BatchContext& context);
+// Of gradients that all ranks have, or of which each has a part.
+void Unscale(BatchContext& context);
+void UpdateLossScale(BatchContext& context);
 
 void First(BatchContext& context);
 void ReadFromArray(BatchContext& context);

@@ -202,6 +202,14 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
     std::fill(out.relations.begin(), out.relations.end(), inputs[0]);
     return out;
   }
+  // A flag that is set where that of any rank is.
+  const absl::optional<TensorType> in_type =
+      algebra == Algebra::kCast && inputs.size() == 1 ? types(op.input_args()[0]) : absl::nullopt;
+  if (in_type.has_value() && in_type->dtype == DType::kBool &&
+      inputs[0] == BatchRelation::PartialMax()) {
+    std::fill(out.relations.begin(), out.relations.end(), inputs[0]);
+    return out;
+  }
   const BatchRule* rule = RuleOf(schema);
   const bool has_own_rule = rule != nullptr && rule->powers == Powers::kOwn;
   if (algebra == Algebra::kRandom && !has_own_rule) {

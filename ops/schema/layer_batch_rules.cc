@@ -1,4 +1,6 @@
 // Layers, losses, draws, updates, arrays and branches.
+#include <algorithm>
+#include <cstddef>
 
 #include "ops/schema/across_ranks.h"
 #include "ops/schema/batch_context.h"
@@ -183,6 +185,30 @@ void SequenceMask(BatchContext& c) {
   const bool has_length =
       c.AllIn("MaxLenTensor").empty() ? c.attrs().Int("maxlen") >= 0 : c.has_no_negative_sizes();
   if (has_length) Lookup("X")(c);
+}
+
+namespace {
+
+// Sets Out to what X is; false if X is something else than gradients, or parts of them.
+bool SetScaled(BatchContext& c) {
+  const absl::Span<const BatchRelation> x = c.AllIn("X");
+  const bool are_known = std::all_of(x.begin(), x.end(), [](BatchRelation in) {
+    return in.IsSame() || in == BatchRelation::Sharded(0);
+  });
+  if (!are_known || !c.OthersAreSame({"X"})) return false;
+  for (size_t i = 0; i < x.size(); ++i) c.Set("Out", i, x[i]);
+  return true;
+}
+
+}  // namespace
+
+void Unscale(BatchContext& c) {
+  if (SetScaled(c)) c.Set("FoundInfinite", BatchRelation::PartialMax());
+}
+
+void UpdateLossScale(BatchContext& c) {
+  c.SetAll(BatchRelation::Replicated());
+  if (!SetScaled(c)) c.SetAll(BatchRelation::Unrelated());
 }
 
 // Linear in parameter, gradient and velocity. (Of optimizers, the others are not.)

@@ -61,6 +61,13 @@ inline bool Slices(absl::string_view type) { return type == "slice" || type == "
 // The sum of the squares of all elements.
 inline bool SumsSquares(absl::string_view type) { return type == "squared_l2_norm"; }
 
+// Divides gradients by a loss scale, and says whether an element of any is not finite. If so, the
+// gradients are not said.
+inline bool UnscalesGradients(absl::string_view type) { return type == "check_finite_and_unscale"; }
+
+// Makes gradients zero if one of them was not finite, and chooses the next loss scale.
+inline bool UpdatesLossScale(absl::string_view type) { return type == "update_loss_scaling"; }
+
 // Between two ranks.
 inline bool IsSendOrReceive(absl::string_view type) {
   return type == "send" || type == "recv" || type == "send_v2" || type == "recv_v2";

@@ -81,7 +81,8 @@ class TrainAmpTest : public ::testing::Test {
       options.cluster.nranks = options_.nranks;
       options.verification = Verification::kAfterEachPass;
       ProgramPair programs{&main, &startup};
-      WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+      WEFT_ASSIGN_OR_RETURN(const TranspileResult result, Transpile(options, programs));
+      setting_ = result.setting;
     }
     RunInputs inputs;
     inputs.main = &main;
@@ -120,6 +121,7 @@ class TrainAmpTest : public ::testing::Test {
   std::map<std::string, std::string> files_;
   RunOptions options_;
   TranspileOptions transpile_options_ = InMode("grad_allreduce");
+  Setting setting_;  // that the last program was transpiled for
   std::function<std::vector<Tensor>(int64_t step)> batch_ = Batch;
   std::vector<StepResult> results_;
 };
@@ -207,6 +209,33 @@ TEST_F(TrainAmpTest, RanksAgreeOnTheScale) {
   const double last = *results_.back().values[0].data<float>();
   EXPECT_LT(last, 0x1p28);
   EXPECT_GE(last, 1);
+}
+
+// Each rank searches its shares for elements that are not finite. All skip the same steps.
+TEST_F(TrainAmpTest, SharesTrainAsWholeGradientsDo) {
+  options_.fetch = {"loss_scaling_0", "mean_0.tmp_0"};
+  options_.steps = 16;
+  for (const int nranks : {1, 2, 4}) {
+    options_.nranks = nranks;
+    transpile_options_ = InMode("grad_allreduce");
+    WEFT_ASSERT_OK_AND_ASSIGN(const RunResult expected, Train("mlp_amp", Scale(0x1p26f)));
+    const std::vector<StepResult> steps = std::move(results_);
+    for (const char* stage : {"1", "3"}) {
+      SCOPED_TRACE(absl::StrCat(nranks, " ranks, stage ", stage));
+      transpile_options_ = InMode("zero");
+      transpile_options_.mode_flags["stage"] = stage;
+      WEFT_ASSERT_OK_AND_ASSIGN(const RunResult found, Train("mlp_amp", Scale(0x1p26f)));
+      EXPECT_EQ(setting_.shares.empty(), nranks == 1);
+      ASSERT_EQ(results_.size(), steps.size());
+      for (size_t step = 0; step < steps.size(); ++step) {
+        for (size_t i = 0; i < options_.fetch.size(); ++i) {
+          EXPECT_EQ(*results_[step].values[i].data<float>(), *steps[step].values[i].data<float>())
+              << options_.fetch[i] << " in step " << step;
+        }
+      }
+      EXPECT_LT(*results_.back().values[0].data<float>(), 0x1p26f) << "no step was skipped";
+    }
+  }
 }
 
 // A convolutional net of batch and group normalization, a residual connection, pooling and dropout.

@@ -209,6 +209,25 @@ TEST(ShardedRunTest, ClipsByTheGlobalNorm) {
   }
 }
 
+TEST(ShardedRunTest, GathersAnyNumberOfBucketsAhead) {
+  const TrainingSpec spec = Layers(OptimizerKind::kAdam, OptimizerKind::kAdam);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs plain, Rewritten(spec, "grad_allreduce", 2));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(plain, 2, 0, kSteps));
+  for (const char* stage : {"1", "3"}) {
+    for (const char* prefetch : {"0", "1", "2", "9"}) {
+      SCOPED_TRACE(absl::StrCat("stage ", stage, ", prefetch ", prefetch));
+      WEFT_ASSERT_OK_AND_ASSIGN(
+          const Programs sharded,
+          Rewritten(spec, "zero", 2,
+                    {{"stage", stage}, {"prefetch", prefetch}, {"buckets", "count{count=1}"}}));
+      EXPECT_EQ(NotesOf(sharded), "");
+      WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(sharded, 2, 0, kSteps));
+      EXPECT_EQ(found.losses, expected.losses);
+      ExpectSame(found.persistables, expected.persistables);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ShardedTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 

@@ -13,6 +13,14 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
                                          const RankValue& in) {
   RankValue out = in;
   if (out.reductions < 255) ++out.reductions;
+  if (in.placement == Placement::kPartialMax) {
+    if (collective.kind != CollectiveKind::kAllReduce || collective.reduction != Reduction::kMax) {
+      out.placement = Placement::kLocal;
+      return expressions_.Opaque(out, "parts of a maximum", {in});
+    }
+    out.placement = Placement::kReplicated;
+    return out;
+  }
   if (in.placement == Placement::kPartialSum) {
     if (collective.kind != CollectiveKind::kAllReduce || collective.reduction != Reduction::kSum) {
       out.placement = Placement::kLocal;

@@ -55,7 +55,8 @@ ExprId RankExpressions::Cast(ExprId expr, int from, int to, bool may_round) {
       before.has_value() && after.has_value() && IsFloating(*before) && IsFloating(*after);
   const bool widens = are_floats && SizeOf(*after) > SizeOf(*before);
   const bool rounds = are_floats && *before == DType::kFloat32 && SizeOf(*after) == 2;
-  const bool is_exact = widens || (rounds && may_round);
+  const bool is_flag = before.has_value() && *before == DType::kBool;
+  const bool is_exact = widens || is_flag || (rounds && may_round);
   const auto [it, is_new] = cast_from_.try_emplace(cast, Source{expr, from, is_exact});
   // Another op casts the same value, from another type or without a gradient.
   if (!is_new && (it->second.dtype != from || !is_exact)) it->second.is_exact = false;
@@ -77,6 +78,8 @@ ExprId RankExpressions::Placed(const RankValue& value) {
       return Named("parts", "parts", {value.expr});
     case Placement::kPartialSum:
       return Named("part of a sum", "partial", {value.expr});
+    case Placement::kPartialMax:
+      return Named("part of a maximum", "partial", {value.expr});
     case Placement::kGathered:
       return table_->Call(gathered_, {value.expr});
     case Placement::kRankSubset:

@@ -66,6 +66,10 @@ absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts
     return in.placement == Placement::kPartialSum;
   };
   if (std::any_of(ins.begin(), ins.end(), is_partial) && KeepsPartialSums(op, facts)) return outs_;
+  if (UnscalesGradients(op.type()) || UpdatesLossScale(op.type())) {
+    ScaleLosses(op, facts);
+    return outs_;
+  }
   if (expressions_.AreMade() && std::any_of(ins.begin(), ins.end(), holds_several)) {
     OfSeveral(op, facts);
     return outs_;
@@ -73,6 +77,7 @@ absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts
   Transfer(op, facts);
   if (!sums_.gradients.empty() && IsLossGrad(op)) CountGradientsOfSums(op);
   for (size_t i = 0; i < outs_.size(); ++i) {
+    outs_[i].is_equal_if_finite = false;
     if (outs_[i].is_zero && HoldsRows(op, op.input_args().size() + i)) KeepRowsOfZeros(&outs_[i]);
   }
   return outs_;
@@ -127,8 +132,9 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
       return SetAll(Multiple(op, *factor));
     }
     case Algebra::kCast:
-      if (ins_.size() != 1 || !IsFloatCast(op)) break;
-      return SetAll(Cast(op));
+      if (ins_.size() != 1) break;
+      if (IsFloatCast(op)) return SetAll(Cast(op));
+      return CastIntegers(op, facts);
     case Algebra::kConcat:
       if (ins_.size() == 1) return SetAll(ins_[0]);
       break;
@@ -253,6 +259,24 @@ RankValue RankFunctions::AddOrSubtract(const Op& op, const SignatureFacts& facts
 }
 
 void RankFunctions::SetAll(const RankValue& value) { std::fill(outs_.begin(), outs_.end(), value); }
+
+// Flags may become numbers, and flags again.
+void RankFunctions::CastIntegers(const Op& op, const SignatureFacts& facts) {
+  const RankValue in = ins_[0];
+  Apply(op, facts);
+  if (in.placement == Placement::kPartialMax) outs_[0].placement = in.placement;
+  const bool is_known = in.placement == Placement::kReplicated ||
+                        in.placement == Placement::kLocal ||
+                        in.placement == Placement::kPartialMax;
+  if (!expressions_.AreMade() || !is_known || in.is_zero || in.factor != 1) return;
+  const VarId var = memory_.Resolve(op.input_args()[0]);
+  const auto tensor = var.valid() ? program_.var(var).Tensor() : absl::nullopt;
+  if (!tensor.has_value()) return;
+  const int from = static_cast<int>(tensor->data_type());
+  const int to = static_cast<int>(op.IntAttr("out_dtype").value_or(-1));
+  if (DTypeFromProto(from) != DType::kBool && DTypeFromProto(to) != DType::kBool) return;
+  outs_[0].expr = expressions_.Cast(in.expr, from, to, /*may_round=*/false);
+}
 
 RankValue RankFunctions::Cast(const Op& op) {
   RankValue out = ins_[0];
@@ -507,7 +531,8 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
     out.placement = i == 0 ? in.placement : JoinPlacements(out.placement, in.placement);
     has_shard = has_shard || in.placement == Placement::kShard;
     has_part =
-        has_part || in.placement == Placement::kParts || in.placement == Placement::kPartialSum;
+        has_part || in.placement == Placement::kParts || in.placement == Placement::kPartialSum ||
+        in.placement == Placement::kPartialMax;
     only_shards = only_shards &&
                   (in.placement == Placement::kShard || in.placement == Placement::kReplicated);
     out.rank = i == 0 || in.rank == out.rank ? in.rank : -1;

@@ -86,12 +86,23 @@ class RankFunctions {
   bool ChoosesNoGradient(const Op& op, const SignatureFacts& facts) const;
   RankValue AddOrSubtract(const Op& op, const SignatureFacts& facts);
   RankValue Cast(const Op& op);
+  void CastIntegers(const Op& op, const SignatureFacts& facts);
   RankValue PerRank(const Op& op, const SignatureFacts& facts);
   bool SplitGathered(const Op& op);
   bool TakesPartOfFirst(const Op& op) const;
   RankValue PartialSum(const Op& op, const SignatureFacts& facts);
   RankValue Added(const Op& op, const RankValue& partial);
   bool KeepsPartialSums(const Op& op, const SignatureFacts& facts);
+  // Of ops that scale lists of gradients, by tensor. In rank_loss_scales.cc.
+  void ScaleLosses(const Op& op, const SignatureFacts& facts);
+  void Unscale(const Op& op, const std::vector<RankValue>& ins);
+  void UpdateLossScale(const Op& op, const std::vector<RankValue>& ins);
+  ExprId AnyNotFinite(absl::Span<const RankValue> values);
+  bool BecomesEqual(const RankValue& found, const RankValue& tensor);
+  // `out` with `yes` where `condition` holds, else `no`.
+  RankValue Chosen(const RankValue& condition, const RankValue& yes, const RankValue& no,
+                   RankValue out);
+  RankValue Together(const RankValue& of, absl::Span<const RankValue> values);
   // Of an op on values that hold several: value by value.
   void OfSeveral(const Op& op, const SignatureFacts& facts);
   // The layout of the values that the op works on one by one; none: it does not.

@@ -18,6 +18,8 @@ std::string ToString(Placement placement) {
       return "a part of the values of all ranks";
     case Placement::kPartialSum:
       return "a part of a sum";
+    case Placement::kPartialMax:
+      return "a part of a maximum";
     case Placement::kGathered:
       return "the values of all ranks, one after the other";
     case Placement::kRankSubset:
@@ -28,8 +30,8 @@ std::string ToString(Placement placement) {
 
 Placement JoinPlacements(Placement a, Placement b) {
   if (a == b) return a;
-  for (Placement placement :
-       {Placement::kLocal, Placement::kShard, Placement::kParts, Placement::kPartialSum}) {
+  for (Placement placement : {Placement::kLocal, Placement::kShard, Placement::kParts,
+                              Placement::kPartialSum, Placement::kPartialMax}) {
     if (a == placement || b == placement) return Placement::kLocal;
   }
   return Placement::kRankSubset;

@@ -39,6 +39,7 @@ struct RankValue {
     kShard,       // rank r has part r of n equal parts
     kParts,       // rank r has part r of n equal parts of the values of all ranks, in rank order
     kPartialSum,  // what the ranks have adds up to the value
+    kPartialMax,  // the largest of what the ranks have is the value
     kGathered,    // on all ranks: the values of all ranks, in rank order
     kRankSubset,  // on all ranks: the value of one rank, or a function of values of a few
   };
@@ -58,6 +59,9 @@ struct RankValue {
   // Depends on a value that is_mixed, on the op `unscaled_in`, or on an unknown value: no longer in
   // proportion to its unscaled sums. Updates do not reset it.
   bool has_unknown_scale = false;
+  // Of a rank-local gradient: equal on all ranks unless one of them has found an element that is not
+  // finite (check_finite_and_unscale of shares).
+  bool is_equal_if_finite = false;
   // SelectedRows, each row at most once.
   bool has_merged_rows = false;
   // Samples that all ranks have gathered from each other, in rank order; the gradient of such.
@@ -98,7 +102,8 @@ struct RankValue {
   // Says nothing about one device, which may have another value: see IsOfSomeRanks.
   bool IsEqualOnRanks() const {
     return placement != Placement::kLocal && placement != Placement::kShard &&
-           placement != Placement::kParts && placement != Placement::kPartialSum;
+           placement != Placement::kParts && placement != Placement::kPartialSum &&
+           placement != Placement::kPartialMax;
   }
   // Equal on all ranks, but no value of one device: that of some ranks, or those of all of them.
   bool IsOfSomeRanks() const {

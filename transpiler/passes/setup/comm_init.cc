@@ -71,7 +71,10 @@ void AddRingOverAll(const PassContext& context, int ring, std::vector<int> group
 
 }  // namespace
 
-void CommInit::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
+void CommInit::Options::Bind(OptionBinder& bind) {
+  BindRings(bind, &nrings);
+  BindPrefetch(bind, &prefetch);
+}
 
 Contract CommInit::contract() const { return Contract().ProvidesOnce(kRingsSetUp); }
 
@@ -82,16 +85,18 @@ absl::StatusOr<bool> CommInit::Run(const PassContext& context, ProgramPair& prog
   // Paddle connects CPUs outside of programs.
   if (context.target.device_kind == TargetDevice::kCpu) return false;
   const std::vector<RankGroup> groups = GroupsOf(context.target.param_attrs);
-  const int all_rings = options_.nrings + (groups.empty() ? 0 : groups.back().index + 1);
+  const int first_ahead = options_.nrings + (groups.empty() ? 0 : groups.back().index + 1);
+  const int all_rings = first_ahead + options_.prefetch;
   if (all_rings > kMaxRings) {
     return absl::InvalidArgumentError(absl::StrCat("expected at most ", kMaxRings, " rings, found ",
-                                                   options_.nrings, " over all ranks and ",
-                                                   groups.size(), " of groups"));
+                                                   options_.nrings + options_.prefetch,
+                                                   " over all ranks and ", groups.size(),
+                                                   " of groups"));
   }
   WEFT_RETURN_IF_ERROR(RefuseRingsInUse(*programs.startup, all_rings));
   Rewriter rewriter(programs.startup);
   UniqueNames names(*programs.startup);
-  for (int ring = 0; ring < options_.nrings; ++ring) {
+  const auto add_over_all = [&](int ring) {
     if (over_endpoints) {
       AddRingOverEndpoints(context, ring, nullptr, names.Next("nccl_id"), &rewriter);
     } else {
@@ -99,7 +104,8 @@ absl::StatusOr<bool> CommInit::Run(const PassContext& context, ProgramPair& prog
     }
     context.sink.Explain(kName, absl::StrCat("ring ", ring), "set up",
                          over_endpoints ? "over the endpoints" : "over all ranks of the run");
-  }
+  };
+  for (int ring = 0; ring < options_.nrings; ++ring) add_over_all(ring);
   for (const RankGroup& group : groups) {
     const int ring = options_.nrings + group.index;
     if (over_endpoints) {
@@ -111,6 +117,7 @@ absl::StatusOr<bool> CommInit::Run(const PassContext& context, ProgramPair& prog
                          absl::StrCat("over the ranks of group ", group.name),
                          {{"ranks", absl::StrJoin(group.ranks, ", ")}});
   }
+  for (int ring = first_ahead; ring < all_rings; ++ring) add_over_all(ring);
   return CommitEdits(&rewriter);
 }
 

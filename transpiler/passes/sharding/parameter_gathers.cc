@@ -23,13 +23,15 @@ struct Gather {
   size_t bucket;
   bool is_again = false;  // for the backward pass
   OpId first_use;
+  int ring = 0;
+  std::vector<std::string> variables = {};  // that the ring writes
 };
 
 class GatherWriter {
  public:
-  GatherWriter(const Program& main, absl::Span<const SharedBucket> buckets, int ring, bool frees,
-               ProgramEdits* edits)
-      : main_(main), buckets_(buckets), ring_(ring), frees_(frees), edits_(*edits) {
+  GatherWriter(const Program& main, absl::Span<const SharedBucket> buckets,
+               const GatherOptions& options, ProgramEdits* edits)
+      : main_(main), buckets_(buckets), options_(options), edits_(*edits) {
     for (size_t b = 0; b < buckets.size(); ++b) {
       for (const UpdateChain* chain : buckets[b].chains) {
         bucket_of_.emplace(chain->tensors[UpdateChain::kParam].name, b);
@@ -41,11 +43,14 @@ class GatherWriter {
   void Write() {
     FindKept();
     FindGathers();
+    const size_t prefetch = options_.prefetch;
     for (size_t g = 0; g < gathers_.size(); ++g) {
-      if (g == 0) Launch(gathers_[0], gathers_[0].first_use);
       const OpId use = gathers_[g].first_use;
-      Insert(use, InPlaceOp("c_wait_comm", travelling_, {{"ring_id", ring_}}, RoleOf(gathers_[g])));
-      if (g + 1 < gathers_.size()) Launch(gathers_[g + 1], use);
+      if (prefetch == 0) Launch(g, use);
+      for (size_t ahead = 0; g == 0 && ahead < prefetch; ++ahead) Launch(ahead, use);
+      Insert(use, InPlaceOp("c_wait_comm", gathers_[g].variables, {{"ring_id", gathers_[g].ring}},
+                            RoleOf(gathers_[g])));
+      if (prefetch > 0) Launch(g + prefetch, use);
     }
     RenameUses();
   }
@@ -53,7 +58,7 @@ class GatherWriter {
  private:
   // The buckets that are not gathered again.
   void FindKept() {
-    is_kept_.assign(buckets_.size(), !frees_);
+    is_kept_.assign(buckets_.size(), !options_.frees);
     for (OpId id : main_.block(0).ops()) {
       const Op op = main_.op(id);
       if (op.SubBlocks().empty()) continue;
@@ -66,6 +71,11 @@ class GatherWriter {
 
   bool IsAgain(const Op& op, size_t bucket) const { return !is_kept_[bucket] && IsBackward(op); }
 
+  int RingOf(size_t gather) const {
+    if (options_.prefetch == 0) return options_.nrings - 1;
+    return options_.nrings + static_cast<int>(gather % options_.prefetch);
+  }
+
   void FindGathers() {
     std::set<std::pair<size_t, bool>> known;
     for (OpId id : main_.block(0).ops()) {
@@ -76,7 +86,7 @@ class GatherWriter {
         if (bucket == bucket_of_.end()) return;
         const bool is_again = IsAgain(op, bucket->second);
         if (!known.emplace(bucket->second, is_again).second) return;
-        gathers_.push_back({bucket->second, is_again, id});
+        gathers_.push_back({bucket->second, is_again, id, RingOf(gathers_.size())});
       });
     }
   }
@@ -85,7 +95,10 @@ class GatherWriter {
 
   void Insert(OpId before, const NewOp& op) { edits_.main.InsertBefore(before, BuildOp(op)); }
 
-  void Launch(const Gather& gather, OpId before) {
+  // Does nothing after the last gather.
+  void Launch(size_t index, OpId before) {
+    if (index >= gathers_.size()) return;
+    Gather& gather = gathers_[index];
     const SharedBucket& bucket = buckets_[gather.bucket];
     FusedTensors tensors;
     tensors.dtype = bucket.first().tensors[UpdateChain::kParam].dtype;
@@ -111,14 +124,15 @@ class GatherWriter {
     edits_.main.InsertBefore(
         before, Coalesce(tensors, buffer, FusedValues::kDiscarded, role, DenseAlignment(tensors)));
     const std::string& share = bucket.shares[UpdateChain::kParam];
-    travelling_ = tensors.names;
-    travelling_.push_back(buffer);
-    Insert(before, InPlaceOp("c_wait_compute", travelling_, {{"ring_id", ring_}}, role));
-    Insert(before, {"c_allgather",
-                    {{"X", {share}}},
-                    {{"Out", {buffer}}},
-                    {{"nranks", bucket.nranks}, {"ring_id", ring_}, {"use_calc_stream", false}},
-                    role});
+    gather.variables = tensors.names;
+    gather.variables.push_back(buffer);
+    Insert(before, InPlaceOp("c_wait_compute", gather.variables, {{"ring_id", gather.ring}}, role));
+    Insert(before,
+           {"c_allgather",
+            {{"X", {share}}},
+            {{"Out", {buffer}}},
+            {{"nranks", bucket.nranks}, {"ring_id", gather.ring}, {"use_calc_stream", false}},
+            role});
   }
 
   void RenameUses() {
@@ -141,22 +155,20 @@ class GatherWriter {
 
   const Program& main_;
   const absl::Span<const SharedBucket> buckets_;
-  const int ring_;
-  const bool frees_;
+  const GatherOptions options_;
   ProgramEdits& edits_;
   absl::flat_hash_map<Symbol, size_t> bucket_of_;  // of parameters
   absl::flat_hash_set<OpId> in_chains_;
   std::vector<bool> is_kept_;                       // by bucket
   std::vector<Gather> gathers_;                     // by first use
-  std::vector<std::string> travelling_;             // with the last launch
   absl::flat_hash_map<Symbol, std::string> again_;  // of parameters: their names in backward
 };
 
 }  // namespace
 
-void GatherParameters(const Program& main, absl::Span<const SharedBucket> buckets, int ring,
-                      bool frees, ProgramEdits* edits) {
-  GatherWriter(main, buckets, ring, frees, edits).Write();
+void GatherParameters(const Program& main, absl::Span<const SharedBucket> buckets,
+                      const GatherOptions& options, ProgramEdits* edits) {
+  GatherWriter(main, buckets, options, edits).Write();
 }
 
 }  // namespace weft

@@ -11,12 +11,19 @@
 
 namespace weft {
 
+struct GatherOptions {
+  int nrings = 1;    // rings for other communication: those for gathers follow
+  int prefetch = 1;  // gathers that run at a time, each on its ring; 0: none runs ahead
+  bool frees = false;
+};
+
 // Before the first op of the root block that uses a parameter of a bucket, inserts the wait for the
-// all-gather of the bucket, and launches that of the next bucket, which runs meanwhile. With
-// `frees`, backward ops use parameters that are gathered anew, in the order in which they need
-// them; ops with blocks keep the parameters of a bucket for the whole step. O(arguments).
-void GatherParameters(const Program& main, absl::Span<const SharedBucket> buckets, int ring,
-                      bool frees, ProgramEdits* edits);
+// all-gather of the bucket, and launches the gather that is `prefetch` buckets ahead, which runs
+// meanwhile. With `frees`, backward ops use parameters that are gathered anew, in the order in
+// which they need them; ops with blocks keep the parameters of a bucket for the whole step.
+// O(arguments).
+void GatherParameters(const Program& main, absl::Span<const SharedBucket> buckets,
+                      const GatherOptions& options, ProgramEdits* edits);
 
 }  // namespace weft
 

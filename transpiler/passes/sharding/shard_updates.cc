@@ -177,6 +177,7 @@ void ShardUpdates::Options::Bind(OptionBinder& bind) {
            "what ranks share out: 1 the state of optimizers and the parameters between steps; 2 "
            "gradients, too; 3 parameters within a step, too",
            /*min=*/1, /*max=*/3);
+  BindPrefetch(bind, &prefetch);
   BindRings(bind, &nrings);
   BindGradientScale(bind, &scale);
   bind.Parsed("buckets", &buckets, "bytes", "which gradients travel together", kBucketPolicies,
@@ -231,9 +232,10 @@ absl::StatusOr<bool> ShardUpdates::Run(const PassContext& context, ProgramPair& 
   writer.Write(filled.buckets);
   writer.Explain(kName, "reduced", "c_reducescatter", filled.buckets, context);
   const absl::Span<const SharedBucket> shared = exchange.buckets();
-  GatherParameters(main, shared, last_ring, options_.stage == 3, &edits);
+  GatherParameters(main, shared, {options_.nrings, options_.prefetch, options_.stage == 3}, &edits);
   WriteSharedUpdates(main, shared, &edits);
   WriteSums(main, chains.sums, shared, last_ring, &edits);
+  WriteLists(main, chains.lists, shared, last_ring, &edits);
   WriteShareInitializers(programs, shared, last_ring, &edits);
   SayWhole(main, analysis, chains, shared, context);
   if (context.sink.shares != nullptr) DescribeShares(main, shared, context.sink.shares);

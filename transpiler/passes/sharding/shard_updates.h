@@ -21,6 +21,9 @@ namespace weft {
 //   Out=[grad_share_0] = c_reducescatter(X=[fused_gradient_0])  the gradients are complete
 //   adam(Param=[param_share_0], Grad=[grad_share_0], Moment1=[moment1_share_0], ...)
 //
+// A loss scale that follows the gradients follows those of all ranks: each searches its shares for
+// elements that are not finite, and an all-reduce of the maximum tells the others.
+//
 // A bucket is padded to a multiple of the number of ranks. Its parameters have chains that compute
 // the same (update_chains.h); one chain on shares takes their place. Parameters whose update needs
 // more than that are updated on all ranks, as with grad-all-reduce, which a note says. A variable
@@ -40,8 +43,9 @@ class ShardUpdates : public Pass {
   static constexpr absl::string_view kDescription =
       "main and startup program: each rank keeps and updates a part of every bucket of parameters";
   struct Options {
-    int stage = 1;   // 3: parameters are gathered for each pass; 1 and 2: once a step
-    int nrings = 1;  // communication rings; the last one gathers parameters
+    int stage = 1;     // 3: parameters are gathered for each pass; 1 and 2: once a step
+    int prefetch = 1;  // buckets of parameters that travel at a time, on rings after the others
+    int nrings = 1;    // communication rings
     GradientScale scale = GradientScale::kAuto;  // as with grad-all-reduce
     BucketPolicy buckets;                        // which gradients travel together
     void Bind(OptionBinder& bind);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,11 @@ constexpr char kStartup[] = R"(
     Out=[vw] = fill_constant() {shape=longs[2, 3], dtype=5, value=0.0}
     Out=[vb] = fill_constant() {shape=longs[3], dtype=5, value=0.0}
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+    var scale : fp32[1] persistable
+    var good, bad : int32[1] persistable
+    Out=[scale] = fill_constant() {shape=longs[1], dtype=5, value=1024.0}
+    Out=[good] = fill_constant() {shape=longs[1], dtype=2, value=0.0}
+    Out=[bad] = fill_constant() {shape=longs[1], dtype=2, value=0.0}
 )";
 
 Program Main(const std::string& between = "") {
@@ -63,12 +69,14 @@ struct Sharded {
   TranspileResult result;
 };
 
-Sharded Shard(const std::string& stage, const std::string& between = "", int nranks = 2) {
+Sharded Shard(const std::string& stage, const std::string& between = "", int nranks = 2,
+              const std::map<std::string, std::string>& flags = {}) {
   Sharded sharded;
   sharded.main = Main(between);
   TranspileOptions options;
   options.mode = "zero";
-  options.mode_flags = {{"stage", stage}};
+  options.mode_flags = flags;
+  options.mode_flags["stage"] = stage;
   options.cluster.nranks = nranks;
   options.explain = true;
   ProgramPair programs{&sharded.main, &sharded.startup};
@@ -249,6 +257,103 @@ TEST(ShardUpdates, RanksAddUpTheirSquares) {
     EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}, original), Not(IsEmpty()))
         << dropped;
   }
+}
+
+// The gathers and uses of parameters, in order: "g1" is a gather on ring 1, "w1" the wait for it.
+std::string GathersAndUses(const std::string& prefetch) {
+  const Sharded sharded =
+      Shard("3", "", 2, {{"prefetch", prefetch}, {"buckets", "count{count=1}"}, {"nrings", "2"}});
+  EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
+  std::string order;
+  for (OpId id : sharded.main.block(0).ops()) {
+    const Op op = sharded.main.op(id);
+    if (op.type() == "c_allgather") absl::StrAppend(&order, " g", *op.IntAttr("ring_id"));
+    if (op.type() == "c_wait_comm") absl::StrAppend(&order, " w", *op.IntAttr("ring_id"));
+    if (op.type() == "mul" || op.type() == "elementwise_add" || op.type() == "mul_grad" ||
+        op.type() == "elementwise_add_grad") {
+      absl::StrAppend(&order, " ", op.type());
+    }
+  }
+  return order;
+}
+
+TEST(ShardUpdates, GathersSoManyBucketsAhead) {
+  // elementwise_add_grad and mul_grad read parameters, too. The last two waits are for gradients.
+  EXPECT_EQ(GathersAndUses("0"),
+            " g1 w1 mul g1 w1 elementwise_add g1 w1 elementwise_add_grad g1 w1 mul_grad w1 w0");
+  EXPECT_EQ(GathersAndUses("1"),
+            " g2 w2 g2 mul w2 g2 elementwise_add w2 g2 elementwise_add_grad w2 mul_grad w1 w0");
+  EXPECT_EQ(GathersAndUses("2"),
+            " g2 g3 w2 g2 mul w3 g3 elementwise_add w2 elementwise_add_grad w3 mul_grad w1 w0");
+}
+
+// A loss scale that halves where any gradient is not finite.
+constexpr char kScaled[] = R"(
+    var scale : fp32[1] persistable
+    var good, bad : int32[1] persistable
+    Out=[w@GRAD, b@GRAD], FoundInfinite=[found] = check_finite_and_unscale(X=[w@GRAD, b@GRAD], Scale=[scale]) role=optimize
+    Out=[w@GRAD, b@GRAD], LossScaling=[scale], OutGoodSteps=[good], OutBadSteps=[bad] = update_loss_scaling(X=[w@GRAD, b@GRAD], FoundInfinite=[found], PrevLossScaling=[scale], InGoodSteps=[good], InBadSteps=[bad]) role=optimize {incr_every_n_steps=4, decr_every_n_nan_or_inf=1, incr_ratio=2.0, decr_ratio=0.5}
+)";
+
+pb::OpDesc::Var* FindSlot(pb::OpDesc* op, const std::string& slot) {
+  for (pb::OpDesc::Var& in : *op->mutable_inputs()) {
+    if (in.parameter() == slot) return &in;
+  }
+  ADD_FAILURE() << "no slot " << slot;
+  return nullptr;
+}
+
+TEST(ShardUpdates, RanksAgreeOnTheLossScale) {
+  const Program original = Main(kScaled);
+  for (const char* buckets : {"bytes", "count{count=1}"}) {
+    const Sharded sharded = Shard("1", kScaled, 2, {{"buckets", buckets}});
+    EXPECT_THAT(sharded.result.setting.shares, Contains(Key("param_share_0")));
+    EXPECT_THAT(ErrorsOf(sharded, {}, original), IsEmpty());
+    const auto errors = [&](std::function<void(Desc*)> change) {
+      return ErrorsOf(sharded, {"", std::move(change), nullptr, nullptr}, original);
+    };
+    // The second cast brings the flag of all ranks back.
+    EXPECT_THAT(errors(Drop("cast", 1)), Not(IsEmpty()));
+    EXPECT_THAT(errors(Drop("check_finite_and_unscale")), Not(IsEmpty()));
+    EXPECT_THAT(errors(Drop("update_loss_scaling")), Not(IsEmpty()));
+    EXPECT_THAT(errors(Drop("c_allreduce_max")), Not(IsEmpty()));
+    EXPECT_THAT(
+        errors([](Desc* main) { FindOp(main, "c_allreduce_max")->set_type("c_allreduce_sum"); }),
+        Not(IsEmpty()));
+    // A share that nobody searches, or that is not set to zero.
+    for (const char* type : {"check_finite_and_unscale", "update_loss_scaling"}) {
+      EXPECT_THAT(errors([&](Desc* main) {
+                    pb::OpDesc* const op = FindOp(main, type);
+                    FindSlot(op, "X")->mutable_arguments()->RemoveLast();
+                    for (pb::OpDesc::Var& out : *op->mutable_outputs()) {
+                      if (out.parameter() == "Out") out.mutable_arguments()->RemoveLast();
+                    }
+                  }),
+                  Not(IsEmpty()))
+          << type;
+    }
+  }
+}
+
+// A parameter of which all ranks have the whole is searched with the shares of others.
+TEST(ShardUpdates, WholeGradientsShareTheLossScale) {
+  const std::string between = absl::StrCat(
+      kScaled, "Out=[w@GRAD] = clip_by_norm(X=[w@GRAD]) role=optimize {max_norm=1.0}\n");
+  const Sharded sharded = Shard("1", between);
+  const Program original = Main(between);
+  EXPECT_THAT(sharded.result.setting.shares.at("param_share_0")[0].name, "b");
+  EXPECT_THAT(ErrorsOf(sharded, {}, original), IsEmpty());
+  // Where a rank alone finds an element that is not finite, its copy of w alone would change.
+  EXPECT_THAT(ErrorsOf(sharded, {"", Drop("c_allreduce_max"), nullptr, nullptr}, original),
+              Not(IsEmpty()));
+  const auto keep_as_is = [](Desc* main) {
+    pb::OpDesc* const op = FindOp(main, "update_loss_scaling");
+    FindSlot(op, "X")->mutable_arguments()->DeleteSubrange(0, 1);
+    for (pb::OpDesc::Var& out : *op->mutable_outputs()) {
+      if (out.parameter() == "Out") out.mutable_arguments()->DeleteSubrange(0, 1);
+    }
+  };
+  EXPECT_THAT(ErrorsOf(sharded, {"", keep_as_is, nullptr, nullptr}, original), Not(IsEmpty()));
 }
 
 TEST(ShardUpdates, RefusesWhatItCannotShareOut) {

@@ -10,6 +10,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "ops/schema/op_kinds.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/fused_buffer.h"
@@ -261,6 +262,56 @@ void WriteSums(const Program& main, absl::Span<const OpId> sums,
     pb::OpDesc with_whole = op.ToProto();
     SetInput(&with_whole, "X", whole);
     edits->main.Replace(id, with_whole);
+  }
+}
+
+void WriteLists(const Program& main, absl::Span<const OpId> lists,
+                absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits) {
+  std::map<std::string, std::string> share_of;
+  for (const SharedBucket& bucket : buckets) {
+    for (const UpdateChain* chain : bucket.chains) {
+      for (size_t t = 0; t < chain->tensors.size(); ++t) {
+        share_of.emplace(main.name(chain->tensors[t].name), bucket.shares[t]);
+      }
+    }
+  }
+  for (OpId id : lists) {
+    const Op op = main.op(id);
+    const absl::Span<const Symbol> x = op.Input("X"), out = op.Output("Out");
+    std::vector<std::string> from, to;
+    std::set<std::string> shares;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const auto share = share_of.find(std::string(main.name(x[i])));
+      if (share == share_of.end()) {
+        from.push_back(std::string(main.name(x[i])));
+        to.push_back(std::string(main.name(out[i])));
+      } else if (shares.insert(share->second).second) {
+        from.push_back(share->second);
+        to.push_back(share_of.at(std::string(main.name(out[i]))));
+      }
+    }
+    if (shares.empty()) continue;
+    pb::OpDesc scaled = op.ToProto();
+    SetInput(&scaled, "X", from);
+    SetOutput(&scaled, "Out", to);
+    if (!UnscalesGradients(op.type())) {
+      edits->main.Replace(id, scaled);
+      continue;
+    }
+    const auto insert = [&](const NewOp& inserted) {
+      edits->main.InsertBefore(id, BuildOp(inserted));
+    };
+    const std::string flag(main.name(op.Output("FoundInfinite")[0]));
+    const std::string number = edits->names.Next("found_infinite");
+    edits->main.AddVar(0, TensorVar(number, DType::kInt32, {1}));
+    edits->main.InsertBefore(id, scaled);
+    insert(CastOp(flag, DType::kBool, number, DType::kInt32, op.role()));
+    insert(InPlaceOp("c_wait_compute", {number}, {{"ring_id", ring}}, op.role()));
+    insert(InPlaceOp("c_allreduce_max", {number}, {{"ring_id", ring}, {"use_calc_stream", false}},
+                     op.role()));
+    insert(InPlaceOp("c_wait_comm", {number}, {{"ring_id", ring}}, op.role()));
+    insert(CastOp(number, DType::kInt32, flag, DType::kBool, op.role()));
+    edits->main.Erase(id);
   }
 }
 

@@ -19,6 +19,11 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
 void WriteSums(const Program& main, absl::Span<const OpId> sums,
                absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits);
 
+// The ops of `lists` (UpdateChains::lists) scale shares, too. Whether any element is not finite,
+// ranks tell each other, over a ring.
+void WriteLists(const Program& main, absl::Span<const OpId> lists,
+                absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits);
+
 // Initializes shares at the end of the startup program. States that begin with zeros begin so on
 // every rank; of others, and of parameters, each rank gets its part from rank 0, on a ring.
 void WriteShareInitializers(const ProgramPair& programs, absl::Span<const SharedBucket> buckets,

@@ -35,6 +35,7 @@ class ChainFinder {
     CheckOtherUses();
     UpdateChains result;
     result.sums = sums_;
+    result.lists = lists_;
     for (Building& chain : chains_) {
       const Symbol param = chain.found.tensors[UpdateChain::kParam].name;
       if (chain.why_not.empty() && !chain.updates) chain.why_not = "no optimizer updates it";
@@ -105,10 +106,20 @@ class ChainFinder {
     });
     if (!touched.empty() && AddsPartials(op)) {
       sums_.push_back(op.id());
-      is_sum_.insert(op.id());
+      is_joint_.insert(op.id());
       // A share has one sum of squares for all of its parameters.
       for (size_t chain : touched) {
         absl::StrAppend(&chains_[chain].found.signature, " sum", op.id().value());
+      }
+      return;
+    }
+    if (!touched.empty() && ScalesLists(op)) {
+      lists_.push_back(op.id());
+      is_joint_.insert(op.id());
+      const absl::Span<const Symbol> x = op.Input("X"), out = op.Output("Out");
+      for (size_t i = 0; i < x.size(); ++i) {
+        const auto owner = owner_.find(x[i]);
+        if (owner != owner_.end()) AppendToList(op, x[i], out[i], &chains_[owner->second]);
       }
       return;
     }
@@ -133,6 +144,39 @@ class ChainFinder {
                op.input_args(),
                [&](Symbol in) { return owner_.count(in) == 0 || is_partial_.count(in) > 0; }) &&
            owner_.count(op.output_args()[0]) == 0;
+  }
+
+  // Of tensors of chains, and of nothing else of them.
+  bool ScalesLists(const Op& op) const {
+    if (!UnscalesGradients(op.type()) && !UpdatesLossScale(op.type())) return false;
+    const absl::Span<const Symbol> x = op.Input("X");
+    if (op.Output("Out").size() != x.size()) return false;
+    for (Symbol in : op.input_args()) {
+      if (owner_.count(in) > 0 && !absl::c_linear_search(x, in)) return false;
+    }
+    return absl::c_all_of(x, [&](Symbol in) { return is_partial_.count(in) == 0; });
+  }
+
+  void AppendToList(const Op& op, Symbol in, Symbol out, Building* chain) {
+    UpdateChain& found = chain->found;
+    const auto is = [](Symbol name) {
+      return [name](const UpdateChain::Tensor& tensor) { return tensor.name == name; };
+    };
+    const auto tensor = absl::c_find_if(found.tensors, is(in));
+    if (tensor == found.tensors.end() || chain->updates) {
+      if (chain->why_not.empty()) chain->why_not = absl::StrCat(op.DebugName(), " reads it");
+      return;
+    }
+    absl::StrAppend(&found.signature, " list", op.id().value(), " t",
+                    tensor - found.tensors.begin());
+    if (out == in) return;
+    const DType dtype = tensor->dtype;
+    const bool is_new = absl::c_none_of(found.tensors, is(out));
+    absl::StrAppend(&found.signature, is_new ? " new" : " t",
+                    absl::c_find_if(found.tensors, is(out)) - found.tensors.begin());
+    if (!is_new) return;
+    found.tensors.push_back({out, dtype, "Out", false});
+    owner_.emplace(out, static_cast<size_t>(chain - chains_.data()));
   }
 
   // Why the op is no part of a chain; empty: it is.
@@ -234,7 +278,7 @@ class ChainFinder {
     std::map<Symbol, size_t> updated;  // parameters, by now
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
-      if (is_sum_.count(id) > 0) continue;
+      if (is_joint_.count(id) > 0) continue;
       const auto part = part_of_.find(id);
       const bool is_part = part != part_of_.end();
       ForEachArgument(op, [&](Symbol arg) {
@@ -278,8 +322,8 @@ class ChainFinder {
   std::map<Symbol, size_t> owner_;  // of gradients, states and temporaries
   std::map<OpId, size_t> part_of_;
   std::set<Symbol> is_partial_;
-  std::vector<OpId> sums_;
-  std::set<OpId> is_sum_;
+  std::vector<OpId> sums_, lists_;
+  std::set<OpId> is_joint_;  // of several chains: sums and lists
 };
 
 }  // namespace

@@ -41,6 +41,8 @@ struct UpdateChains {
   std::map<Symbol, std::string> why_not;  // of the other parameters of the gradients
   // Sum ops that add up partials, of these chains and of others.
   std::vector<OpId> sums;
+  // Ops that unscale lists of gradients, of these chains and of others: tensor by tensor.
+  std::vector<OpId> lists;
 };
 
 // The chains of the gradients of the analysis. O(arguments).

@@ -18,6 +18,14 @@ inline void BindRings(OptionBinder& bind, int* nrings) {
   bind.Int("nrings", nrings, "communication rings", /*min=*/1, kMaxRings);
 }
 
+// Of the passes that set up rings for parameters, and that gather them.
+inline void BindPrefetch(OptionBinder& bind, int* prefetch) {
+  bind.Int("prefetch", prefetch,
+           "buckets of parameters that are gathered ahead of their use, each on a ring of its own; "
+           "0: gathered where they are used, on the last of the other rings",
+           /*min=*/0, /*max=*/64);
+}
+
 // The variable that holds the id of a ring during its set-up.
 pb::VarDesc RingIdVar(const std::string& name);
 

@@ -696,6 +696,39 @@ TEST(Equivalence, ClippingComesAfterTheMean) {
               AllOf(Contains(HasSubstr("W313")), Contains(HasSubstr("W601"))));
 }
 
+// A step for two gradients whose loss scale follows what is not finite.
+std::string ScaledStep(absl::string_view searched, absl::string_view zeroed) {
+  return absl::StrCat(
+      R"(
+    var v, w : fp32[2] parameter persistable
+    var lr, scale : fp32[1] persistable
+    var good, bad : int32[1] persistable
+    var gv, gw : fp32[2]
+    Out=[gv] = fill_constant() role=backward {shape=longs[2], dtype=5, value=1.0}
+    Out=[gw] = fill_constant() role=backward {shape=longs[2], dtype=5, value=2.0}
+    Out=)",
+      searched, ", FoundInfinite=[found] = check_finite_and_unscale(X=", searched,
+      R"(, Scale=[scale]) role=optimize
+    Out=)",
+      zeroed,
+      ", LossScaling=[scale], OutGoodSteps=[good], OutBadSteps=[bad] = "
+      "update_loss_scaling(X=",
+      zeroed,
+      R"(, FoundInfinite=[found], PrevLossScaling=[scale], InGoodSteps=[good], InBadSteps=[bad]) role=optimize {incr_every_n_steps=4, decr_every_n_nan_or_inf=1, incr_ratio=2.0, decr_ratio=0.5}
+    ParamOut=[v] = sgd(Param=[v], Grad=[gv], LearningRate=[lr]) role=optimize
+    ParamOut=[w] = sgd(Param=[w], Grad=[gw], LearningRate=[lr]) role=optimize
+)");
+}
+
+TEST(Equivalence, GradientsShareALossScaleInAnyOrder) {
+  const std::string original = ScaledStep("[gv, gw]", "[gv, gw]");
+  EXPECT_THAT(Differences(original, ScaledStep("[gw, gv]", "[gw, gv]")), IsEmpty());
+  EXPECT_THAT(Differences(original, ScaledStep("[gv]", "[gv, gw]")), Not(IsEmpty()));
+  // In which order they are searched decides what is left where one is not finite.
+  EXPECT_THAT(Differences(ScaledStep("[gv, gw]", "[gv]"), ScaledStep("[gw, gv]", "[gv]")),
+              Not(IsEmpty()));
+}
+
 // Meant per rank, a clip is no mistake, but what it gives is not what one device has.
 TEST(Equivalence, ClippingPerRankIsNotClippingTheMean) {
   const std::string clip =
