@@ -234,23 +234,23 @@ TEST(BatchRulesTest, ReductionsOverTheBatchArePartial) {
 
 TEST(BatchRulesTest, RanksSearchTheirPartsForElementsThatAreNotFinite) {
   const Variables vars = {
-      "b g: fp32[-1]; x y: fp32[4]; p: fp32[4]; v scale: fp32[1]; i: int32[1]; Mf flag: bool[1]"};
+      "b g: fp32[-1]; x y: fp32[4]; p: fp32[4]; v l: fp32[1]; i: int32[1]; Mf flag: bool[1]"};
   const auto relations = [&](const std::string& op) { return vars.Apply(op).relations; };
   using ::testing::ElementsAre;
   EXPECT_THAT(relations("Out=[g, y], FoundInfinite=[flag] = check_finite_and_unscale(X=[b, x], "
-                        "Scale=[scale])"),
+                        "Scale=[l])"),
               ElementsAre(kRows, kReplicated, BatchRelation::PartialMax()));
   EXPECT_THAT(relations("Out=[y], FoundInfinite=[flag] = check_finite_and_unscale(X=[p], "
-                        "Scale=[scale])"),
+                        "Scale=[l])"),
               ElementsAre(kUnrelated, kUnrelated));
   const std::string attrs =
       " {incr_every_n_steps=4, decr_every_n_nan_or_inf=1, incr_ratio=2.0, decr_ratio=0.5}";
   EXPECT_THAT(relations("Out=[g, y], LossScaling=[v] = update_loss_scaling(X=[b, x], "
-                        "FoundInfinite=[flag], PrevLossScaling=[scale])" +
+                        "FoundInfinite=[flag], PrevLossScaling=[l])" +
                         attrs),
               ElementsAre(kRows, kReplicated, kReplicated));
   EXPECT_THAT(relations("Out=[g], LossScaling=[v] = update_loss_scaling(X=[b], "
-                        "FoundInfinite=[Mf], PrevLossScaling=[scale])" +
+                        "FoundInfinite=[Mf], PrevLossScaling=[l])" +
                         attrs),
               ElementsAre(kUnrelated, kUnrelated));
   EXPECT_THAT(relations("Out=[i] = cast(X=[Mf]) {in_dtype=0, out_dtype=2}"),

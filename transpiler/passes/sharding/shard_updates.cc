@@ -125,15 +125,20 @@ class ReduceScatter : public GradientExchange {
   std::vector<SharedBucket> buckets_;
 };
 
-// The parameters of chains that compute the same have the same number, from 1 on.
-std::map<std::string, int> ClassesOf(const Program& program, const UpdateChains& chains) {
+// The parameters of chains that compute the same, of tensors of the same types, have the same
+// number, from 1 on.
+std::map<std::string, int> ClassesOf(const ProgramPair& programs, const UpdateChains& chains) {
+  const Program& program = *programs.main;
   std::map<std::string, int> number_of;  // by signature
   std::map<std::string, int> classes;
   for (const auto& [param, chain] : chains.by_param) {
     const int next = static_cast<int>(number_of.size()) + 1;
-    const std::string key =
+    std::string key =
         absl::StrCat(DTypeName(chain.tensors[UpdateChain::kParam].dtype), " ",
                      DTypeName(chain.tensors[UpdateChain::kGrad].dtype), " ", chain.signature);
+    for (const UpdateChain::Tensor& tensor : chain.tensors) {
+      absl::StrAppend(&key, " ", DTypeName(TypeAtStart(tensor, programs)));
+    }
     classes[std::string(program.name(param))] = number_of.emplace(key, next).first->second;
   }
   return classes;
@@ -220,7 +225,7 @@ absl::StatusOr<bool> ShardUpdates::Run(const PassContext& context, ProgramPair& 
   }
   BucketInputs inputs{context.target.forecast.gradient_ready, context.target.collective_time,
                       options_.nrings, context.target.param_attrs};
-  inputs.classes = ClassesOf(main, chains);
+  inputs.classes = ClassesOf(programs, chains);
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
                         FillBuckets(main, analysis, options_.buckets, inputs));
   for (const std::string& warning : filled.warnings) context.sink.Warn(warning);

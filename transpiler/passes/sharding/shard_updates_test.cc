@@ -335,6 +335,14 @@ TEST(ShardUpdates, RanksAgreeOnTheLossScale) {
   }
 }
 
+// Without a loss scale that follows, what is left where an element is not finite counts.
+TEST(ShardUpdates, ASearchAloneNeedsWholeGradients) {
+  const std::string search =
+      "Out=[w@GRAD, b@GRAD], FoundInfinite=[found] = check_finite_and_unscale(X=[w@GRAD, b@GRAD], "
+      "Scale=[lr]) role=optimize\n";
+  EXPECT_THAT(Shard("1", search).result.setting.shares, IsEmpty());
+}
+
 // A parameter of which all ranks have the whole is searched with the shares of others.
 TEST(ShardUpdates, WholeGradientsShareTheLossScale) {
   const std::string between = absl::StrCat(

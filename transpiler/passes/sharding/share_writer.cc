@@ -10,6 +10,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
@@ -52,7 +53,11 @@ pb::VarDesc ShareVar(const SharedBucket& bucket, size_t tensor) {
 class InitializerWriter {
  public:
   InitializerWriter(const ProgramPair& programs, int ring, ProgramEdits* edits)
-      : main_(*programs.main), startup_(*programs.startup), ring_(ring), edits_(*edits) {
+      : programs_(programs),
+        main_(*programs.main),
+        startup_(*programs.startup),
+        ring_(ring),
+        edits_(*edits) {
     for (OpId id : startup_.block(0).ops()) {
       for (Symbol out : startup_.op(id).output_args()) {
         const bool is_first = initializer_.try_emplace(startup_.name(out), id).second;
@@ -65,6 +70,8 @@ class InitializerWriter {
     for (size_t t = 0; t < bucket.shares.size(); ++t) {
       if (!bucket.first().tensors[t].is_state) continue;
       pb::VarDesc share = ShareVar(bucket, t);
+      share.mutable_type()->mutable_lod_tensor()->mutable_tensor()->set_data_type(
+          static_cast<pb::VarType::Type>(TypeOf(bucket, t)));
       edits_.startup->AddVar(0, share);
       if (absl::c_all_of(bucket.chains, [&](const UpdateChain* chain) {
             return BeginsWithZeros(NameOf(chain->tensors[t].name));
@@ -83,6 +90,10 @@ class InitializerWriter {
 
  private:
   std::string NameOf(Symbol in_main) const { return std::string(main_.name(in_main)); }
+
+  DType TypeOf(const SharedBucket& bucket, size_t tensor) const {
+    return TypeAtStart(bucket.first().tensors[tensor], programs_);
+  }
 
   bool BeginsWithZeros(const std::string& name) const {
     const auto found = initializer_.find(name);
@@ -116,14 +127,14 @@ class InitializerWriter {
   void Append(const NewOp& op) { edits_.startup->Append(0, BuildOp(op)); }
 
   void WriteZeros(const SharedBucket& bucket, size_t tensor) {
-    Append(FillOp(bucket.shares[tensor], bucket.first().tensors[tensor].dtype, {bucket.share()}, 0,
-                  kRoleForward));
+    Append(
+        FillOp(bucket.shares[tensor], TypeOf(bucket, tensor), {bucket.share()}, 0, kRoleForward));
     for (const UpdateChain* chain : bucket.chains) Forget(NameOf(chain->tensors[tensor].name));
   }
 
   void WriteParts(const SharedBucket& bucket, size_t tensor) {
     FusedTensors tensors;
-    tensors.dtype = bucket.first().tensors[tensor].dtype;
+    tensors.dtype = TypeOf(bucket, tensor);
     for (const UpdateChain* chain : bucket.chains) {
       tensors.names.push_back(NameOf(chain->tensors[tensor].name));
       tensors.dims.push_back(chain->dims);
@@ -156,6 +167,7 @@ class InitializerWriter {
             kRoleForward});
   }
 
+  const ProgramPair& programs_;
   const Program& main_;
   const Program& startup_;
   const int ring_;
@@ -165,6 +177,14 @@ class InitializerWriter {
 };
 
 }  // namespace
+
+DType TypeAtStart(const UpdateChain::Tensor& tensor, const ProgramPair& programs) {
+  const Program& startup = *programs.startup;
+  const VarId var = startup.block(0).FindVar(std::string(programs.main->name(tensor.name)));
+  const absl::optional<TensorType> type =
+      var.valid() ? DeclaredType(startup.var(var)) : absl::nullopt;
+  return type.has_value() ? type->dtype : tensor.dtype;
+}
 
 void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buckets,
                         ProgramEdits* edits) {

@@ -10,6 +10,10 @@
 
 namespace weft {
 
+// The element type in which the startup program, if it knows it, makes a tensor: parameters of half
+// precision may begin in single precision.
+DType TypeAtStart(const UpdateChain::Tensor& tensor, const ProgramPair& programs);
+
 // Each op of the chains of a bucket once, on shares, where the last of them was. The states of
 // whole parameters are no longer declared, and parameters no longer last from step to step.
 void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buckets,

@@ -33,6 +33,7 @@ class ChainFinder {
       }
     }
     CheckOtherUses();
+    CheckSearches();
     UpdateChains result;
     result.sums = sums_;
     result.lists = lists_;
@@ -302,6 +303,30 @@ class ChainFinder {
         } else {
           Refuse(param->second, absl::StrCat(op.DebugName(), " writes it"));
         }
+      }
+    }
+  }
+
+  // Where an element is not finite, what a search leaves depends on all gradients, until an update
+  // of the loss scale makes them zero.
+  void CheckSearches() {
+    for (OpId id : lists_) {
+      const Op op = program_.op(id);
+      if (!UnscalesGradients(op.type())) continue;
+      std::set<Symbol> made_zero;
+      for (OpId other : lists_) {
+        const Op update = program_.op(other);
+        if (!UpdatesLossScale(update.type()) ||
+            update.Input("FoundInfinite") != op.Output("FoundInfinite")) {
+          continue;
+        }
+        made_zero.insert(update.Input("X").begin(), update.Input("X").end());
+      }
+      for (Symbol out : op.Output("Out")) {
+        const auto owner = owner_.find(out);
+        if (owner == owner_.end() || made_zero.count(out) > 0) continue;
+        Refuse(owner->second,
+               absl::StrCat(op.DebugName(), " changes it if another gradient is not finite"));
       }
     }
   }
