@@ -153,7 +153,7 @@ absl::Status PlanBuilder::AddLoop(const Op& op, const OpAttrs& attrs, const std:
   WEFT_ASSIGN_OR_RETURN(const int step_scopes, StepScopes(names, name));
   const auto reads = reads_of_gradient_.find(step_scopes);
   if (reads == reads_of_gradient_.end()) return AddBranchTo(block, op, branch);
-  WEFT_ASSIGN_OR_RETURN(const Iterations iterations, IterationsOf(op, block, reads->second, name));
+  WEFT_ASSIGN_OR_RETURN(const Iterations iterations, IterationsOf(op, attrs, reads->second, name));
   if (!iterations_.emplace(step_scopes, iterations).second) {
     return absl::UnimplementedError(
         absl::StrCat(name, ": another op also keeps its iterations in ", program_.name(names[0])));
@@ -166,7 +166,9 @@ absl::Status PlanBuilder::AddLoop(const Op& op, const OpAttrs& attrs, const std:
 }
 
 absl::StatusOr<PlanBuilder::Iterations> PlanBuilder::IterationsOf(
-    const Op& loop, int block, const absl::flat_hash_set<Symbol>& reads, const std::string& name) {
+    const Op& loop, const OpAttrs& attrs, const absl::flat_hash_set<Symbol>& reads,
+    const std::string& name) {
+  const int block = attrs.Block("sub_block");
   Iterations iterations;
   // Keeps no variable that is changed in place: the gradient reverts that change.
   absl::flat_hash_set<Symbol> in_place;
@@ -177,8 +179,10 @@ absl::StatusOr<PlanBuilder::Iterations> PlanBuilder::IterationsOf(
     }
   }
   const absl::flat_hash_set<Symbol> written = WrittenIn(block);
+  const bool keeps = attrs.Does("keeps the tensors that it carries");
   for (Symbol symbol : loop.Input("X")) {
-    if (!reads.contains(symbol) || !written.contains(symbol) || in_place.contains(symbol)) {
+    if (!keeps || !reads.contains(symbol) || !written.contains(symbol) ||
+        in_place.contains(symbol)) {
       continue;
     }
     WEFT_ASSIGN_OR_RETURN(const int variable, Resolve(symbol, name));
@@ -219,15 +223,21 @@ absl::Status PlanBuilder::AddLoopGrad(const Op& op, const OpAttrs& attrs, const 
   WEFT_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients, GradientsOf(op, "X", block, name));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Link> given,
                         LinkGiven(op, attrs, block, gradients, name));
-  std::vector<Link> added;
+  std::vector<Link> added, cleared;  // cleared: forward variables, and their gradients
   std::vector<int> arrays;
+  const bool carries = attrs.Does("carries gradients of tensors to earlier iterations");
   for (const Gradient& gradient : gradients) {
     if (!gradient.inside_name.valid()) {  // no op makes it: a gradient of zero
       AddOwnOp(name, ZerosLike, {gradient.of}, {gradient.outside});
       continue;
     }
     const int inside = InsideOf(block, gradient);
-    if (inside == gradient.outside) continue;
+    if (inside == gradient.outside) {
+      if (!carries && !plan_.variables[inside].is_array) {
+        cleared.push_back({gradient.of, gradient.outside});
+      }
+      continue;
+    }
     AddOwnOp(name, ZerosLike, {gradient.of}, {gradient.outside});
     added.push_back({gradient.outside, inside});
     if (gradient.inside == Plan::kNoVariable && plan_.variables[inside].is_array) {
@@ -247,6 +257,7 @@ absl::Status PlanBuilder::AddLoopGrad(const Op& op, const OpAttrs& attrs, const 
   };
   ends.end = [&] {
     for (const auto& [outside, inside] : added) AddOwnOp(name, AddTo, {outside, inside}, {outside});
+    for (const auto& [of, gradient] : cleared) AddOwnOp(name, ZerosLike, {of}, {gradient});
   };
   return AddBranchTo(block, op, branch, ends);
 }

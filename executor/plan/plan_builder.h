@@ -124,7 +124,8 @@ class PlanBuilder {
                                                     const std::string& name) const;
 
   // What a loop keeps of each iteration for its gradient: the values of `found` when the iteration
-  // begins, which the gradient sees as `found_then`, and of `made` when it ends.
+  // begins, which the gradient sees as `found_then`, and of `made` when it ends. In programs before
+  // Paddle 2, `found` is empty: the gradient sees what the last iteration leaves.
   struct Iterations {
     std::vector<int> found, found_then, made;
     std::vector<Symbol> found_names;
@@ -163,13 +164,13 @@ class PlanBuilder {
 
   absl::Status AddLoop(const Op& op, const OpAttrs& attrs, const std::string& name);
 
-  absl::StatusOr<Iterations> IterationsOf(const Op& loop, int block,
+  absl::StatusOr<Iterations> IterationsOf(const Op& loop, const OpAttrs& attrs,
                                           const absl::flat_hash_set<Symbol>& reads,
                                           const std::string& name);
 
   // Goes backward through the iterations of the loop. Gradients of the loop's X are summed over the
   // iterations. Gradients of variables that are also in Out pass from iteration to iteration
-  // instead.
+  // instead; in programs before Paddle 2, those of tensors end with the last iteration.
   absl::Status AddLoopGrad(const Op& op, const OpAttrs& attrs, const std::string& name);
 
   struct Link {

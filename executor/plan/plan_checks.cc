@@ -45,6 +45,21 @@ std::string PositionOf(const Op& op) {
                       op.position());
 }
 
+// An argument that is declared to have level-of-detail offsets; empty: there is none.
+std::string ArgumentWithOffsets(const Op& op) {
+  const Program& program = op.program();
+  for (const absl::Span<const Symbol> names : {op.input_args(), op.output_args()}) {
+    for (Symbol name : names) {
+      const VarId var = program.block(op.block()).Resolve(name);
+      if (!var.valid()) continue;
+      if (program.var(var).ToProto().type().lod_tensor().lod_level() > 0) {
+        return std::string(program.name(name));
+      }
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::Status PlanBuilder::CheckDevices() const {
@@ -97,7 +112,8 @@ absl::Status PlanBuilder::CheckKernels() const {
   using Kind = std::tuple<absl::string_view, bool, const KernelTable*>;  // op type, has rows
   struct Missing {
     Kind kind;
-    std::string first;  // position of the op
+    std::string first;         // position of the op
+    std::string with_offsets;  // ArgumentWithOffsets of that op
     int count = 0;
   };
   std::vector<Missing> missing;  // in order of first occurrence
@@ -112,7 +128,7 @@ absl::Status PlanBuilder::CheckKernels() const {
     if (is_new) it->second = CanRun(type, has_rows, kernels);
     if (it->second) continue;
     const size_t at = missing_of_kind.try_emplace(kind, missing.size()).first->second;
-    if (at == missing.size()) missing.push_back({kind, PositionOf(op)});
+    if (at == missing.size()) missing.push_back({kind, PositionOf(op), ArgumentWithOffsets(op)});
     ++missing[at].count;
   }
   if (missing.empty()) return absl::OkStatus();
@@ -121,9 +137,19 @@ absl::Status PlanBuilder::CheckKernels() const {
     absl::StrAppend(out, type, has_rows ? " with SelectedRows" : "", " (", m.count,
                     m.count == 1 ? " op" : " ops", ", first ", m.first, ")");
   };
+  std::string next_step = "docs/adding_an_op.md says how to add one";
+  for (const Missing& m : missing) {
+    if (m.with_offsets.empty()) continue;
+    next_step = absl::StrCat(
+        std::get<0>(m.kind), " needs sequences of several lengths (level-of-detail offsets of ",
+        m.with_offsets,
+        "), which the executor does not have: the program can be rewritten and verified, and "
+        "Paddle runs it; to run it here, pad the sequences and give their lengths");
+    break;
+  }
   return absl::UnimplementedError(absl::StrCat(
       "no kernel for ", missing.size(), missing.size() == 1 ? " op type: " : " op types: ",
-      absl::StrJoin(missing, ", ", format), "; docs/adding_an_op.md says how to add one"));
+      absl::StrJoin(missing, ", ", format), "; ", next_step));
 }
 
 }  // namespace weft

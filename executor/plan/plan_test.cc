@@ -78,6 +78,21 @@ TEST(PlanTest, MissingKernelsAreOneErrorThatNamesAll) {
                "op, first op 2); docs/adding_an_op.md says how to add one"));
 }
 
+TEST(PlanTest, MissingKernelOfSequencesSaysWhatToDo) {
+  ProgramBuilder builder;
+  builder.Var("words", {-1, 4});
+  builder.last_var().mutable_type()->mutable_lod_tensor()->set_lod_level(1);
+  builder.Op("sequence_pool", {{"X", {"words"}}}, {{"Out", {"y"}}});
+  EXPECT_THAT(
+      Plan::Build(builder.Build(), Options()).status(),
+      StatusIs(
+          absl::StatusCode::kUnimplemented,
+          "no kernel for 1 op type: sequence_pool (1 op, first op 0); sequence_pool needs "
+          "sequences of several lengths (level-of-detail offsets of words), which the executor "
+          "does not have: the program can be rewritten and verified, and Paddle runs it; to "
+          "run it here, pad the sequences and give their lengths"));
+}
+
 // The looked-up rows of a table pass from op to op: emb@GRAD of fp32[10, 4].
 ProgramBuilder SparseGradient() {
   ProgramBuilder builder;

@@ -65,7 +65,8 @@ absl::StatusOr<Kernel> LinearBackward(OpKernel op) {
   op.View(dx, dout);
   const double y_sign = Op<double>::Dy(1);
   if (y_sign == 1) op.View(dy, dout);
-  return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  const auto types = FloatsAndInts(dout);
+  return op.InPlace().Make(types, [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x.dims(ctx), y.dims(ctx), axis));
     const T* from = dout.data<T>(ctx);

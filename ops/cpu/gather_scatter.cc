@@ -241,7 +241,10 @@ void AddScatter(KernelTable* table, const char* type, ScatterSlots slots, Types 
       },
       [=](OpKernel op) -> absl::StatusOr<Kernel> {
         WEFT_ASSIGN_OR_RETURN(const Write write, make_write(op.attrs()));
-        return ScatterGrad(op, slots, make_select(op), write);
+        // Paddle 1's CPU kernel gives X a gradient where Updates replace it.
+        const bool is_paddle1s = op.spec().paddle_cpu_quirks && op.attrs().Has("overwrite") &&
+                                 !op.attrs().Does("clears replaced rows");
+        return ScatterGrad(op, slots, make_select(op), is_paddle1s ? Write::kAdd : write);
       });
 }
 

@@ -1,15 +1,18 @@
 // Updates of a parameter p by its gradient g without bias correction, by the formulas of
 // ops/formulas/update.h.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
+#include "ops/cpu/random_engine.h"
 #include "ops/cpu/update.h"
 #include "ops/formulas/update.h"
 #include "ops/kernel_util.h"
@@ -134,6 +137,46 @@ absl::StatusOr<Kernel> LarsMomentum(const KernelSpec& spec, GradKind kind) {
   });
 }
 
+// --- dpsgd ---------------------------------------------------------------------------------------
+
+// p -= lr (g / max(1, ‖g‖ / clip) + noise / batch_size), with one noise for all elements, of the
+// normal distribution of deviation sigma. A nonzero seed gives Paddle's noise, the same in every
+// step. Abadi et al., "Deep Learning with Differential Privacy" (2016).
+absl::StatusOr<Kernel> Dpsgd(OpKernel op) {
+  const In param = op.in("Param"), grad = op.in("Grad"), rate = op.in("LearningRate");
+  const Out out = op.out("ParamOut");
+  const double clip = op.attrs().Float("clip"), batch_size = op.attrs().Float("batch_size");
+  const double sigma = op.attrs().Float("sigma");
+  const int64_t seed = op.attrs().Int("seed");
+  op.InPlace(out, param);
+  return op.Make(Floats(param), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(seed, &RandomState::dropout, ctx.random, &own));
+    std::minstd_rand generator(
+        static_cast<uint32_t>(seed != 0 ? static_cast<uint64_t>(seed) : (*engine)()));
+    // Marsaglia's polar method.
+    std::uniform_real_distribution<T> uniform(0, 1);
+    T x = 0, square = 0;
+    do {
+      x = 2 * uniform(generator) - 1;
+      const T y = 2 * uniform(generator) - 1;
+      square = x * x + y * y;
+    } while (square >= 1 || square == 0);
+    const T noise = x * std::sqrt(-2 * std::log(square) / square) * static_cast<T>(sigma);
+    WEFT_ASSIGN_OR_RETURN(const double lr, ScalarValue("LearningRate", rate(ctx)));
+    const T *const from = param.data<T>(ctx), *const g = grad.data<T>(ctx);
+    T* const to = out.data<T>(ctx);
+    const double norm =
+        std::sqrt(SumOf<T>(grad(ctx).size(), [=](int64_t k) { return double{g[k]} * g[k]; }));
+    const T scale = static_cast<T>(std::max(1.0, norm / clip));
+    const T shift = noise / static_cast<T>(batch_size), step = static_cast<T>(lr);
+    for (int64_t k = 0; k < param(ctx).size(); ++k) to[k] = from[k] - step * (g[k] / scale + shift);
+    return absl::OkStatus();
+  });
+}
+
 // --- rmsprop -------------------------------------------------------------------------------------
 
 absl::StatusOr<Kernel> Rmsprop(const KernelSpec& spec, GradKind kind) {
@@ -157,6 +200,7 @@ void AddOptimizerKernels(KernelTable* table) {
   AddUpdate(table, "momentum", Momentum, GradKind::kRowsAmongAll);
   AddUpdate(table, "rmsprop", Rmsprop, GradKind::kRowsAmongAll);
   AddUpdate(table, "sgd", Update<formulas::Sgd>, GradKind::kRows);
+  table->Add("dpsgd", Dpsgd);
   table->Add("merged_momentum", MergedMomentum);
 }
 

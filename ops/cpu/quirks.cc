@@ -40,6 +40,7 @@ bool TakesBatchForSize(const Op& op) {
          absl::c_linear_search(*shape, -1);
 }
 
+bool IsOfPaddle1(const Op& op) { return IsBefore(op.program().version(), kPaddle2); }
 bool IsOfPaddle3(const Op& op) { return op.program().version() >= kPaddle3; }
 
 // Whether the padding of an average follows from the sizes, and counts.
@@ -78,8 +79,7 @@ struct Quirk {
 };
 
 const Quirk kQuirks[] = {
-    {"adadelta", [](const Op& op) { return IsBefore(op.program().version(), kPaddle2); },
-     "takes the mean of squared updates of the next step"},
+    {"adadelta", IsOfPaddle1, "takes the mean of squared updates of the next step"},
     {"adam", HasRows, "takes the powers of beta of the next step"},
     {"adamw", HasRows, "takes the powers of beta of the next step"},
     {"adamw", [](const Op& op) { return !IsOne(op, "lr_ratio"); },
@@ -123,7 +123,16 @@ const Quirk kQuirks[] = {
     {"sigmoid_cross_entropy_with_logits",
      [](const Op& op) { return !op.Input("pos_weight").empty(); },
      "weights only a part of the positive term"},
+    {"scatter_grad",
+     [](const Op& op) { return IsOfPaddle1(op) && op.BoolAttr("overwrite").value_or(true); },
+     "gives X a gradient where Updates replace it"},
     {"searchsorted", Always, "puts -inf at the end"},
+    {"softmax_with_cross_entropy_grad",
+     [](const Op& op) {
+       return IsOfPaddle1(op) && !IsTrue(op, "soft_label") &&
+              op.IntAttr("ignore_index").value_or(-100) >= 0;
+     },
+     "gives ignored labels a gradient"},
     {"spectral_norm_grad", Always, "multiplies the gradient element by element"},
     {"trace",
      [](const Op& op) { return op.IntAttr("axis1").value_or(0) > op.IntAttr("axis2").value_or(1); },
@@ -138,6 +147,9 @@ const Quirk kQuirks[] = {
     {"masked_fill_grad", Always, "gives value a gradient that is 0 or arbitrary", false},
     {"nadam", HasOnePower, "reads powers and products beyond their end", false},
     {"radam", HasOnePower, "reads powers and products beyond their end", false},
+    {"deformable_conv_grad", IsOfPaddle1, "is 0 where im2col_step exceeds the batch", false},
+    {"deformable_conv_v1_grad", IsOfPaddle1, "is 0 where im2col_step exceeds the batch", false},
+    {"pad_constant_like_grad", IsOfPaddle1, "takes elements of other rows", false},
     {"pool2d", CountsSamePadding, "counts only a part of the padding at the end", false},
     {"pool3d", CountsSamePadding, "counts only a part of the padding at the end", false},
     {"put_along_axis", PutsIntegerMeans, "rounds means down", false},

@@ -42,6 +42,14 @@ TEST(QuirksTest, VersionsRuleQuirksOut) {
   EXPECT_THAT(Quirks(gradient, "version=3001001 "), IsEmpty());
 }
 
+TEST(QuirksTest, ScatterThatReplacesRowsDiffersBeforePaddle2) {
+  const std::string gradient = "X@GRAD=[g] = scatter_grad(Out@GRAD=[d], Ids=[i]) {overwrite=";
+  EXPECT_THAT(Quirks(gradient + "true}\n", "version=1008005 "),
+              ElementsAre("op 0 (scatter_grad): gives X a gradient where Updates replace it"));
+  EXPECT_THAT(Quirks(gradient + "false}\n", "version=1008005 "), IsEmpty());
+  EXPECT_THAT(Quirks(gradient + "true}\n", "version=2006002 "), IsEmpty());
+}
+
 TEST(QuirksTest, AttributesRuleQuirksOut) {
   EXPECT_THAT(Quirks("ParamOut=[w] = momentum(Param=[w], Grad=[g]) {rescale_grad=0.5}\n"),
               ElementsAre("op 0 (momentum): ignores rescale_grad"));

@@ -271,7 +271,11 @@ T LogitGradient(bool use_softmax, T p, T weight) {
 absl::StatusOr<Kernel> SoftmaxWithCrossEntropyGrad(OpKernel op) {
   const In softmax = op.in("Softmax"), label = op.in("Label"), dloss = op.in("Loss@GRAD");
   const Out dlogits = op.out("Logits@GRAD");
-  const Options options(op.attrs());
+  Options options(op.attrs());
+  // Paddle 1's CPU kernel gives classes that are ignored the gradient of the others.
+  const bool ignores = !op.spec().paddle_cpu_quirks || options.ignore_index < 0 ||
+                       op.attrs().Does("gives ignored labels no gradient");
+  if (!ignores) options.ignore_index = std::numeric_limits<int64_t>::min();
   return op.InPlace(dlogits, softmax)
       .Make(Floats(softmax), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);

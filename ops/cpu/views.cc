@@ -102,11 +102,17 @@ ViewOf CroppedView(const OpAttrs& attrs) {
 }
 
 constexpr ViewOp kViewOps[] = {
-    {"crop_tensor", CroppedView, "X"},           {"expand", TiledView, "X"},
-    {"expand_as_v2", ExpandedViews, "X"},        {"expand_v2", ExpandedViews, "X"},
-    {"repeat_interleave", InterleavedView, "X"}, {"slice", SliceView, "Input"},
-    {"strided_slice", SliceView, "Input"},       {"tile", TiledView, "X"},
-    {"transpose", TransposedView, "X"},          {"transpose2", TransposedView, "X"},
+    {"crop", CroppedView, "X"},
+    {"crop_tensor", CroppedView, "X"},
+    {"expand", TiledView, "X"},
+    {"expand_as_v2", ExpandedViews, "X"},
+    {"expand_v2", ExpandedViews, "X"},
+    {"repeat_interleave", InterleavedView, "X"},
+    {"slice", SliceView, "Input"},
+    {"strided_slice", SliceView, "Input"},
+    {"tile", TiledView, "X"},
+    {"transpose", TransposedView, "X"},
+    {"transpose2", TransposedView, "X"},
 };
 
 }  // namespace

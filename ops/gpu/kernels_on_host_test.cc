@@ -65,7 +65,8 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
   EXPECT_THAT(without, IsEmpty());
   // Updates and copies between memories are tested below, and so are some ops on images. Several
   // ranks run sync_batch_norm (tests/training/train_gpu_kernels_test.cc). flatten2
-  // and its kin have the kernels of flatten, and initializers those of CPUs.
+  // and its kin have the kernels of flatten, crop has that of crop_tensor, and initializers have
+  // those of CPUs.
   std::vector<std::string> untested;
   for (const std::string& type : GpuKernels().op_types()) {
     if (types.count(type) == 0) untested.push_back(type);
@@ -73,14 +74,15 @@ TEST(GpuKernelsOnHost, GivePaddlesOutputsInAnyPlace) {
   EXPECT_THAT(
       untested,
       ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "conv3d_transpose",
-                  "conv3d_transpose_grad", "decayed_adagrad", "depthwise_conv2d_transpose",
-                  "depthwise_conv2d_transpose_grad", "empty", "flatten", "flatten_grad", "ftrl",
-                  "gaussian_random", "masked_fill", "masked_fill_grad", "max_pool3d_with_index",
-                  "max_pool3d_with_index_grad", "memcpy_d2h", "memcpy_h2d", "merged_adam",
-                  "momentum", "nadam", "radam", "rmsprop", "rprop", "sgd", "squeeze",
-                  "squeeze_grad", "swiglu", "swiglu_grad", "sync_batch_norm",
-                  "sync_batch_norm_grad", "sync_batch_norm_grad_sums", "sync_batch_norm_sums",
-                  "truncated_gaussian_random", "uniform_random", "unsqueeze", "unsqueeze_grad"));
+                  "conv3d_transpose_grad", "crop", "crop_grad", "decayed_adagrad",
+                  "depthwise_conv2d_transpose", "depthwise_conv2d_transpose_grad", "empty",
+                  "flatten", "flatten_grad", "ftrl", "gaussian_random", "masked_fill",
+                  "masked_fill_grad", "max_pool3d_with_index", "max_pool3d_with_index_grad",
+                  "memcpy_d2h", "memcpy_h2d", "merged_adam", "momentum", "nadam", "radam",
+                  "rmsprop", "rprop", "sgd", "squeeze", "squeeze_grad", "swiglu", "swiglu_grad",
+                  "sync_batch_norm", "sync_batch_norm_grad", "sync_batch_norm_grad_sums",
+                  "sync_batch_norm_sums", "truncated_gaussian_random", "uniform_random",
+                  "unsqueeze", "unsqueeze_grad"));
 }
 
 TEST(GpuKernelsOnHost, GivePaddlesRows) {

@@ -287,6 +287,14 @@ absl::string_view WhyUnrelated(const Op& op) {
     return "and divides by the weights of the rank's own labels; use reduction=none, divide by the "
            "sum of the weights, pass option:exact_loss to transpile";
   }
+  if (op.type() == "data_norm_grad") {
+    return "and counts the rank's own rows, which no mode adds up over ranks (local_sgd averages "
+           "the counts)";
+  }
+  if (op.type() == "center_loss" && op.BoolAttr("need_update").value_or(false)) {
+    return "and moves the centers by the rank's own samples; use update_center=False, or centers "
+           "that a gradient trains";
+  }
   return "";
 }
 

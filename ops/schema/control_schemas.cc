@@ -52,11 +52,13 @@ void AddControlSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("while", "X*?, Condition* -> Out*?, StepScopes?")
                    .Attr("is_test", false)
                    .RequiredAttr("sub_block", BlockRef())
+                   .Since(kPaddle2, "keeps the tensors that it carries")
                    .With(Trait::kSideEffect, Trait::kLoop));
   // In the block, the variables of Out@GRAD have the names in attribute original_output_grad.
   schemas->Add(OpSchema("while_grad", "X*?, Out*?, Out@GRAD*?, StepScopes -> X@GRAD*?")
                    .RequiredAttr("original_output_grad", Strings{})
                    .RequiredAttr("sub_block", BlockRef())
+                   .Since(kPaddle2, "carries gradients of tensors to earlier iterations")
                    .With(Trait::kSideEffect, Trait::kLoop, Trait::kBlockGrad)
                    .Infer(GradsLikeInputs()));
 
@@ -124,11 +126,17 @@ void AddControlSchemas(OpSchemaTable* schemas) {
                    .Attr("level", 0)
                    .Algebra(Algebra::kMove)
                    .Batch(batch::Unrelated(batch::kUnknownSize)));
-  for (const char* type : {"lod_tensor_to_array", "array_to_lod_tensor"}) {
+  for (const char* type : {"lod_tensor_to_array", "array_to_lod_tensor",
+                           "reorder_lod_tensor_by_rank", "reorder_lod_tensor_by_rank_grad"}) {
     schemas->Add(OpSchema(type, "RankTable, X -> Out")
                      .Algebra(Algebra::kMove)
                      .Batch(batch::Unrelated(batch::kUnknownSize)));
   }
+
+  // Also its own gradient op.
+  schemas->Add(OpSchema("sequence_reverse", "X -> Y")
+                   .Algebra(Algebra::kMove)
+                   .Batch(batch::Unrelated(batch::kUnknownSize)));
 
   schemas->Add(OpSchema("tensor_array_to_tensor", "X -> Out, OutIndex")
                    .Attr("axis", 0)

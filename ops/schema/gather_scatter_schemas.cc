@@ -186,6 +186,7 @@ void AddGatherScatterSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("scatter", "Ids, Updates, X -> Out")
                   .Attr("overwrite", true)
+                  .Since(kPaddle2, "clears replaced rows")
                   .Infer(Updated("X", "Ids", "Updates", "Out"))
                   .Batch({batch::Scatter("Ids", "Updates", nullptr)})
                   .Pir("(x, index:Ids, updates)"),

@@ -217,6 +217,7 @@ void AddLossSchemas(OpSchemaTable* schemas) {
                   .Attr("numeric_stable_mode", true)
                   .Attr("soft_label", false)
                   .Attr("use_softmax", true)
+                  .Since(kPaddle2, "gives ignored labels no gradient")
                   .Infer(IfKnown("Logits", InferSoftmaxCrossEntropy))
                   .Batch({batch::SoftmaxCrossEntropy})
                   .Pir("cross_entropy_with_softmax(input:Logits, label) -> softmax, loss"),

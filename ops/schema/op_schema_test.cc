@@ -89,7 +89,7 @@ TEST(OpSchemaTest, OutputsThatOnlyGradientOpsReadHaveLooseTypes) {
   }
   EXPECT_TRUE(FindOpSchema("group_norm")->FindOutput("Mean")->loose_type);
   EXPECT_FALSE(FindOpSchema("dropout")->FindOutput("Mask")->loose_type);
-  EXPECT_FALSE(FindOpSchema("max_pool2d_with_index")->FindOutput("Mask")->loose_type);
+  EXPECT_TRUE(FindOpSchema("max_pool2d_with_index")->FindOutput("Mask")->loose_type);
 }
 
 TEST(OpSchemaTest, LiteralsBecomeTheAttributeTypesThatTheyLookLike) {
@@ -241,8 +241,9 @@ TEST(OpSchemaTableTest, OpsInPlaceAreKnown) {
           "average_accumulates: out_sum_3 is in_sum_3", "batch_norm: MeanOut is Mean",
           "batch_norm: VarianceOut is Variance", "c_allreduce_xsum: Out is X",
           "c_sync_calc_stream: Out is X", "c_sync_comm_stream: Out is X", "c_wait_comm: Out is X",
-          "c_wait_compute: Out is X", "check_finite_and_unscale: Out is X", "depend: Out is X",
-          "dgc: U_out is U", "dgc: V_out is V", "sparsify_threshold: ResidualOut is Residual",
+          "c_wait_compute: Out is X", "center_loss: CentersOut is Centers",
+          "check_finite_and_unscale: Out is X", "depend: Out is X", "dgc: U_out is U",
+          "dgc: V_out is V", "sparsify_threshold: ResidualOut is Residual",
           "sparsify_topk: ResidualOut is Residual", "stream_wait: Out is X",
           "sync_batch_norm: MeanOut is Mean", "sync_batch_norm: VarianceOut is Variance",
           "update_loss_scaling: LossScaling is PrevLossScaling", "update_loss_scaling: Out is X",
@@ -281,7 +282,7 @@ TEST(TraitsTest, StreamsAreOrderedByFiveOps) {
 TEST(TraitsTest, OptimizersUpdateParamByGradAndLearningRate) {
   EXPECT_THAT(TypesWith(Trait::kOptimizer),
               ::testing::ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd",
-                                     "decayed_adagrad", "ftrl", "lamb", "lars_momentum",
+                                     "decayed_adagrad", "dpsgd", "ftrl", "lamb", "lars_momentum",
                                      "merged_adam", "merged_momentum", "momentum", "nadam", "radam",
                                      "rmsprop", "rprop", "sgd"));
   for (const std::string& type : TypesWith(Trait::kOptimizer)) {

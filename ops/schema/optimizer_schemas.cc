@@ -153,6 +153,16 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("decay", 0.95f)
                    .Attr("epsilon", 1e-6f)
                    .With(Trait::kElementwise));
+  // Adds noise, one number for the whole parameter.
+  schemas->Add(OpSchema("dpsgd", "Grad, LearningRate, Param -> ParamOut=Param")
+                   .Attr("batch_size", 16.0f)
+                   .Attr("clip", 10.0f)
+                   .Attr("seed", 0)
+                   .Attr("sigma", 1.0f)
+                   .With(Trait::kOptimizer, Trait::kSideEffect)
+                   .Infer(CheckUpdate({}))
+                   .Algebra(Algebra::kRandom)
+                   .Batch(batch::Unrelated(batch::kOfParameters)));
   schemas->Add(
       OpSchema(
           "ftrl",

@@ -27,6 +27,19 @@ absl::StatusOr<Dims> SqueezedDims(const InferContext& context, const Dims& x) {
   return dims;
 }
 
+// Out stays unset where a named dimension is unknown: it may be 1.
+absl::Status InferSqueeze(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  for (int64_t value : context.attrs().Ints("axes")) {
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axes", value, x->dims.size()));
+    if (x->dims[axis] != -1) continue;
+    context.SetOutput("XShape", ToXShape(*x));
+    return absl::OkStatus();
+  }
+  return OutDims(SqueezedDims)(context);
+}
+
 // With new dimensions of 1, inserted one after another.
 absl::StatusOr<Dims> UnsqueezedDims(const InferContext& context, const Dims& x) {
   Dims dims = x;
@@ -105,7 +118,7 @@ absl::StatusOr<Dims> FlattenedRangeDims(const InferContext& context, const Dims&
 void AddReshapeSchemas(OpSchemaTable* schemas) {
   AddWithXShape(schemas, OpSchema("squeeze2", "X")
                              .Attr("axes", Ints{})
-                             .Infer(OutDims(SqueezedDims))
+                             .Infer(InferSqueeze)
                              .Algebra(Algebra::kReshape)
                              .Batch({batch::Squeeze, Powers::kFirst})
                              .Pir("squeeze(x, axis:@axes)", "(x:-, out_grad, axis:@axes)"));
@@ -124,7 +137,7 @@ void AddReshapeSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("squeeze", "X -> Out")
                   .Attr("axes", Ints{})
-                  .Infer(OutDims(SqueezedDims))
+                  .Infer(InferSqueeze)
                   .Algebra(Algebra::kReshape)
                   .Batch({batch::Squeeze, Powers::kFirst}),
               GradOfX());

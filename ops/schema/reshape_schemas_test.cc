@@ -28,6 +28,13 @@ TEST(ReshapeTest, ShapeThatIsComputedIsUnknown) {
   EXPECT_THAT(Infer("reshape2(Shape: int32[2], X: fp32[6]) -> Out"), IsOkAndHolds(""));
 }
 
+TEST(SqueezeTest, NamedDimensionThatIsUnknownMayBeOne) {
+  EXPECT_THAT(Infer("squeeze2(X: fp32[-1, -1, 8]) -> Out, XShape", {{"axes", Ints{1}}}),
+              IsOkAndHolds("XShape: fp32[0, -1, -1, 8]"));
+  EXPECT_THAT(Infer("squeeze2(X: fp32[-1, 1, 8]) -> Out, XShape", {{"axes", Ints{1}}}),
+              IsOkAndHolds("Out: fp32[-1, 8], XShape: fp32[0, -1, 1, 8]"));
+}
+
 TEST(ReshapeTest, OtherNumberOfElementsIsAnError) {
   EXPECT_THAT(
       Infer("reshape2(X: fp32[2, 3]) -> Out, XShape", {{"shape", Ints{7}}}),

@@ -50,6 +50,10 @@ absl::StatusOr<Dims> CropDims(const InferContext& context, const Dims& x) {
   return dims;
 }
 
+absl::Status InferCrop(InferContext& context) {
+  return context.HasInput("Y") ? absl::OkStatus() : OutDims(CropDims)(context);
+}
+
 // X with each dimension repeated. Leading ones pad the shorter of dims and attribute.
 absl::StatusOr<Dims> RepeatedDims(const InferContext& context, Dims x, const char* attr) {
   std::vector<int64_t> times = context.attrs().Ints(attr);
@@ -197,6 +201,14 @@ void AddStridedViewsSchemas(OpSchemaTable* schemas) {
           .Batch({batch::Crop, Powers::kFirst})
           .Pir("crop(x, @shape/tensor, @offsets/tensor)", "(x, out_grad, @offsets/tensor)"),
       GradOfX());
+  // With Y, it has the dimensions of Y; no kernel.
+  AddWithGrad(schemas,
+              OpSchema("crop", "Offsets{offsets}, X, Y? -> Out")
+                  .Attr("offsets", Ints{})
+                  .Attr("shape", Ints{})
+                  .Infer(InferCrop)
+                  .Batch({batch::Crop, Powers::kFirst}),
+              GradOfX());
   AddWithGrad(
       schemas,
       OpSchema("tile", "RepeatTimes{repeat_times}, X, repeat_times_tensor*{repeat_times} -> Out")

@@ -246,7 +246,7 @@ OpSchema Pool(const char* type, size_t space) {
 
 // Max pooling. Mask is the index of each maximum in its image and channel, counted row by row.
 OpSchema IndexedPool(const char* type, size_t space) {
-  return OpSchema(type, "X -> Mask, Out")
+  return OpSchema(type, "X -> Mask~, Out")
       .Attr("adaptive", false)
       .Attr("global_pooling", false)
       .RequiredAttr("ksize", Ints{})

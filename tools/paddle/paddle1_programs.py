@@ -119,6 +119,16 @@ def class_losses():
 
 
 @model
+def ignored_labels():
+    x = fluid.data("x", [None, 4, 6, 6], "float32")
+    y = fluid.data("y", [None, 1, 6, 6], "int64")
+    loss = layers.softmax_with_cross_entropy(layers.conv2d(x, 5, 3, padding=1), y, axis=1,
+                                             ignore_index=0)
+    sgd(layers.mean(loss))
+    return steps(x=lambda: floats(4, 6, 6), y=lambda: integers(0, 5, 1, 6, 6))
+
+
+@model
 def random_field():
     x = fluid.data("x", [None, 6, 16], "float32")
     tags = fluid.data("tags", [None, 6, 1], "int64")
@@ -130,6 +140,57 @@ def random_field():
     sgd(layers.mean(loss))
     return steps(x=lambda: floats(6, 16), tags=lambda: integers(0, 5, 6, 1),
                  length=lambda: integers(1, 7, 1))
+
+
+@model
+def focal_loss():
+    x = fluid.data("x", [None, 16], "float32")
+    y = fluid.data("y", [None, 1], "int32")
+    one = layers.fill_constant([1], "int32", 1)
+    sgd(layers.mean(layers.sigmoid_focal_loss(layers.fc(x, 4), y, one, gamma=1.5, alpha=0.4)))
+    return steps(x=lambda: floats(16), y=lambda: integers(-1, 5, 1).astype("int32"))
+
+
+def center_loss(is_updated):
+    x, y, feeds = x_and_y()
+    h = layers.fc(x, 6)
+    start = fluid.initializer.Uniform(-1, 1)
+    loss = layers.center_loss(h, y, 5, 0.2, fluid.ParamAttr("centers", initializer=start),
+                              is_updated)
+    sgd(classify(h, y) + layers.mean(loss))
+    return feeds
+
+
+@model
+def moving_centers():
+    return center_loss(True)
+
+
+@model
+def fixed_centers():
+    return center_loss(False)
+
+
+@model
+def given_samples():
+    x, y, feeds = x_and_y()
+    samples = fluid.data("samples", [None, 9], "int64")
+    probabilities = fluid.data("probabilities", [None, 9], "float32")
+    loss = layers.sampled_softmax_with_cross_entropy(
+        layers.fc(x, 20), y, 8, use_customized_samples=True, customized_samples=samples,
+        customized_probabilities=probabilities)
+    sgd(layers.mean(loss))
+    for step in feeds:
+        step["samples"] = np.concatenate([step["y"], integers(0, 20, 8)], axis=1)
+        step["probabilities"] = (0.1 + 0.5 * draw.rand(ROWS, 9)).astype("float32")
+    return feeds
+
+
+@model
+def drawn_samples():
+    x, y, feeds = x_and_y()
+    sgd(layers.mean(layers.sampled_softmax_with_cross_entropy(layers.fc(x, 20), y, 8)))
+    return feeds
 
 
 # --- Tensors rearranged --------------------------------------------------------------------------
@@ -165,6 +226,18 @@ def products():
              layers.bilinear_tensor_product(layers.fc(x, 3), layers.fc(x, 4), 5),
              layers.cos_sim(layers.fc(x, 4), layers.fc(x, 4))]
     sgd(classify(layers.concat(parts, axis=1), y))
+    return feeds
+
+
+@model
+def chosen_rows():
+    x, y, feeds = x_and_y()
+    which = layers.cast(layers.less_than(y, layers.fill_constant([1], "int64", 2)), "int32")
+    table, rows = (layers.create_parameter([n, 4], "float32") for n in [10, 2])
+    ids = layers.assign(np.array([2, 5], "int64"))
+    table = layers.scatter(table, ids, rows) + layers.scatter(table, ids, rows, overwrite=False)
+    chosen = layers.multiplex([layers.fc(x, 4), layers.fc(x, 4)], which)
+    sgd(classify(layers.matmul(chosen, table, transpose_y=True), y))
     return feeds
 
 
@@ -237,6 +310,29 @@ def sampled_images():
     return steps(x=lambda: floats(4, 8, 8))
 
 
+@model
+def image_parts():
+    x, y, feeds = x_and_y(4, 8, 8)
+    h, g = layers.conv2d(x, 4, 3, padding=1), layers.conv2d(x, 3, 3, padding=1)
+    parts = [layers.space_to_depth(h, 2), layers.fsp_matrix(h, g),
+             layers.crop(h, [-1, 2, 4, 4], [0, 1, 2, 2]),
+             layers.adaptive_pool2d(h, 3, "max", require_index=True)[0]]
+    sgd(classify(layers.concat([layers.flatten(part) for part in parts], axis=1), y), 0.01)
+    return feeds
+
+
+@model
+def boxes():
+    x = fluid.data("x", [None, 3, 16, 16], "float32")
+    f = layers.conv2d(x, 4, 3, stride=2, padding=1, act="relu")
+    g = layers.conv2d(f, 4, 3, stride=2, padding=1, act="relu")
+    places, scores, prior, variances = layers.multi_box_head(
+        [f, g], x, base_size=16, num_classes=3, min_sizes=[4.0, 8.0], max_sizes=[8.0, 12.0],
+        aspect_ratios=[[2.0], [2.0, 3.0]], flip=True, clip=True)
+    sgd(size((places - prior) / variances * 0.1) + size(scores))
+    return steps(x=lambda: floats(3, 16, 16))
+
+
 # --- Sequences -----------------------------------------------------------------------------------
 
 
@@ -294,6 +390,167 @@ def attention():
 
 
 @model
+def first_states():
+    x = fluid.data("x", [None, 5], "int64")
+    y = fluid.data("y", [None, 5, 1], "int64")
+    hidden, cell = (fluid.data(name, [1, None, 6], "float32") for name in ["hidden", "cell"])
+    outputs, _, _ = fluid.contrib.layers.basic_lstm(fluid.embedding(x, [20, 6]), hidden, cell, 6)
+    loss = layers.softmax_with_cross_entropy(layers.fc(outputs, 20, num_flatten_dims=2), y)
+    sgd(layers.reduce_sum(layers.reduce_mean(loss, dim=[0])))
+    feeds = steps(x=lambda: integers(0, 20, 5), y=lambda: integers(0, 20, 5, 1))
+    for step in feeds:
+        for name in ["hidden", "cell"]:
+            step[name] = floats(1, 6).transpose(1, 0, 2)
+    return feeds
+
+
+@model
+def positions():
+    x, y, feeds = x_and_y(6, 8)
+    h = layers.add_position_encoding(layers.fc(x, 8, num_flatten_dims=2), alpha=0.7, beta=1.3)
+    sgd(classify(layers.relu(h), y))
+    return feeds
+
+
+# --- Loops and arrays ----------------------------------------------------------------------------
+
+
+def number(value):
+    return layers.fill_constant([1], "int64", value)
+
+
+def array_of(values):
+    array = layers.create_array("float32")
+    for i, value in enumerate(values):
+        layers.array_write(value, number(i), array)
+    return array
+
+
+def repeat(times, body):
+    """Runs body(i) for i below the variable `times`."""
+    i = number(0)
+    going = layers.less_than(i, times)
+    loop = layers.While(going)
+    with loop.block():
+        body(i)
+        layers.less_than(i, times, cond=going)
+    return i
+
+
+@model
+def translation():
+    source = fluid.data("source", [None, 5], "int64")
+    target = fluid.data("target", [None, 4], "int64")
+    label = fluid.data("label", [None, 4, 1], "int64")
+    encoded = layers.reduce_mean(fluid.embedding(source, [20, 8]), dim=1)
+    words = array_of(layers.unstack(fluid.embedding(target, [20, 8]), axis=1))
+    states = array_of([layers.fc(encoded, 8, act="tanh")])
+    scores = layers.create_array("float32")
+
+    def body(i):
+        state = layers.array_read(states, i)
+        state = layers.fc([state, layers.array_read(words, i)], 8, act="tanh")
+        layers.array_write(layers.fc(state, 20), i, scores)
+        layers.increment(i)
+        layers.array_write(state, i, states)
+
+    repeat(number(4), body)
+    joined, _ = layers.tensor_array_to_tensor(scores, axis=1, use_stack=True)
+    optimizers.Adam(0.01).minimize(layers.mean(layers.softmax_with_cross_entropy(joined, label)))
+    return steps(source=lambda: integers(0, 20, 5), target=lambda: integers(0, 20, 4),
+                 label=lambda: integers(0, 20, 4, 1))
+
+
+@model
+def loops_in_loops():
+    x, y, feeds = x_and_y(8)
+    outer = array_of([layers.fc(x, 6, act="tanh")])
+
+    def body(i):
+        inner = array_of([layers.array_read(outer, i)])
+
+        def inner_body(j):
+            h = layers.fc(layers.array_read(inner, j), 6, act="tanh")
+            layers.increment(j)
+            layers.array_write(h, j, inner)
+
+        last = layers.array_read(inner, repeat(number(2), inner_body))
+        layers.increment(i)
+        layers.array_write(last, i, outer)
+
+    sgd(classify(layers.array_read(outer, repeat(number(2), body)), y))
+    return feeds
+
+
+@model
+def times_of_the_feed():
+    x, y, feeds = x_and_y(8)
+    times = fluid.data("times", [1], "int64")
+    states = array_of([layers.fc(x, 6, act="tanh")])
+
+    def body(i):
+        h = layers.fc(layers.array_read(states, i), 6, act="tanh")
+        layers.increment(i)
+        layers.array_write(h, i, states)
+
+    sgd(classify(layers.array_read(states, repeat(times, body)), y))
+    for i, step in enumerate(feeds):
+        step["times"] = np.array([i + 1], "int64")
+    return feeds
+
+
+@model
+def carried():
+    x, y, feeds = x_and_y(8)
+    h, all_steps = layers.fc(x, 6), layers.fc(x, 6)
+
+    def body(i):
+        layers.assign(layers.fc(h + all_steps, 6, act="tanh"), h)
+        layers.increment(i)
+
+    repeat(number(3), body)
+    other = layers.while_loop(lambda i, z: layers.less_than(i, number(3)),
+                              lambda i, z: [i + 1, layers.fc(z, 6, act="tanh")],
+                              [number(0), layers.fc(x, 6)])[1]
+    sgd(classify(layers.concat([h, other], axis=1), y))
+    return feeds
+
+
+@model
+def arrays():
+    x, y, feeds = x_and_y(8)
+    h = [layers.fc(x, 6)]
+    for _ in range(2):
+        h.append(layers.fc(h[-1], 6, act="tanh"))
+    array = array_of(h)
+    stacked, _ = layers.tensor_array_to_tensor(array, axis=1, use_stack=True)
+    # Of one array that is joined twice, Paddle takes one gradient twice.
+    joined, _ = layers.tensor_array_to_tensor(array_of(h), axis=1)
+    loss = classify(layers.reshape(joined, [-1, 18]), y) + size(layers.reduce_sum(stacked, dim=1))
+    sgd(loss * layers.cast(layers.array_length(array), "float32"))
+    return feeds
+
+
+@model
+def switches():
+    x, y, feeds = x_and_y()
+    step = layers.autoincreased_step_counter()
+    rate = layers.create_global_var([1], 0.0, "float32", persistable=True, name="rate")
+    with layers.Switch() as switch:
+        with switch.case(layers.less_than(step, number(2))):
+            layers.assign(layers.fill_constant([1], "float32", 0.1), rate)
+        with switch.default():
+            layers.assign(layers.fill_constant([1], "float32", 0.01), rate)
+    h = layers.fc(x, 8)
+    which = layers.cast(layers.elementwise_mod(step, number(3)), "int32")
+    out = layers.switch_case(which, {0: lambda: layers.fc(h, 6, act="tanh"),
+                                     1: lambda: layers.fc(h, 6, act="relu")},
+                             default=lambda: layers.fc(h, 6))
+    optimizers.SGD(rate).minimize(classify(out, y))
+    return feeds
+
+
+@model
 def units():
     x, y, feeds = x_and_y()
     hidden, cell = layers.fc(x, 8), layers.fc(x, 8)
@@ -315,6 +572,28 @@ def metrics():
     layers.mean_iou(layers.argmax(p, axis=1), layers.reshape(y, [-1]), 5)
     layers.Print(layers.has_nan(p))
     sgd(loss)
+    return feeds
+
+
+@model
+def label_metrics():
+    x, y, feeds = x_and_y(6, 8)
+    tags, found = (fluid.data(name, [None, 6], "int64") for name in ["tags", "found"])
+    length, lengths = fluid.data("length", [None], "int64"), fluid.data("lengths", [None, 1], "int64")
+    kept = []
+    for scheme, excluded in [("IOB", None), ("IOE", [1]), ("IOBES", None), ("plain", [0])]:
+        kept += layers.chunk_eval(found, tags, scheme, 3, excluded, length)
+    p = layers.softmax(layers.fc(x, 5, num_flatten_dims=2))
+    kept += layers.ctc_greedy_decoder(p, 0, lengths, padding_value=-1)
+    kept += layers.edit_distance(found, tags, True, None, length, length)
+    for variable in kept:
+        variable.persistable = True
+    sgd(classify(p, y))
+    for step in feeds:
+        step["tags"] = integers(0, 4, 6)
+        step["found"] = np.where(draw.rand(ROWS, 6) > 0.3, step["tags"], integers(0, 4, 6))
+        step["length"] = integers(1, 7)
+        step["lengths"] = integers(1, 7, 1)
     return feeds
 
 
@@ -351,6 +630,13 @@ def adam_epsilon():
 
 
 # --- What Paddle runs from a reader, or with level-of-detail offsets ------------------------------
+
+
+@model
+def private():
+    optimizer = optimizers.Dpsgd(0.01, clip=0.1, batch_size=16.0, sigma=1.5)
+    optimizer._seed = 7
+    return updated(optimizer)
 
 
 @model
@@ -391,6 +677,19 @@ def dynamic_rnn():
         rnn.update_memory(before, hidden)
         rnn.output(hidden)
     sgd(classify(layers.sequence_last_step(rnn()), y))
+
+
+@model
+def reordered():
+    embedded, y = words()
+    first = layers.fc(layers.sequence_last_step(layers.sequence_reverse(embedded)), 8)
+    rnn = layers.DynamicRNN()
+    with rnn.block():
+        step, before = rnn.step_input(embedded), rnn.memory(init=first, need_reorder=True)
+        hidden = layers.fc([step, before], 8, act="tanh")
+        rnn.update_memory(before, hidden)
+        rnn.output(hidden)
+    sgd(classify(layers.sequence_pool(rnn(), "max"), y))
 
 
 @model

@@ -27,6 +27,9 @@ constexpr size_t kMaxAlternatives = 64;
 // Nor are longer conjunctions followed.
 constexpr size_t kMaxLiterals = 64;
 
+// The slots of loops, of which each has one.
+constexpr const char* kStepScopes[] = {"StepScopes", "step_scopes"};
+
 // Ascending literals, all of which hold: 2 i, and 2 i + 1 for its opposite.
 using Conditions = std::vector<int>;
 
@@ -159,10 +162,13 @@ class Finder {
         const bool is_scalar = op.BoolAttr("is_scalar_condition").value_or(false);
         runs = Union(runs, is_scalar ? TruthOf(var) : Conditions{FilledOf(var)});
       }
-      if (is_in("StepScopes")) runs = {StepsOf(var)};
+      for (const char* slot : kStepScopes) {
+        if (is_in(slot)) runs = {StepsOf(var)};
+      }
     }
     if (schema.Has(Trait::kLoop) && !schema.Has(Trait::kBlockGrad)) {
-      const absl::Span<const Symbol> scopes = op.Output("StepScopes");
+      absl::Span<const Symbol> scopes;
+      for (const char* slot : kStepScopes) scopes = scopes.empty() ? op.Output(slot) : scopes;
       runs = {scopes.empty() ? 2 * num_conditions_++ : StepsOf(Resolve(op, scopes[0]))};
       for (int block : op.SubBlocks()) ForgetWrittenIn(block, /*keeps_own=*/false);
     }

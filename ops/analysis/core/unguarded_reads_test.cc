@@ -122,6 +122,21 @@ TEST(UnguardedReads, LoopMayNotRun) {
   EXPECT_THAT(Found(kWriteV + loop + kReadV, Block(1, kWriteV)), IsEmpty());
 }
 
+TEST(UnguardedReads, GradientOfALoopRunsIfTheLoopHas) {
+  const std::string of_while =
+      "Out=[], StepScopes=[scope] = while(X=[], Condition=[c]) {sub_block=block(1)}\n"
+      "X@GRAD=[] = while_grad(X=[], Out=[], Out@GRAD=[], StepScopes=[scope]) "
+      "{sub_block=block(2)}\n";
+  const std::string of_recurrent =
+      "outputs=[], step_scopes=[scope] = recurrent(initial_states=[], inputs=[], parameters=[]) "
+      "{sub_block=block(1)}\n"
+      "inputs@GRAD=[] = recurrent_grad(initial_states=[], inputs=[], outputs=[], outputs@GRAD=[], "
+      "parameters=[], step_scopes=[scope]) {sub_block=block(2)}\n";
+  for (const std::string& ops : {of_while, of_recurrent}) {
+    EXPECT_THAT(Found(ops, Block(1, kWriteV) + Block(2, kReadV, /*parent=*/1)), IsEmpty()) << ops;
+  }
+}
+
 TEST(UnguardedReads, WhatABlockMakesOfAConditionCountsInItAlone) {
   const std::string blocks =
       Block(1, "Out=[both] = assign(X=[d])\n") + Block(2, kWriteV) + Block(3, kReadV);

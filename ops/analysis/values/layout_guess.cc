@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -64,10 +66,13 @@ class TimeMajorFinder {
   void Run() {
     if (open_.empty()) return;
     FindSequences();
-    if (sequences_.empty()) return;
-    TurnSequences();
+    if (!sequences_.empty()) TurnSequences();
     // What goes with them: labels, first states.
     for (const std::string& name : open_) together_.push_back({name});
+    std::vector<std::string> whole;  // first states
+    absl::c_copy_if(open_, std::back_inserter(whole),
+                    [&](const std::string& name) { return !layouts_[name].axis.has_value(); });
+    if (whole.size() > 1) together_.push_back(std::move(whole));
     size_t lost = NumUnrelated(Walk());
     for (bool has_changed = true; has_changed && lost > 0;) {
       has_changed = false;

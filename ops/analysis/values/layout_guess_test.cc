@@ -109,6 +109,20 @@ TEST(LayoutGuess, FirstStatesOfALayerAreTurnedTogether) {
   EXPECT_EQ(*FeedLayoutsOf(*program), (FeedLayouts{{"x", {1}}, {"h0", {1}}, {"c0", {1}}}));
 }
 
+TEST(LayoutGuess, StatesThatGoWithSamplesAreSplitAsThey) {
+  const auto layouts = [](const std::string& ops) {
+    return *FeedLayoutsOf(*ParseProgramText(testing::BlockText(absl::StrCat(
+        "    var x : fp32[-1, 4] need_check_feed\n    var h0 : fp32[1, -1, 4] need_check_feed\n"
+        "    var h : fp32[-1, 4]\n    var xs : fp32[0]\n    var y : fp32[-1, 4]\n"
+        "    var loss : fp32[]\n    Out=[h], XShape=[xs] = squeeze2(X=[h0]) {axes=ints[0]}\n",
+        ops, "    Out=[loss] = mean(X=[y]) role=forward|loss\n"))));
+  };
+  EXPECT_EQ(layouts("    Out=[y] = elementwise_add(X=[x], Y=[h]) {axis=-1}\n"),
+            (FeedLayouts{{"x", {0}}, {"h0", {1}}}));
+  EXPECT_EQ(layouts("    Out=[y] = relu(X=[x])\n"),
+            (FeedLayouts{{"x", {0}}, {"h0", FeedLayout::Whole()}}));
+}
+
 TEST(LayoutGuess, DataOfAnyRankCounts) {
   const auto program = [](const char* name, const char* type) {
     return *ParseProgramText(testing::BlockText(absl::StrCat(

@@ -1,4 +1,5 @@
-// Losses that use a few rows of a table of class weights per example: hierarchical_sigmoid and nce.
+// Losses that use a few rows of a table of class weights per example: hierarchical_sigmoid and nce;
+// and sample_logits, which takes a few classes of each row.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -268,9 +269,28 @@ absl::StatusOr<Kernel> HierarchicalSigmoidGrad(OpKernel op) {
 //   Cost = Σ over labels of -log(o / (o + b)) + Σ over drawn classes of -log(b / (o + b))
 // times SampleWeight. SampleLabels has the classes, labels first, SampleLogits their o.
 
-// The distribution of the noise. Log-uniform: the probability of class c is log((c + 2) / (c + 1))
-// / log(classes). As in Paddle, this is a distribution over all classes except the last one, which
-// is never drawn.
+// Log-uniform: the probability of class c is log((c + 2) / (c + 1)) / log(classes). As in Paddle,
+// this is a distribution over all classes except the last one, which is never drawn.
+class LogUniform {
+ public:
+  explicit LogUniform(int64_t classes)
+      : classes_(classes), log_(std::log(static_cast<double>(classes))) {}
+
+  float Probability(int64_t c) const {
+    return static_cast<float>(std::log((c + 2.0) / (c + 1.0)) / log_);
+  }
+  int64_t Draw(std::mt19937_64* engine) const {
+    std::uniform_real_distribution<double> fraction(0, 1);
+    const auto c = static_cast<int64_t>(std::exp(fraction(*engine) * log_)) - 1;
+    return c % (classes_ - 1);  // rounding may reach the last class
+  }
+
+ private:
+  int64_t classes_;
+  double log_;
+};
+
+// The distribution of the noise.
 class Noise {
  public:
   enum Kind { kUniform, kLogUniform, kCustom };
@@ -293,7 +313,7 @@ class Noise {
       case kUniform:
         return static_cast<float>(1.0 / static_cast<double>(classes_));
       case kLogUniform:
-        return static_cast<float>(std::log((c + 2.0) / (c + 1.0)) / LogClasses());
+        return LogUniform(classes_).Probability(c);
       case kCustom:
         break;
     }
@@ -303,10 +323,7 @@ class Noise {
   // May be an invalid class if CustomDistAlias is wrong.
   int64_t Draw(const KernelContext& ctx, std::mt19937_64* engine) const {
     std::uniform_real_distribution<double> fraction(0, 1);
-    if (kind_ == kLogUniform) {
-      const auto c = static_cast<int64_t>(std::exp(fraction(*engine) * LogClasses())) - 1;
-      return c % (classes_ - 1);  // rounding may reach the last class
-    }
+    if (kind_ == kLogUniform) return LogUniform(classes_).Draw(engine);
     std::uniform_int_distribution<int> any(0, static_cast<int>(classes_ - 1));
     const int64_t c = any(*engine);
     if (kind_ == kUniform) return c;
@@ -316,8 +333,6 @@ class Noise {
   }
 
  private:
-  double LogClasses() const { return std::log(static_cast<double>(classes_)); }
-
   Kind kind_;
   int64_t classes_;
   In probabilities_, alias_, alias_probabilities_;
@@ -422,6 +437,118 @@ absl::StatusOr<Kernel> NceGrad(OpKernel op) {
       });
 }
 
+// --- sample_logits -------------------------------------------------------------------------------
+
+// Probabilities as large and as small as Paddle lets them become.
+double Limited(double x) { return std::clamp(x, -1e20, 1e20); }
+
+// Draws num_samples different classes, which all rows share, from a log-uniform distribution, and
+// sets the columns of `samples` after the labels. Probabilities: how often a class is expected in
+// so many draws as that took.
+template <typename T>
+absl::Status DrawSamples(int64_t classes, int64_t drawn, std::mt19937_64* engine, Tensor* samples,
+                         Tensor* probabilities) {
+  if (drawn >= classes) {
+    return absl::InvalidArgumentError(absl::StrCat("attribute num_samples: expected fewer than ",
+                                                   classes, " classes, found ", drawn));
+  }
+  const LogUniform distribution(classes);
+  const int64_t rows = samples->dim(0), count = samples->dim(1);
+  std::vector<int64_t> chosen;
+  double draws = 0;
+  while (static_cast<int64_t>(chosen.size()) < drawn) {
+    const int64_t c = distribution.Draw(engine);
+    draws += 1;
+    if (!absl::c_linear_search(chosen, c)) chosen.push_back(c);
+  }
+  for (int64_t i = 0; i < rows * count; ++i) {
+    int64_t& sample = samples->data<int64_t>()[i];
+    const int64_t column = i % count - (count - drawn);
+    if (column >= 0) sample = chosen[column];
+    const double p = distribution.Probability(sample);
+    const double expected =
+        draws == static_cast<double>(drawn) ? p * draws : -std::expm1(draws * std::log1p(-p));
+    probabilities->data<T>()[i] = static_cast<T>(expected);
+  }
+  return absl::OkStatus();
+}
+
+// Samples: the classes of each row, labels first; SampledLogits: their Logits minus the logarithms
+// of Probabilities, and far below with remove_accidental_hits for samples that are labels of the
+// row. SampledLabels: where the labels are in Samples. Jean et al., "On Using Very Large Target
+// Vocabulary for Neural Machine Translation" (2015).
+absl::StatusOr<Kernel> SampleLogits(OpKernel op) {
+  const In logits = op.in("Logits"), labels = op.in("Labels");
+  const In given = op.in("CustomizedSamples"), given_p = op.in("CustomizedProbabilities");
+  const Out samples = op.out("Samples"), probabilities = op.out("Probabilities");
+  const Out out = op.out("SampledLogits"), out_labels = op.out("SampledLabels");
+  const bool is_custom = op.attrs().Bool("use_customized_samples");
+  const bool removes_hits = op.attrs().Bool("remove_accidental_hits");
+  const int64_t seed = op.attrs().Int("seed"), drawn = op.attrs().Int("num_samples");
+  if (!op.attrs().Bool("uniq")) {
+    return absl::UnimplementedError("attribute uniq: no kernel for samples that repeat");
+  }
+  return op.Make(Floats(logits), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const int64_t rows = logits(ctx).dim(0), classes = logits(ctx).dim(1);
+    const int64_t num_labels = labels(ctx).dim(1), count = num_labels + drawn;
+    Tensor own_samples, own_p;
+    own_samples.Resize(DType::kInt64, {rows, count});
+    own_p.Resize(logits(ctx).dtype(), {rows, count});
+    if (is_custom) {
+      WEFT_ASSIGN_OR_RETURN(const auto all, ReadIndices("CustomizedSamples", given(ctx), classes));
+      absl::c_copy(all, own_samples.data<int64_t>());
+      std::copy_n(given_p.data<T>(ctx), rows * count, own_p.data<T>());
+    } else {
+      std::mt19937_64 own;
+      WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                            EngineOf(seed, &RandomState::dropout, ctx.random, &own));
+      WEFT_ASSIGN_OR_RETURN(const auto numbers, ReadIndices("Labels", labels(ctx), classes));
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        const int64_t at = static_cast<int64_t>(i);
+        own_samples.data<int64_t>()[at / num_labels * count + at % num_labels] = numbers[i];
+      }
+      WEFT_RETURN_IF_ERROR(DrawSamples<T>(classes, drawn, engine, &own_samples, &own_p));
+    }
+    const int64_t* const chosen = own_samples.data<int64_t>();
+    T* const to = out.data_or_null<T>(ctx);
+    for (int64_t i = 0; to != nullptr && i < rows * count; ++i) {
+      const int64_t row = i / count, column = i % count;
+      double logit = logits.data<T>(ctx)[row * classes + chosen[i]];
+      const int64_t* const first = chosen + row * count;
+      const bool is_hit = removes_hits && column >= num_labels &&
+                          std::find(first, first + num_labels, chosen[i]) != first + num_labels;
+      if (is_hit) logit -= 1e20;
+      to[i] = static_cast<T>(Limited(logit - Limited(std::log(double{own_p.data<T>()[i]}))));
+    }
+    if (int64_t* places = out_labels.data_or_null<int64_t>(ctx)) {
+      for (int64_t i = 0; i < rows * num_labels; ++i) places[i] = i % num_labels;
+    }
+    if (int64_t* all = samples.data_or_null<int64_t>(ctx)) std::copy_n(chosen, rows * count, all);
+    if (T* all = probabilities.data_or_null<T>(ctx)) {
+      std::copy_n(own_p.data<T>(), rows * count, all);
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<Kernel> SampleLogitsGrad(OpKernel op) {
+  op.Ignore({"LabelsDim", "LogitsDim"});
+  const In samples = op.in("Samples"), dout = op.in("SampledLogits@GRAD");
+  const Out dlogits = op.out("Logits@GRAD");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const int64_t classes = dlogits(ctx).dim(1), count = dout(ctx).dim(1);
+    WEFT_ASSIGN_OR_RETURN(const auto chosen, ReadIndices("Samples", samples(ctx), classes));
+    T* const to = dlogits.data<T>(ctx);
+    std::fill_n(to, dlogits(ctx).size(), T(0));
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      to[static_cast<int64_t>(i) / count * classes + chosen[i]] += dout.data<T>(ctx)[i];
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 void AddClassLossKernels(KernelTable* table) {
@@ -431,6 +558,7 @@ void AddClassLossKernels(KernelTable* table) {
   table->Add("nce", Nce);
   table->Add("nce_grad", NceGrad<WeightGrad::kDense>);
   table->AddForRows("nce_grad", NceGrad<WeightGrad::kRows>);
+  table->Add("sample_logits", SampleLogits, SampleLogitsGrad);
 }
 
 }  // namespace weft

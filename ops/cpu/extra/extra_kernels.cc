@@ -3,15 +3,15 @@
 namespace weft {
 
 void AddExtraKernels(KernelTable* table) {
-  for (AddFamily* add :
-       {AddClassLossKernels,       AddClickThroughKernels, AddDeformableConvKernels,
-        AddDenseAlgebraKernels,    AddDiagonalKernels,     AddExtraActivationKernels,
-        AddExtraMoveKernels,       AddExtraNormKernels,    AddFractionalPoolKernels,
-        AddImageCopyKernels,       AddIndexingKernels,     AddMedianKernels,
-        AddModelAverageKernels,    AddPaddle1Kernels,      AddProductKernels,
-        AddResamplingKernels,      AddRoiPoolingKernels,   AddSearchKernels,
-        AddSecondGradientKernels,  AddSequenceKernels,     AddSparsifyKernels,
-        AddSpecialFunctionKernels, AddYoloKernels}) {
+  for (AddFamily* add : {AddClassLossKernels,    AddClickThroughKernels, AddDeformableConvKernels,
+                         AddDenseAlgebraKernels, AddDiagonalKernels,     AddExtraActivationKernels,
+                         AddExtraMoveKernels,    AddExtraNormKernels,    AddFractionalPoolKernels,
+                         AddImageCopyKernels,    AddIndexingKernels,     AddLabelMetricKernels,
+                         AddMedianKernels,       AddModelAverageKernels, AddPaddle1Kernels,
+                         AddPaddle1LayerKernels, AddProductKernels,      AddResamplingKernels,
+                         AddRoiPoolingKernels,   AddSearchKernels,       AddSecondGradientKernels,
+                         AddSequenceKernels,     AddSparsifyKernels,     AddSpecialFunctionKernels,
+                         AddYoloKernels}) {
     add(table);
   }
 }

@@ -13,7 +13,7 @@ void AddExtraKernels(KernelTable* table);
 // Adds the kernels of one file.
 using AddFamily = void(KernelTable* table);
 
-AddFamily AddClassLossKernels;        // hierarchical_sigmoid, nce
+AddFamily AddClassLossKernels;        // hierarchical_sigmoid, nce, sample_logits
 AddFamily AddClickThroughKernels;     // cvm, data_norm
 AddFamily AddDeformableConvKernels;   // deformable_conv
 AddFamily AddDenseAlgebraKernels;     // inverse, cholesky, solve, bilinear_tensor_product, ...
@@ -24,9 +24,11 @@ AddFamily AddExtraNormKernels;        // dist, norm, renorm, spectral_norm
 AddFamily AddFractionalPoolKernels;   // fractional_max_pool2d, fractional_max_pool3d
 AddFamily AddImageCopyKernels;        // pad, pad3d, unfold, fold, unpool
 AddFamily AddIndexingKernels;         // gather_tree, multiplex, segment_pool, shard_index
+AddFamily AddLabelMetricKernels;      // chunk_eval, ctc_align, edit_distance
 AddFamily AddMedianKernels;           // median, nanmedian
 AddFamily AddModelAverageKernels;     // average_accumulates
 AddFamily AddPaddle1Kernels;          // cos_sim, gru_unit, linear_chain_crf, ...
+AddFamily AddPaddle1LayerKernels;     // center_loss, prior_box, sigmoid_focal_loss, ...
 AddFamily AddProductKernels;          // cross, einsum, kron
 AddFamily AddResamplingKernels;       // affine_grid, bilinear_interp_v2, grid_sampler, ...
 AddFamily AddRoiPoolingKernels;       // roi_align, roi_pool

@@ -483,6 +483,26 @@ absl::StatusOr<std::vector<int64_t>> ReadLengths(const Tensor& lengths, int64_t 
   return all;
 }
 
+// The labels of all sequences, each of `steps`; 0 in the padding, whatever it has.
+absl::StatusOr<std::vector<int64_t>> ReadLabels(const KernelContext& ctx, const In& label,
+                                                const In& length, int64_t steps, int64_t tags) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, ReadLengths(length(ctx), steps));
+  std::vector<int64_t> labels(label(ctx).size());
+  WEFT_RETURN_IF_ERROR((ForElementType<int64_t, int32_t>("input Label", label(ctx), [&](auto tag) {
+    std::copy_n(label.data<typename decltype(tag)::type>(ctx), labels.size(), labels.data());
+    return absl::OkStatus();
+  })));
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const int64_t n = static_cast<int64_t>(i) / steps, step = static_cast<int64_t>(i) % steps;
+    if (step >= lengths[n]) labels[i] = 0;
+    if (labels[i] >= 0 && labels[i] < tags) continue;
+    return absl::InvalidArgumentError(absl::StrCat("input Label: ", labels[i], " at step ", step,
+                                                   " of sequence ", n, " is not in [0, ", tags,
+                                                   ")"));
+  }
+  return labels;
+}
+
 absl::Status NeedsLengths() {
   return absl::UnimplementedError(
       "input Length: no kernel for sequences without it, of level-of-detail offsets");
@@ -514,7 +534,7 @@ absl::StatusOr<Kernel> LinearChainCrf(OpKernel op) {
     using T = decltype(zero);
     const int64_t steps = emission(ctx).dim(1), tags = emission(ctx).dim(2);
     WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> labels,
-                          ReadIndices("Label", label(ctx), tags));
+                          ReadLabels(ctx, label, length, steps, tags));
     const auto exps = [&](const In& from, const Out& to) {
       T* const elements = to.data_or_null<T>(ctx);
       for (int64_t i = 0; elements != nullptr && i < from(ctx).size(); ++i) {
@@ -558,7 +578,7 @@ absl::StatusOr<Kernel> LinearChainCrfGrad(OpKernel op) {
     using T = decltype(zero);
     const int64_t steps = emission(ctx).dim(1), tags = emission(ctx).dim(2);
     WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> labels,
-                          ReadIndices("Label", label(ctx), tags));
+                          ReadLabels(ctx, label, length, steps, tags));
     T* const to = demission.data_or_null<T>(ctx);
     if (to != nullptr) std::fill_n(to, demission(ctx).size(), T(0));
     std::vector<double> sums(transition(ctx).size());
@@ -607,7 +627,7 @@ absl::StatusOr<Kernel> CrfDecoding(OpKernel op) {
     const int64_t steps = emission(ctx).dim(1), tags = emission(ctx).dim(2);
     std::vector<int64_t> labels;
     if (label) {
-      WEFT_ASSIGN_OR_RETURN(labels, ReadIndices("Label", label(ctx), tags));
+      WEFT_ASSIGN_OR_RETURN(labels, ReadLabels(ctx, label, length, steps, tags));
     }
     int64_t* const to = out.data<int64_t>(ctx);
     std::fill_n(to, out(ctx).size(), 0);

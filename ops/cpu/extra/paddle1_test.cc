@@ -177,6 +177,54 @@ TEST(Paddle1Test, GradientsAreThoseOfDifferences) {
        {"Out"},
        {"X"}},
       {"soft_relu", {{"X", MixedNumbers({3, 4}, 1)}}, {}, {"Out"}, {"X"}},
+      {"sigmoid_focal_loss",
+       {{"X", MixedNumbers({4, 3}, 1)},
+        {"Label", Int64s({4, 1}, {0, 3, -1, 1})},
+        {"FgNum", MakeTensor<int32_t>({1}, {2})}},
+       {{"gamma", 1.5f}},
+       {"Out"},
+       {"X"}},
+      {"center_loss",
+       {{"X", MixedNumbers({3, 2}, 1)},
+        {"Label", classes},
+        {"Centers", MixedNumbers({4, 2}, 2)},
+        {"CenterUpdateRate", MakeTensor<double>({1}, {0.5})}},
+       {{"cluster_num", 4}, {"need_update", true}},
+       {"Loss"},
+       {"X"}},
+      {"space_to_depth",
+       {{"X", MixedNumbers({2, 4, 2, 4}, 1)}},
+       {{"blocksize", int64_t{2}}},
+       {"Out"},
+       {"X"}},
+      {"add_position_encoding",
+       {{"X", MixedNumbers({2, 3, 4}, 1)}},
+       {{"alpha", 0.5f}, {"beta", 2.0f}},
+       {"Out"},
+       {"X"}},
+      {"fsp",
+       {{"X", MixedNumbers({2, 3, 2, 2}, 1)}, {"Y", MixedNumbers({2, 2, 2, 2}, 2)}},
+       {},
+       {"Out"},
+       {"X", "Y"}},
+      {"pad_constant_like",
+       {{"X", MixedNumbers({2, 3, 2}, 1)}, {"Y", MixedNumbers({1, 2, 2}, 2)}},
+       {{"pad_value", 0.5f}},
+       {"Out"},
+       {"Y"}},
+      {"crop",
+       {{"X", MixedNumbers({3, 4}, 1)}},
+       {{"offsets", std::vector<int32_t>{1, 0}}, {"shape", std::vector<int32_t>{2, 3}}},
+       {"Out"},
+       {"X"}},
+      {"sample_logits",
+       {{"Logits", MixedNumbers({2, 5}, 1)},
+        {"Labels", Int64s({2, 1}, {3, 0})},
+        {"CustomizedSamples", Int64s({2, 3}, {3, 1, 1, 0, 2, 4})},
+        {"CustomizedProbabilities", MakeTensor<double>({2, 3}, {0.1, 0.2, 0.3, 0.4, 0.5, 0.6})}},
+       {{"num_samples", 2}, {"use_customized_samples", true}},
+       {"SampledLogits"},
+       {"Logits"}},
       {"expand_as",
        {{"X", MixedNumbers({2, 1, 3}, 1)}, {"target_tensor", MixedNumbers({4, 2, 3}, 2)}},
        {},
@@ -214,6 +262,43 @@ TEST(CrfDecodingTest, TakesTheBestChainUpToTheLength) {
       {"Length", Int64s({2, 1}, {3, 2})}};
   WEFT_ASSERT_OK_AND_ASSIGN(const SlotValues found, RunSlots("crf_decoding", {}, inputs));
   EXPECT_THAT(Values<int64_t>(found.at("ViterbiPath")), ElementsAre(1, 0, 1, 0, 1, 0));
+}
+
+TEST(CrfTest, PaddingOfLabelsMayBeAnything) {
+  SlotValues inputs = {{"Emission", MixedNumbers({1, 3, 2}, 1)},
+                       {"Transition", MixedNumbers({4, 2}, 2)},
+                       {"Label", Int64s({1, 3, 1}, {1, 0, -1})},
+                       {"Length", Int64s({1, 1}, {2})}};
+  WEFT_EXPECT_OK(RunSlots("linear_chain_crf", {}, inputs).status());
+  WEFT_EXPECT_OK(RunSlots("crf_decoding", {}, inputs).status());
+  inputs["Length"] = Int64s({1, 1}, {3});
+  EXPECT_THAT(RunSlots("linear_chain_crf", {}, inputs),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input Label: -1 at step 2 of sequence 0 is not in [0, 2)")));
+}
+
+TEST(CenterLossTest, CentersMoveTowardsTheirRows) {
+  const SlotValues inputs = {{"X", MakeTensor<double>({3, 1}, {1, 3, 9})},
+                             {"Label", Int64s({3}, {0, 0, 2})},
+                             {"Centers", MakeTensor<double>({3, 1}, {0, 5, 1})},
+                             {"CenterUpdateRate", MakeTensor<double>({1}, {0.5})}};
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      SlotValues found,
+      RunSlots("center_loss", {{"cluster_num", 3}, {"need_update", true}}, inputs));
+  EXPECT_THAT(Values<double>(found.at("Loss")), ElementsAre(0.5, 4.5, 32));
+  EXPECT_THAT(Values<double>(found.at("CentersOut")), ElementsAre(0.5 * 4 / 3, 5, 1 + 0.5 * 8 / 2));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      found, RunSlots("center_loss", {{"cluster_num", 3}, {"need_update", false}}, inputs));
+  EXPECT_THAT(Values<double>(found.at("CentersOut")), ElementsAre(0, 5, 1));
+}
+
+// Far from 0, logarithms of probabilities stay finite.
+TEST(SigmoidFocalLossTest, IsFiniteForLargeLogits) {
+  const SlotValues inputs = {{"X", MakeTensor<double>({1, 2}, {-1000, 1000})},
+                             {"Label", Int64s({1, 1}, {1})},
+                             {"FgNum", MakeTensor<int32_t>({1}, {0})}};
+  WEFT_ASSERT_OK_AND_ASSIGN(const SlotValues found, RunSlots("sigmoid_focal_loss", {}, inputs));
+  EXPECT_THAT(Values<double>(found.at("Out")), ElementsAre(250, 750));
 }
 
 TEST(CrfTest, LengthsAndTagsAreInRange) {

@@ -155,11 +155,82 @@ void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
       WithSparseGrad(GradOf(infer), "W"));
 }
 
+// --- sample_logits -------------------------------------------------------------------------------
+
+// For every row of Logits its labels, then num_samples classes. LogitsDim and LabelsDim keep the
+// dimensions of Logits and Labels, before a 0.
+absl::Status InferSampleLogits(InferContext& context, const TensorType& logits) {
+  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_samples", 0));
+  const TensorType* labels = context.Input("Labels");
+  if (logits.dims.size() != 2) return context.InputError("Logits", "[rows, classes]");
+  if (labels == nullptr) return absl::OkStatus();
+  if (!DimsFit(labels->dims, {logits.dims[0], -1})) {
+    return context.InputError("Labels", absl::StrCat("[", logits.dims[0], ", labels]"));
+  }
+  const Dims samples = {logits.dims[0],
+                        AddDim(labels->dims[1], context.attrs().Int("num_samples"))};
+  const bool is_custom = context.attrs().Bool("use_customized_samples");
+  for (const char* slot : {"CustomizedSamples", "CustomizedProbabilities"}) {
+    WEFT_RETURN_IF_ERROR(CheckDims(context, slot, samples));
+    if (is_custom && !context.HasInput(slot)) {
+      return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": missing"));
+    }
+  }
+  const auto with_zero = [](TensorType type) {
+    type.dims.push_back(0);
+    return type;
+  };
+  context.SetOutput("LogitsDim", with_zero(logits));
+  context.SetOutput("LabelsDim", with_zero(*labels));
+  context.SetOutput("Probabilities", {logits.dtype, samples});
+  context.SetOutput("SampledLogits", {logits.dtype, samples});
+  context.SetOutput("Samples", {DType::kInt64, samples});
+  context.SetOutput("SampledLabels", {DType::kInt64, labels->dims});
+  return absl::OkStatus();
+}
+
+absl::Status InferSampleLogitsGrad(InferContext& context, const TensorType& dims,
+                                   const TensorType& dout) {
+  if (dims.dims.size() != 3) return context.InputError("LogitsDim", "dimensions of a matrix and 0");
+  const TensorType logits{dout.dtype, {dims.dims[0], dims.dims[1]}};
+  WEFT_RETURN_IF_ERROR(CheckDims(context, "Samples", dout.dims));
+  context.SetOutput("Logits@GRAD", logits);
+  return absl::OkStatus();
+}
+
+void SampleLogits(BatchContext& context) {
+  const auto rows =
+      batch::Rows({"CustomizedProbabilities", "CustomizedSamples", "Labels", "Logits"});
+  if (!context.attrs().Bool("use_customized_samples")) return batch::DrawBy(rows)(context);
+  if (context.OthersAreSame({})) return context.SetAll(BatchRelation::Replicated());
+  rows(context);
+}
+
+void AddSampleLogits(OpSchemaTable* schemas) {
+  AddWithGrad(schemas,
+              OpSchema("sample_logits",
+                       "CustomizedProbabilities?, CustomizedSamples?, Labels, Logits -> "
+                       "LabelsDim~, LogitsDim~, Probabilities~, SampledLabels, SampledLogits, "
+                       "Samples~")
+                  .RequiredAttr("num_samples", 1)
+                  .Attr("remove_accidental_hits", true)
+                  .Attr("seed", 0)
+                  .Attr("uniq", true)
+                  .Attr("use_customized_samples", false)
+                  .With(Trait::kSideEffect)
+                  .Infer(InOrder({SameDType("Logits", "CustomizedProbabilities"),
+                                  IfKnown("Logits", InferSampleLogits)}))
+                  .Batch({SampleLogits, Powers::kOwn}),
+              {{"LabelsDim", "LogitsDim", "Samples"}, {"SampledLogits"}, {"Logits"}},
+              IfKnown("LogitsDim", "SampledLogits@GRAD", InferSampleLogitsGrad));
+}
+
 }  // namespace
 
 void AddClassWeightsSchemas(OpSchemaTable* schemas) {
   AddNce(schemas);
   AddHierarchicalSigmoid(schemas);
+  AddSampleLogits(schemas);
 }
 
 }  // namespace weft

@@ -7,10 +7,10 @@ void AddExtraSchemas(OpSchemaTable* schemas) {
   add_all(AddDenseAlgebraSchemas, AddDiagonalSchemas, AddProductSchemas, AddSpecialFunctionSchemas,
           AddNormalizationSchemas, AddSamplingSchemas, AddDeformableConvSchemas,
           AddFractionalPoolSchemas, AddGridSampleSchemas, AddImageSchemas, AddInterpolateSchemas,
-          AddPadSchemas, AddPaddle1Schemas, AddPixelShuffleSchemas, AddUnfoldSchemas,
-          AddYoloSchemas, AddIndexingSchemas, AddSequenceSchemas, AddClassWeightsSchemas,
-          AddCvmSchemas, AddBroadcastTensorsSchemas, AddModelAverageSchemas, AddRollSchemas,
-          AddSparsifySchemas, AddSecondGradientsSchemas);
+          AddPadSchemas, AddPaddle1LayerSchemas, AddPaddle1Schemas, AddPixelShuffleSchemas,
+          AddUnfoldSchemas, AddYoloSchemas, AddIndexingSchemas, AddLabelMetricsSchemas,
+          AddSequenceSchemas, AddClassWeightsSchemas, AddCvmSchemas, AddBroadcastTensorsSchemas,
+          AddModelAverageSchemas, AddRollSchemas, AddSparsifySchemas, AddSecondGradientsSchemas);
 }
 
 }  // namespace weft

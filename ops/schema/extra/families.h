@@ -28,12 +28,12 @@ AddSchemas AddNormalizationSchemas, AddSamplingSchemas;
 // --- Images and detection -----------------------------------------------------------------------
 
 AddSchemas AddDeformableConvSchemas, AddFractionalPoolSchemas, AddGridSampleSchemas,
-    AddImageSchemas, AddInterpolateSchemas, AddPadSchemas, AddPaddle1Schemas,
-    AddPixelShuffleSchemas, AddUnfoldSchemas, AddYoloSchemas;
+    AddImageSchemas, AddInterpolateSchemas, AddPadSchemas, AddPaddle1LayerSchemas,
+    AddPaddle1Schemas, AddPixelShuffleSchemas, AddUnfoldSchemas, AddYoloSchemas;
 
 // --- Sequences and search -----------------------------------------------------------------------
 
-AddSchemas AddIndexingSchemas, AddSequenceSchemas;
+AddSchemas AddIndexingSchemas, AddLabelMetricsSchemas, AddSequenceSchemas;
 
 // --- Large vocabularies and click-through rates -------------------------------------------------
 

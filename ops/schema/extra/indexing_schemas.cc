@@ -98,6 +98,12 @@ absl::Status InferMultiplex(InferContext& context, const TensorType& x) {
   return absl::OkStatus();
 }
 
+absl::Status InferMultiplexGradWithoutX(InferContext& context, const TensorType& dout) {
+  const size_t count = context.HasInput("X") ? 0 : context.NumOutputs("X@GRAD");
+  for (size_t i = 0; i < count; ++i) context.SetOutput("X@GRAD", i, dout);
+  return absl::OkStatus();
+}
+
 // --- Reductions of segments of rows -------------------------------------------------------------
 
 // Out has a row for each segment number. Only means use SummedIds.
@@ -161,7 +167,9 @@ void AddIndexingSchemas(OpSchemaTable* schemas) {
                   .Infer(IfKnown("X", InferMultiplex))
                   .Batch({batch::Rows({"X", "Ids"})})
                   .Pir("(inputs:X, index:Ids)"),
-              {{"Ids", "X"}, {"Out"}, {"X"}});
+              {{"Ids", "X+"}, {"Out"}, {"X"}},
+              InOrder({GradOf(IfKnown("X", InferMultiplex)),
+                       IfKnown("Out@GRAD", InferMultiplexGradWithoutX)}));
   AddWithGrad(schemas,
               OpSchema("segment_pool", "SegmentIds, X -> Out, SummedIds?~")
                   .Attr("pooltype", "SUM")

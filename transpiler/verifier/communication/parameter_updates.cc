@@ -13,6 +13,7 @@
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/values/rank_divergence.h"
+#include "ops/schema/batch_rules.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
@@ -48,9 +49,10 @@ std::string WithRanks(const Op& op, absl::string_view verb) {
 }
 
 // Nothing is known of unregistered ops.
-absl::string_view Nonlinear(const Op& op) {
-  return FindOpSchema(op.type()) != nullptr ? " is not linear in it"
-                                            : " is unregistered and may not be linear in it";
+std::string Nonlinear(const Op& op) {
+  if (FindOpSchema(op.type()) == nullptr) return " is unregistered and may not be linear in it";
+  const absl::string_view why = WhyUnrelated(op);
+  return absl::StrCat(" is not linear in it", why.empty() ? "" : " ", why);
 }
 
 // To be appended to a message on such an op.

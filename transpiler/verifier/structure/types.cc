@@ -80,7 +80,8 @@ class TypesChecker {
       } else if (type == declared || declared == kUnknownType ||
                  BrokenRule(*flow_.types().type(type), *flow_.types().type(declared)) == nullptr) {
         has_declared_type_[var.value()] = true;
-      } else if (HasLooseType(step.op, i) || PassesLooseType(step.op, i)) {
+      } else if (HasLooseType(step.op, i) || PassesLooseType(step.op, i) ||
+                 IsDeclaredWithoutSizes(type, declared)) {
         has_loose_type_[var.value()] = true;
       } else {
         if (program_.var(var).persistable()) has_declared_type_[var.value()] = false;
@@ -134,6 +135,14 @@ class TypesChecker {
     const SlotSchema* slot =
         schema == nullptr ? nullptr : schema->FindOutput(program_.name(SlotOf(op, output)));
     return slot != nullptr && slot->loose_type;
+  }
+
+  // Paddle 1 declares only the rank of what some ops make, such as expand_as, and of its gradient.
+  bool IsDeclaredWithoutSizes(TypeId inferred, TypeId declared) const {
+    TensorType without = *flow_.types().type(inferred);
+    std::fill(without.dims.begin(), without.dims.end(), 0);
+    return IsBefore(program_.version(), kPaddle2) && without.dims.size() > 1 &&
+           without == *flow_.types().type(declared);
   }
 
   // Whether the op hands on, copies or waits for a value whose type is loose.

@@ -207,6 +207,21 @@ TEST(CheckTypes, OldProgramsAgreeWithThemselves) {
       ElementsAre("W205 op 0 (mean) output Out: variable a: expected fp32[], found fp32[1]"));
 }
 
+TEST(CheckTypes, ProgramsBeforePaddle2DeclareSomeRanksOnly) {
+  const auto check = [](int version, const std::string& type) {
+    pb::ProgramDesc desc =
+        testing::BlockProgram("var x : fp32[-1, 4] need_check_feed\nvar y : " + type +
+                              "\nOut=[y] = relu(X=[x])\n")
+            .ToProto();
+    desc.mutable_version()->set_version(version);
+    return Check(*Program::Parse(desc.SerializeAsString()));
+  };
+  EXPECT_THAT(check(1008005, "fp32[0, 0]"), IsEmpty());
+  EXPECT_THAT(check(1008005, "fp32[0, 0, 0]"), ElementsAre(HasSubstr("W203")));
+  EXPECT_THAT(check(1008005, "fp16[0, 0]"), ElementsAre(HasSubstr("W202")));
+  EXPECT_THAT(check(2006002, "fp32[0, 0]"), ElementsAre(HasSubstr("W203")));
+}
+
 TEST(CheckTypes, ABufferSaysNothingOfTheTypesOfItsSlices) {
   const std::string text =
       "var x : fp32[4, 8] need_check_feed\nvar y : fp32[5, 8]\nvar buffer : fp32[64]\n"
