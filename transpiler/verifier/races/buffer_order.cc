@@ -29,8 +29,8 @@ std::string Describe(const Op& op, const UnorderedAccesses& pair) {
 
 }  // namespace
 
-void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, ProgramRef ref,
-                      Findings* findings) {
+void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, OpOrder order,
+                      ProgramRef ref, Findings* findings) {
   const Program& program = facts.program();
   if (program.origin() != nullptr && program.origin()->OrdersByData()) return;
   // Paddle does not have the ops that copy between devices, or to servers.
@@ -38,7 +38,7 @@ void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, Program
   Reporter reporter(ref, findings);
   for (const UnorderedAccesses& pair : FindUnorderedAccesses(facts, startup)) {
     const std::string part(program.name(pair.part)), buffer(program.name(pair.buffer));
-    reporter.Add("W412", pair.second, part,
+    reporter.Add(order == OpOrder::kByNames ? "W414" : "W412", pair.second, part,
                  absl::StrCat(Describe(program.op(pair.second), pair), " after ",
                               Describe(program.op(pair.first), pair), ": ", absl::CEscape(part),
                               " is a part of ", absl::CEscape(buffer),

@@ -3,6 +3,7 @@
 #define WEFT_TRANSPILER_VERIFIER_RACES_BUFFER_ORDER_H_
 
 #include "ops/analysis/core/program_facts.h"
+#include "ops/analysis/streams/streams.h"
 #include "proto/program.h"
 #include "transpiler/verifier/findings/finding.h"
 
@@ -10,11 +11,12 @@ namespace weft {
 
 // Reports W412 for accesses to a fused buffer and to its parts of which Paddle's executor may run
 // the second before the first (ops/analysis/core/fused_buffers.h): one for each buffer and block.
+// If that is the executor by which the program is judged (kByNames), it is W414, an error.
 // Of a program that was read from a ProgramDesc, as in PIR values do not share memory, and that has
 // no ops of Weft's own which copy between devices or to servers. `startup` may make buffers; null:
 // there is none. O(arguments), see there.
-void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, ProgramRef ref,
-                      Findings* findings);
+void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, OpOrder order,
+                      ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 
