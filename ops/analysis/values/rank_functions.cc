@@ -146,7 +146,7 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
     case Algebra::kZeros:
       if (FillsZeros(op, facts)) return SetAll(expressions_.ZeroValue());
       // Other ones begin a gradient that is part of the loss, as that of a penalty.
-      if (facts.algebra == Algebra::kFill && IsLossGrad(op) && FillsFixedShape(op)) return;
+      if (IsLossGrad(op) && FillsFixedShape(op)) return;
       break;
     default:
       if (ins_.size() == 1 && outs_.size() == 1 && facts.is_elementwise &&
@@ -168,16 +168,24 @@ void RankFunctions::FoldConstants(const Op& op) {
   }
 }
 
-// Of the dims of an input, which do not depend on values: as static.gradients begins with ones.
+// Of dims that do not depend on values: as static.gradients begins with ones. A number other than 1
+// is a factor, as of an op that scales, and may be a division by the number of ranks, as Paddle's
+// sharding has it.
 bool RankFunctions::FillsFixedShape(const Op& op) {
-  if (outs_.size() != 1) return false;
+  if (outs_.size() != 1 || !op.StringAttr("str_value").value_or("").empty()) return false;
   const absl::optional<TensorType> type = memory_.TypeOf(op.output_args()[0]);
   if (!type.has_value() || NumElements(type->dims) < 0) return false;
   RankValue filled;
   if (expressions_.AreMade()) {
-    const std::string value = absl::StrFormat("%.17g", op.FloatAttr("value").value_or(0));
-    filled.expr = expressions_.Named(absl::StrCat("fill ", ToString(*type), " ", value),
-                                     absl::StrCat("fill[", value, "]"));
+    filled.expr = expressions_.Named(absl::StrCat("fill ", ToString(*type)), "fill[1]");
+  }
+  filled.factor = op.FloatAttr("value").value_or(0);
+  const bool is_original =
+      options_.original_ops != nullptr && (*options_.original_ops)[op.id().value()];
+  if (!is_original && options_.setting.nranks.has_value() && !options_.IsOneRank() &&
+      SameFactor(filled.factor * options_.RankFactor(), 1)) {
+    filled.ChangeUnscaledSums(-1);
+    events_.scales.push_back({op.id(), true});
   }
   SetAll(filled);
   return true;
@@ -194,7 +202,9 @@ bool RankFunctions::HoldsIntegers(const Op& op) const {
 
 bool RankFunctions::HoldsRows(const Op& op, size_t arg) const {
   const VarId var = memory_.Resolve(op.args()[arg]);
-  return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
+  if (!var.valid() || program_.var(var).type() != pb::VarType::SELECTED_ROWS) return false;
+  const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+  return !type.has_value() || type->kind == TensorType::Kind::kSelectedRows;
 }
 
 // How rows of a value are: not at all as others, if they are merged or `rows` is valid.
