@@ -537,7 +537,7 @@ TEST(StreamsByNames, OpInABlockIsOrderedAsTheOpThatHasTheBlock) {
               ElementsAre("read of h in op 2 after write in op 0"));
   // The executor of the block does not let a ring wait for what is outside.
   EXPECT_THAT(RacesByNames(Writer("var due h; -> due; loop; ring 0: due -> y; end")),
-              ElementsAre("read of due in op 2 after write in op 0"));
+              ElementsAre("read of due in op 2 after write in op 1"));
 }
 
 TEST(StreamsByNames, StepEndsBeforeACollectiveForWhichNothingWaits) {
