@@ -39,9 +39,9 @@ struct Coalesce {
     for (int i = 0; i < inputs.count(); ++i) {
       const Tensor* const input = inputs.get(ctx, i);
       if (input == nullptr || outputs.get(ctx, i) == nullptr) return false;
-      const bool fits = input->allocated()
-                            ? input->dtype() == dtype && input->dims() == layout.dims[i]
-                            : !given_dims.empty();
+      const bool fits = input->allocated() ? (!copy_data || input->dtype() == dtype) &&
+                                                 input->dims() == layout.dims[i]
+                                           : !given_dims.empty();
       if (!fits) return false;
     }
     return true;
@@ -55,7 +55,7 @@ struct Coalesce {
             absl::StrCat("Input[", i, "] and Output[", i, "]: expected variables"));
       }
       const Tensor& input = inputs(ctx, i);
-      if (input.allocated() && input.dtype() != dtype) {
+      if (copy_data && input.allocated() && input.dtype() != dtype) {
         return absl::InvalidArgumentError(
             absl::StrCat("input Input[", i, "]: expected ", DTypeName(dtype),
                          " as attribute dtype, found ", DTypeName(input.dtype())));

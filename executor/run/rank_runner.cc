@@ -21,6 +21,7 @@
 #include "executor/step/finite.h"
 #include "executor/streams/host_stream.h"
 #include "executor/streams/thread_stream.h"
+#include "ops/kernel_util.h"
 #include "ops/schema/device_ops.h"
 
 namespace weft {
@@ -87,6 +88,7 @@ absl::Status RankRunner::RunAll() {
     WEFT_RETURN_IF_ERROR(SetValues(job_.masters));
     WEFT_RETURN_IF_ERROR(SetShares());
   }
+  WEFT_RETURN_IF_ERROR(CastParameters());
   WEFT_RETURN_IF_ERROR(CompareStartValues());
   WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
   return RunSteps(executor.get());
@@ -134,6 +136,23 @@ absl::Status RankRunner::SetValues(const std::map<std::string, Tensor>& values) 
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status RankRunner::CastParameters() {
+  std::map<std::string, Tensor> cast;
+  for (const Plan::Variable& variable : job_.main_plan->variables) {
+    const bool is_half = variable.declared.has_value() && IsHalf(variable.declared->dtype);
+    const Value* const value = variable.persistable ? scope_.Find(variable.name) : nullptr;
+    if (!is_half || value == nullptr || !value->tensor.allocated() ||
+        value->tensor.dtype() != DType::kFloat32) {
+      continue;
+    }
+    WEFT_ASSIGN_OR_RETURN(const Tensor from, value->tensor.ToHost());
+    Tensor& to = cast[variable.name];
+    to.Resize(variable.declared->dtype, from.dims());
+    WEFT_RETURN_IF_ERROR(ConvertFloats(variable.name, from, variable.name, &to));
+  }
+  return SetValues(cast);
 }
 
 absl::Status RankRunner::MakeDevices() {

@@ -47,6 +47,9 @@ class RankRunner {
   // With servers, drops values that only these need.
   absl::Status RunStartup();
   // Those that servers hold stay out. Parts of buffers stay parts, and count more than the buffer.
+  // Those that the main program declares in half precision and the startup program makes as fp32,
+  // as Paddle's amp_init does.
+  absl::Status CastParameters();
   absl::Status SetValues(const std::map<std::string, Tensor>& values);
   // What RunInputs::params has of tensors of which ranks have parts.
   absl::Status SetShares();

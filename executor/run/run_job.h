@@ -135,7 +135,8 @@ struct RunJob {
   int feedback_variable = -1;              // of the plan
   std::unique_ptr<CommunicatorGroup> group;
   std::unique_ptr<RunFailures> failures;
-  std::mutex trace_mutex;  // serializes calls of inputs.on_trace
+  bool have_own_programs = false;  // ranks
+  std::mutex trace_mutex;          // serializes calls of inputs.on_trace
 };
 
 }  // namespace weft

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -369,7 +370,7 @@ std::map<std::string, std::string> SettingsOf(const RunJob& job) {
     for (const auto& own : job.inputs.resume->own) {
       if (!own.empty()) hash += HashOf(own);
     }
-  } else if (job.inputs.params != nullptr) {
+  } else if (job.inputs.params != nullptr && !job.have_own_programs) {
     settings["the hash of the parameters"] = HashOf(*job.inputs.params);
   }
   const auto yes_or_no = [](bool yes) { return std::string(yes ? "yes" : "no"); };
@@ -395,9 +396,23 @@ std::map<std::string, std::string> SettingsOf(const RunJob& job) {
   return settings;
 }
 
+// Whether ranks have programs of their own: they send messages, or keep different variables. Every
+// process calls it.
+absl::StatusOr<bool> HaveOwnPrograms(const RunJob& job) {
+  const bool has_messages = HasMessages(*job.main_plan);
+  if (job.options.link == nullptr) return has_messages;
+  std::string names = has_messages ? "messages\n" : "\n";
+  for (const Plan::Variable& variable : job.main_plan->variables) {
+    if (variable.persistable) absl::StrAppend(&names, absl::CEscape(variable.name), "\n");
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, job.options.link->AllGather(names));
+  return has_messages || absl::c_any_of(all, [&](const std::string& one) { return one != all[0]; });
+}
+
 // Compares what the processes are about to do, and sets the rings up.
 absl::Status PrepareGroup(RunJob* job) {
   const RunOptions& options = job->options;
+  WEFT_ASSIGN_OR_RETURN(job->have_own_programs, HaveOwnPrograms(*job));
   GroupOptions group = {job->world.size, options.warn_after_s, options.timeout_s, options.warn};
   if (options.link != nullptr) {
     RunFingerprint fingerprint;
@@ -455,7 +470,7 @@ void ListenToLink(RunJob* job) {
 
 void PrepareStartValues(RunJob* job) {
   if (job->workers.size == 1 || !job->HasWorkers() || !job->startup_plan.has_value()) return;
-  if (HasMessages(*job->main_plan)) return;  // programs may have different variables
+  if (job->have_own_programs) return;  // with different variables
   std::vector<StartValues::Variable> variables;
   for (const Plan::Variable& variable : job->main_plan->variables) {
     if (!variable.persistable || job->shares.shares().count(variable.name) > 0) continue;
@@ -578,7 +593,6 @@ absl::StatusOr<std::map<std::string, Tensor>> PersistablesHere(const RunJob& job
                                                                std::deque<RankRunner>* ranks) {
   std::map<std::string, Tensor> persistables;
   if (!job.options.returns_persistables) return persistables;
-  const bool has_own_program = HasMessages(*job.main_plan);
   for (const Plan::Variable& variable : job.main_plan->variables) {
     if (!variable.persistable) continue;
     if (job.shares.shares().count(variable.name) > 0) {
@@ -586,7 +600,7 @@ absl::StatusOr<std::map<std::string, Tensor>> PersistablesHere(const RunJob& job
       continue;
     }
     const std::vector<int>* const group = job.GroupOf(variable.name);
-    const int first = has_own_program ? job.world.first : 0;
+    const int first = job.have_own_programs ? job.world.first : 0;
     const int rank = group == nullptr ? first : group->front();
     if (!job.world.Has(rank)) continue;
     const Value* value = (*ranks)[rank - job.world.first].scope()->Find(variable.name);

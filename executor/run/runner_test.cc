@@ -139,6 +139,22 @@ TEST_F(RunnerTest, StepsRunAsAGraphOnADeviceThatRecordsThem) {
                        "graphs"));
 }
 
+TEST_F(RunnerTest, ParametersInHalfPrecisionAreCastBeforeTheFirstStep) {
+  ProgramBuilder startup, main;
+  startup.Param("w", {1, 1}).Op("fill_constant", {}, {{"Out", {"w"}}});
+  startup.LongsAttr("shape", {1, 1}).IntAttr("dtype", pb::VarType::FP32).FloatAttr("value", 0.1F);
+  main.Var("w", {1, 1}, pb::VarType::FP16).last_var().set_persistable(true);
+  main.Var("x", {-1, 1}).Var("y", {1, 1});
+  main.Op("cast", {{"X", {"w"}}}, {{"Out", {"y"}}});
+  main.IntAttr("in_dtype", pb::VarType::FP16).IntAttr("out_dtype", pb::VarType::FP32);
+  options_.fetch = {"y"};
+  options_.steps = 1;
+  auto result = RunMain(main, Rows(1), &startup);
+  WEFT_ASSERT_OK(result.status());
+  EXPECT_EQ(result->persistables["w"].dtype(), DType::kFloat16);
+  EXPECT_THAT(results_, ElementsAre("step 0 rank 0: 0.0999756"));
+}
+
 TEST_F(RunnerTest, KernelsGetTheQuirksFlag) {
   std::set<bool> seen;
   const KernelTable kernels = CpuKernelsBut("scale", [&seen](const KernelSpec& spec) {

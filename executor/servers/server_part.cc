@@ -85,7 +85,7 @@ class PartMaker {
     const RowRange rows = RowsOfServer(served.type.dims[0], index_, num_servers_);
     pb::VarDesc desc = var.ToProto();
     pb::VarType::TensorDesc* const tensor =
-        type->kind == TensorType::Kind::kSelectedRows
+        var.type() == pb::VarType::SELECTED_ROWS
             ? desc.mutable_type()->mutable_selected_rows()
             : desc.mutable_type()->mutable_lod_tensor()->mutable_tensor();
     tensor->set_dims(0, rows.size());

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/server_ops.h"
 
 namespace weft {
@@ -70,10 +71,14 @@ class TypeFinder {
       found_.is_static[index] = InferCollective(op, &outputs);
     } else if (op.factory() != nullptr && !op.reads_inputs) {
       // It shares memory among variables, whose types do not change.
+      const int buffer = op.kernel_spec.Output(kBufferSlot);
       for (size_t o = 0; o < outputs.size(); ++o) {
         if (op.outputs[o] < 0) continue;
         const absl::optional<TensorType>& declared = plan_.variables[op.outputs[o]].declared;
-        if (IsKnown(declared)) outputs[o] = declared;
+        if (!IsKnown(declared)) continue;
+        // Paddle's fleet declares no dims of a buffer.
+        if (static_cast<int>(o) == buffer && declared->dims.empty()) continue;
+        outputs[o] = declared;
       }
     } else if (op.factory() != nullptr) {
       found_.is_static[index] = InferKernel(index, stream, &outputs);

@@ -173,5 +173,17 @@ TEST(CoalesceTensor, CopiedInputsAreNotOverwrittenFirst) {
   WEFT_EXPECT_OK(run(&a, &d));
 }
 
+TEST(CoalesceTensor, InputsGiveSizesOnlyUnlessTheyAreCopied) {
+  Tensor a = Floats({2}, {1, 2}), b = Floats({1}, {3}), c, d, buffer;
+  const auto run = [&](bool copies) {
+    return RunOpOn("coalesce_tensor", {{"Input", {&a, &b}}}, {{"dtype", 4}, {"copy_data", copies}},
+                   {{"Output", {&c, &d}}, {"FusedOutput", {&buffer}}});
+  };
+  WEFT_EXPECT_OK(run(false));
+  EXPECT_EQ(c.dtype(), DType::kFloat16);
+  EXPECT_EQ(c.dims(), (Dims{2}));
+  EXPECT_THAT(run(true), IsInvalidArgument("expected fp16 as attribute dtype, found fp32"));
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -275,10 +275,12 @@ absl::Status InferCoalesceTensor(InferContext& context) {
       total = absl::nullopt;
       continue;
     }
-    if (input->dtype != dtype) {
+    // Paddle's fleet names parameters, for their sizes, where the buffer has gradients in half
+    // precision.
+    if (input->dtype != dtype && attrs.Bool("copy_data")) {
       return context.InputError("Input", i, absl::StrCat(DTypeName(dtype), " as attribute dtype"));
     }
-    context.SetOutput("Output", i, *input);
+    context.SetOutput("Output", i, {dtype, input->dims});
     if (!total.has_value() || alignment <= 0) continue;
     total = AddDim(*total, PaddedElements(NumElements(input->dims), element_size, alignment));
   }

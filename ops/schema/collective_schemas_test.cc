@@ -132,8 +132,15 @@ TEST(CoalesceTensorTest, MemberOfUnknownSizeLeavesTheSizeUnknown) {
               IsOkAndHolds("FusedOutput: fp32[-1]"));
 }
 
-TEST(CoalesceTensorTest, MemberOfAnotherElementTypeIsAnError) {
-  EXPECT_THAT(Infer("coalesce_tensor(Input: fp32[3] | fp16[3]) -> FusedOutput", {{"dtype", 5}}),
+TEST(CoalesceTensorTest, InputGivesSizesOnlyUnlessItIsCopied) {
+  EXPECT_THAT(Infer("coalesce_tensor(Input: fp32[3]) -> Output, FusedOutput",
+                    {{"align_size", 16}, {"dtype", 4}}),
+              IsOkAndHolds("FusedOutput: fp16[8], Output: fp16[3]"));
+}
+
+TEST(CoalesceTensorTest, CopiedMemberOfAnotherElementTypeIsAnError) {
+  EXPECT_THAT(Infer("coalesce_tensor(Input: fp32[3] | fp16[3]) -> FusedOutput",
+                    {{"copy_data", true}, {"dtype", 5}}),
               IsInvalidArgument("op 0 (coalesce_tensor) input Input (Input_1): expected fp32 as "
                                 "attribute dtype, found fp16[3]"));
 }

@@ -97,6 +97,21 @@ absl::StatusOr<Dims> ExpandDims(const InferContext& context, const Dims& x) {
   return ExpandedDims(context, x, "shape");
 }
 
+// With a tensor for the shape. Programs then declare the dims of X, which are not those of Out.
+absl::Status InferExpandByTensor(InferContext& context, const TensorType& x) {
+  const TensorType* const shape = context.Input("Shape");
+  if (shape == nullptr || shape->dims.size() != 1) return absl::OkStatus();
+  const int64_t missing = shape->dims[0] - static_cast<int64_t>(x.dims.size());
+  constexpr int64_t kMostDims = 9;  // of a tensor of Paddle
+  if (missing < 0 || shape->dims[0] > kMostDims) return absl::OkStatus();
+  Dims dims(shape->dims[0], -1);
+  for (size_t d = 0; d < x.dims.size(); ++d) {
+    if (x.dims[d] != 1) dims[missing + d] = x.dims[d];
+  }
+  context.SetOutput("Out", {x.dtype, dims});
+  return absl::OkStatus();
+}
+
 absl::Status InferExpandAs(InferContext& context, const TensorType& x) {
   const TensorType* y = context.Input("Y");
   if (y == nullptr) {
@@ -230,7 +245,7 @@ void AddStridedViewsSchemas(OpSchemaTable* schemas) {
               OpSchema("expand_v2", "Shape{shape}, X, expand_shapes_tensor*{shape} -> Out")
                   .Attr("shape", Ints{})
                   .With(Trait::kLinear)
-                  .Infer(OutDims(ExpandDims))
+                  .Infer(InOrder({IfKnown("X", InferExpandByTensor), OutDims(ExpandDims)}))
                   .Batch({batch::Expand, Powers::kOwn})
                   .Pir("expand(x, @shape/tensor)"),
               GradOfX());

@@ -106,7 +106,12 @@ absl::optional<TensorType> DeclaredType(const Var& var) {
   type.dtype = *dtype;
   type.dims.assign(tensor->dims().begin(), tensor->dims().end());
   if (!ArePossible(type.dims)) return absl::nullopt;
-  if (var.type() == pb::VarType::SELECTED_ROWS) type.kind = TensorType::Kind::kSelectedRows;
+  // static.nn.sparse_embedding declares a table as rows of a fixed height, and an initializer fills
+  // it: a persistable variable has all rows.
+  const bool has_all_rows = var.persistable() && !type.dims.empty() && type.dims[0] > 0;
+  if (var.type() == pb::VarType::SELECTED_ROWS && !has_all_rows) {
+    type.kind = TensorType::Kind::kSelectedRows;
+  }
   return type;
 }
 

@@ -25,7 +25,8 @@ std::vector<TypeId> DeclaredTypes(const Program& program, TypeTable* types) {
   for (size_t i = 0; i < program.var_id_limit(); ++i) {
     const Var var = program.var(VarId(static_cast<uint32_t>(i)));
     const absl::string_view key = var.TypeKey();
-    if (key.empty()) {
+    // Of rows, the type does not say whether they are all rows of a table (DeclaredType).
+    if (key.empty() || var.type() == pb::VarType::SELECTED_ROWS) {
       declared.push_back(types->Intern(DeclaredType(var)));
       continue;
     }

@@ -25,7 +25,7 @@ constexpr ProgramRef kMain, kStartup = {0, /*is_startup=*/true};
 // The findings of a program, notes too or not.
 std::vector<std::string> Found(const Program& program, ProgramRef ref, bool notes) {
   Findings findings;
-  CheckRaces(program, ref, &findings);
+  CheckRaces(program, OpOrder::kByStreams, ref, &findings);
   std::vector<std::string> found;
   for (const Finding& finding : findings.all()) {
     if (notes || finding.severity == Severity::kError) found.push_back(ToString(finding));

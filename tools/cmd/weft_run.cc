@@ -45,6 +45,7 @@
 #include "tools/cmd/weft_run_files.h"
 #include "tools/files/free_space.h"
 #include "tools/flags/assume_flag.h"
+#include "tools/flags/setting_flags.h"
 #include "tools/inspect/chrome_trace.h"
 #include "tools/inspect/op_profile.h"
 #include "tools/inspect/program_stats.h"
@@ -721,6 +722,7 @@ void AddInputFlags(CLI::App& app, RunFlags& flags) {
             "How data variables are given to the ranks: split along an axis, or whole; default: as "
             "the file or their declarations suggest");
   AddAssumeFlag(&app, &flags.assume);
+  AddOrderFlag(&app, &flags.order);
   app.add_flag("--drop_last", flags.drop_last,
                "Leave the last batch of the feeds out if it does not divide by the ranks");
   AddOption(app, "--set", "NAME=VALUE", flags.schedule.set,

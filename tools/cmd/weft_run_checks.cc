@@ -174,31 +174,29 @@ absl::Status PutCollectivesOnComputeStream(Program* program) {
   return rewriter.Commit();
 }
 
-// Whether the order of variables, in which the programs then run, has none of these races. Paddle's
-// executor does not see that variables share memory.
-absl::StatusOr<bool> OrderByVariables(const std::vector<Finding>& errors, RunFiles* inputs) {
+// The order of the ops on one stream is one in which ops wait for those before them that have a
+// variable in common.
+absl::Status OrderByVariables(RunFiles* inputs) {
+  if (inputs->fingerprint.empty()) inputs->fingerprint = Fingerprint(*inputs->main);
+  WEFT_RETURN_IF_ERROR(PutCollectivesOnComputeStream(&*inputs->main));
+  if (!inputs->startup.has_value()) return absl::OkStatus();
+  return PutCollectivesOnComputeStream(&*inputs->startup);
+}
+
+// Whether the errors are races that are none where variables order ops.
+bool AreOrderedByVariables(const std::vector<Finding>& errors, const RankPrograms& programs) {
   const auto is_race = [](const Finding& error) { return error.kind == FindingKind::kRace; };
   if (!absl::c_all_of(errors, is_race)) return false;
-  std::vector<absl::optional<Program>*> programs = {&inputs->main, &inputs->startup};
-  std::vector<absl::optional<Program>> ordered;
-  for (const absl::optional<Program>* program : programs) {
-    ordered.push_back(*program);
-    if (!program->has_value()) continue;
-    if (OpTraits(**program).AnyHas(Trait::kAlias)) return false;
-    WEFT_RETURN_IF_ERROR(PutCollectivesOnComputeStream(&*ordered.back()));
-  }
   VerifyOptions options;
   options.layers = {Layer::kRaces};
-  const ConstProgramPair pair{&*ordered[0], ordered[1].has_value() ? &*ordered[1] : nullptr};
-  if (Verify({pair}, options).HasErrors()) return false;
-  if (inputs->fingerprint.empty()) inputs->fingerprint = Fingerprint(*inputs->main);
-  for (size_t i = 0; i < programs.size(); ++i) *programs[i] = std::move(ordered[i]);
-  return true;
+  options.setting.ordered_by_data = true;
+  return !Verify(programs.ranks, options).HasErrors();
 }
 
 }  // namespace
 
 absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* inputs) {
+  if (!flags.order.empty()) inputs->setting.ordered_by_data = flags.order == "events";
   WEFT_ASSIGN_OR_RETURN(const RankPrograms programs,
                         GatherPrograms(flags, ProgramsOf(*inputs), link));
   const Findings findings = Find(flags, *inputs, programs);
@@ -222,18 +220,18 @@ absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* in
                 "; right where the loss (of which the n-th part is then printed) or the rate is "
                 "divided by the number of ranks: weft verify --original decides");
   }
-  if (errors.empty()) return absl::OkStatus();
-  bool is_ordered = false;
-  if (!flags.force) {
-    WEFT_ASSIGN_OR_RETURN(is_ordered, OrderByVariables(errors, inputs));
-  }
-  if (is_ordered || flags.force) {
-    if (!flags.reports) return absl::OkStatus();
-    PrintErrors(errors, findings, programs,
-                is_ordered ? "; this run orders ops by variables, as Paddle's executor does since "
-                             "2.5; --force runs them as they stand"
-                           : "");
-    return absl::OkStatus();
+  const bool is_ordered = !errors.empty() && !flags.force && flags.order.empty() &&
+                          !inputs->setting.ordered_by_data &&
+                          AreOrderedByVariables(errors, programs);
+  if (errors.empty() || is_ordered || flags.force) {
+    if (!errors.empty() && flags.reports) {
+      PrintErrors(errors, findings, programs,
+                  is_ordered ? "; this run orders ops by variables, as Paddle's executor does "
+                               "since 2.5 (--order events); --force runs them as they stand"
+                             : "");
+    }
+    return is_ordered || inputs->setting.ordered_by_data ? OrderByVariables(inputs)
+                                                         : absl::OkStatus();
   }
   int64_t others = static_cast<int64_t>(errors.size()) - 1;
   std::set<std::string> rules;

@@ -15,8 +15,9 @@ namespace weft {
 // to each other (`link`; null: there is one process). If `flags.reports`, prints what makes the run
 // differ from one device (layer 7), as the user may want just that.
 //
-// Where only a race makes them wrong that Paddle's executor does not have, since it orders ops by
-// variables, collectives run on the compute stream, which is that order; a warning says so.
+// If `flags.order`, or the setting of the file, says that ops are ordered by their variables, they
+// are verified so, and collectives run on the compute stream, which is such an order. So they do,
+// with a warning, where only races make the programs wrong that this order does not have.
 // FailedPrecondition, with the path and the first finding, for other errors of layers 1 to 5.
 // `flags.force` makes all errors warnings, and runs the programs as they are. O(ops + arguments).
 absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* inputs);

@@ -17,6 +17,8 @@
 #include "ops/analysis/training/mark_gradients.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/cpu/quirks.h"
+#include "ops/schema/table_entries.h"
+#include "proto/all_ops.h"
 #include "proto/feed_layout.h"
 #include "tools/cmd/evaluation.h"
 #include "tools/cmd/weft_run_checks.h"
@@ -94,6 +96,13 @@ void PrintDeviationsOfPaddle(const RunFlags& flags, const Program& main) {
   };
   if (!flags.run.paddle_cpu_quirks) print(true, "--paddle_cpu_quirks reproduces it");
   print(false, "Weft computes the op as it is defined");
+}
+
+// Of the first.
+void PrintEntriesOfTables(const Program& main) {
+  for (const Op& op : AllOps(main)) {
+    if (const absl::optional<std::string> note = NoteOnEntries(op)) return PrintNote(*note);
+  }
 }
 
 // Of data variables about which the user has said nothing.
@@ -246,6 +255,7 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link) {
   WEFT_RETURN_IF_ERROR(Annotate(flags.main, AddHostValues(flags, &inputs)));
   WEFT_RETURN_IF_ERROR(CheckFormats(flags, *inputs.main));
   if (flags.reports) PrintDeviationsOfPaddle(flags, *inputs.main);
+  if (flags.reports) PrintEntriesOfTables(*inputs.main);
   if (flags.run.nranks > 1 && flags.reports) PrintFeedLayout(given, *layouts);
   inputs.reported = ReportedVariables(flags, inputs);
   WEFT_RETURN_IF_ERROR(CheckRunPrograms(flags, link, &inputs));

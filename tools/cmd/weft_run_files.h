@@ -28,7 +28,7 @@ inline constexpr char kRunCommand[] = "weft run";
 struct RunFlags {
   std::string main, startup, server;
   std::string params, params_names;
-  std::string feeds, feed_layout, assume;
+  std::string feeds, feed_layout, assume, order;
   absl::optional<int64_t> steps;
   RunSchedule schedule;
   std::string backend;       // empty: the default of the device

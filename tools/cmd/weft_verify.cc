@@ -229,6 +229,7 @@ struct Scope {
   bool communicates = false;
   std::vector<std::string> layers;       // checked
   std::vector<std::string> assumptions;  // one line each
+  bool has_races_of_streams = false;     // alone: Paddle's executor does not have them
 };
 
 Scope ScopeOf(const Options& options, const Programs& programs, const GivenSetting& given) {
@@ -300,6 +301,18 @@ bool MayDifferOnPurpose(const Findings& findings, const std::vector<ConstProgram
          });
 }
 
+// Whether there are races, and only such as Paddle's executor does not have.
+bool HasRacesOfStreams(const Findings& findings, const std::vector<ConstProgramPair>& ranks,
+                       const Setting& setting) {
+  const auto is_race = [](const Finding& finding) { return finding.kind == FindingKind::kRace; };
+  if (setting.ordered_by_data || absl::c_none_of(findings.all(), is_race)) return false;
+  VerifyOptions options;
+  options.setting = setting;
+  options.setting.ordered_by_data = true;
+  options.layers = {Layer::kRaces};
+  return !Verify(ranks, options).HasErrors();
+}
+
 void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ranks,
                const absl::optional<NumericReport>& numeric, const Scope& scope, bool short_lines) {
   for (const std::string& assumption : scope.assumptions) {
@@ -323,6 +336,11 @@ void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ra
           "note: if transpile noted that it changed updates on purpose, as --offload states and "
           "sparse modes do, --original must have the same change, or be left out: "
           "docs/offload.md#optimizers\n");
+    }
+    if (scope.has_races_of_streams) {
+      std::printf(
+          "note: Paddle's executor orders ops by the variables that they name since 2.5; --order "
+          "events judges by that\n");
     }
     std::printf("wrong: %s\n", counts.c_str());
     return;
@@ -435,7 +453,8 @@ absl::StatusOr<bool> Verify(const Options& options) {
   verify.original = programs->Original();
   if (programs->server.has_value()) verify.server = &*programs->server;
   const Findings findings = Verify(programs->ranks, verify);
-  const Scope scope = ScopeOf(options, *programs, given);
+  Scope scope = ScopeOf(options, *programs, given);
+  scope.has_races_of_streams = HasRacesOfStreams(findings, programs->ranks, setting);
   // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
   // the reason.
   absl::StatusOr<absl::optional<NumericReport>> numeric =

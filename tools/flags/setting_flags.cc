@@ -232,6 +232,9 @@ std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
       (setting.averaging == file.averaging || !file.averaging->is_in_turn)) {
     add(AveragingClaim(*setting.averaging), true, "");
   }
+  if (flags.order == "events") {
+    add("ops wait for those before them that have a variable in common", false, "--order");
+  }
   if (setting.gradients_are_rounded && !flags.rounded_gradients.has_value()) {
     add("gradients may be rounded to half precision and back", true, "");
   }
@@ -245,6 +248,13 @@ void AddChoice(CLI::App* app, const char* flag, absl::optional<bool>* value, con
 }
 
 }  // namespace
+
+void AddOrderFlag(CLI::App* app, std::string* order) {
+  AddOption(*app, "--order", "streams|events", *order,
+            "What orders ops: their streams and the waits of the program, or also the variables "
+            "that they name, as in Paddle since 2.5; default: as the file says, else streams")
+      ->check(CLI::IsMember({"streams", "events"}));
+}
 
 void AddSettingFlags(CLI::App* app, SettingFlags* flags, CLI::Option* original) {
   constexpr int kMaxInt = std::numeric_limits<int>::max();
@@ -260,6 +270,7 @@ void AddSettingFlags(CLI::App* app, SettingFlags* flags, CLI::Option* original) 
   AddOption(*app, "--param_attrs", "F", flags->param_attrs,
             "JSON, as transpile reads it: groups of ranks, and parameters that are not replicated");
   AddAssumeFlag(app, &flags->assume);
+  AddOrderFlag(app, &flags->order);
   AddChoice(app, "--rounded_gradients", &flags->rounded_gradients,
             "Gradients may be rounded to half precision and back (singa_half)");
   AddChoice(app, "--summed_gradients", &flags->summed_gradients,
@@ -308,6 +319,7 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
     setting.reduction =
         *flags.summed_gradients ? Setting::Reduction::kSum : Setting::Reduction::kMean;
   }
+  if (!flags.order.empty()) setting.ordered_by_data = flags.order == "events";
   if (flags.rounded_gradients.has_value()) setting.gradients_are_rounded = *flags.rounded_gradients;
   if (flags.k_steps.has_value() || flags.begin_step.has_value() ||
       flags.first_average.has_value()) {

@@ -21,7 +21,11 @@ struct SettingFlags {
   absl::optional<bool> summed_gradients, rounded_gradients;
   absl::optional<int> k_steps, begin_step, first_average;
   bool in_turn = false;
+  std::string order;  // "streams", "events"; empty: as the file says
 };
+
+// Adds --order.
+void AddOrderFlag(CLI::App* app, std::string* order);
 
 // Adds the flags to a command; those about averaging, which are compared with an original, only if
 // there is the flag `original` (else null).

@@ -159,13 +159,17 @@ class RankVerifier {
         CheckCalls(programs, nranks, rank, &collectives);
       }
       if (!Runs(Layer::kRaces)) return;
-      if (programs.startup != nullptr) CheckRaces(FactsOf(programs.startup), {rank, true}, &races);
-      CheckRaces(FactsOf(programs.main), {rank, false}, &races);
+      const OpOrder order =
+          options_.setting.ordered_by_data ? OpOrder::kByNames : OpOrder::kByStreams;
+      if (programs.startup != nullptr) {
+        CheckRaces(FactsOf(programs.startup), order, {rank, true}, &races);
+      }
+      CheckRaces(FactsOf(programs.main), order, {rank, false}, &races);
       CheckDevices(FactsOf(programs.main), {rank, false}, &races);
       if (programs.startup != nullptr) {
-        CheckBufferOrder(FactsOf(programs.startup), nullptr, {rank, true}, &races);
+        CheckBufferOrder(FactsOf(programs.startup), nullptr, order, {rank, true}, &races);
       }
-      CheckBufferOrder(FactsOf(programs.main), programs.startup, {rank, false}, &races);
+      CheckBufferOrder(FactsOf(programs.main), programs.startup, order, {rank, false}, &races);
       if (programs.startup != nullptr) {
         CheckDevices(FactsOf(programs.startup), {rank, true}, &races);
       }

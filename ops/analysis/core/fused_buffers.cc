@@ -13,6 +13,7 @@
 #include "ops/analysis/core/block_args.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_kinds.h"
+#include "ops/schema/ordering_ops.h"
 
 namespace weft {
 namespace {
@@ -85,18 +86,19 @@ class BufferCollector {
     }
     accesses_.clear();
     access_of_name_.clear();
+    const bool touches_data = !OnlyOrders(op.type());
     const size_t num_inputs = NumNames(op.input_args());
     for (size_t k = 0; k < reads_.size(); ++k) {
       BufferAccess* access = AccessOf(reads_[k], position);
       if (access == nullptr) continue;
-      access->reads = true;
+      access->reads = touches_data;
       access->names_input |= k < num_inputs;
     }
     const size_t num_outputs = NumNames(op.output_args());
     for (size_t k = 0; k < writes_.size(); ++k) {
       BufferAccess* access = AccessOf(writes_[k], position);
       if (access == nullptr) continue;
-      access->writes = true;
+      access->writes = touches_data;
       access->names_output |= k < num_outputs;
     }
     for (const BufferAccess& access : accesses_) {
@@ -321,6 +323,7 @@ class BlockChecker {
     absl::optional<std::vector<bool>> awaited, waiting;
     for (const BufferAccess& part : parts) {
       if (part.position == at || (!part.writes && !access.writes)) continue;
+      if (!(part.reads || part.writes) || !(access.reads || access.writes)) continue;
       if (const auto same = own.find(part.name);
           same != own.end() && NamesOrder(*same->second, part)) {
         continue;

@@ -27,8 +27,8 @@ bool CommunicatesInPaddle(const Op& op);
 // An access by the op at a position of a block, or by ops in its blocks.
 struct BufferAccess {
   uint32_t position = 0;
-  Symbol name;  // of the buffer or of a part
-  bool reads = false, writes = false;
+  Symbol name;                         // of the buffer or of a part
+  bool reads = false, writes = false;  // neither: the op only orders others
   // By the op's own slots, which the executor sees.
   bool names_input = false, names_output = false;
 };

@@ -241,6 +241,12 @@ TEST(FusedBuffers, OtherVariablesOfTheStartupProgramAreItsOwn) {
       IsEmpty());
 }
 
+TEST(FusedBuffers, OpsThatOnlyOrderOthersAccessNothing) {
+  const std::string depend =
+      "    Out=[a] = depend(X=[a], Dep=[f])\n    Out=[b] = depend(X=[b], Dep=[f])\n";
+  EXPECT_THAT(Find(absl::StrCat(kReduce, depend, kUse)), IsEmpty());
+}
+
 TEST(FusedBuffers, AccessesAreFound) {
   const Program program = Parse(absl::StrCat(kCoalesce, Fill("a"), kReduce, kWait, kHalve, kUse));
   const std::vector<FusedBuffer> buffers = FindFusedBuffers(program, Storage(program), 0);

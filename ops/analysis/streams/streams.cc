@@ -6,12 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/streams/access_history.h"
+#include "ops/analysis/streams/name_order.h"
 #include "ops/analysis/streams/stream_clocks.h"
 #include "ops/analysis/streams/stream_survey.h"
 #include "ops/schema/buffer_slices.h"
@@ -136,7 +139,7 @@ class Cells {
 // Issues the ops as the host does.
 class StreamWalk {
  public:
-  StreamWalk(const ProgramFacts& facts, bool track, StreamReport* report)
+  StreamWalk(const ProgramFacts& facts, bool track, OpOrder order, StreamReport* report)
       : program_(facts.program()),
         survey_(facts.Get<StreamSurvey>()),
         report_(*report),
@@ -149,6 +152,7 @@ class StreamWalk {
         is_followed_(report->syncs.size(), false),
         orders_(report->syncs.size(), false) {
     op_at_.reserve(program_.num_ops() + 1);
+    if (order == OpOrder::kByNames && !survey_.has_two_devices()) names_.emplace(program_, survey_);
   }
 
   void Run(bool track, StepEnd end) {
@@ -162,7 +166,8 @@ class StreamWalk {
     const std::vector<bool> precaution = clocks_.MarkedSources(num_syncs);
     for (uint32_t i = 0; i < num_syncs; ++i) {
       SyncUse& sync = report_.syncs[i];
-      if (!is_followed_[i] || report_.unknown_communication.valid() || report_.gave_up_at.valid()) {
+      if (!is_followed_[i] || report_.unknown_communication.valid() || report_.gave_up_at.valid() ||
+          names_.has_value()) {
         continue;
       }
       if (sync.waiting < 0 || sync.awaited < 0) {
@@ -372,7 +377,7 @@ class StreamWalk {
       if (!entry.access.writes && !now_.writes) continue;
       if (clocks_.IsBefore(entry.access, now_.stream)) {
         clocks_.Rely(entry.access, now_.stream);
-      } else if (!entry.clashed) {
+      } else if (!entry.clashed && !NamesOrder(entry.access, cell)) {
         entry.clashed = true;
         // Conflicts within the next step are those within this one.
         const bool is_within_next = entry.access.time > step_end_ && step_end_ > 0;
@@ -380,6 +385,19 @@ class StreamWalk {
       }
     }
     cell.history.Add(now_, clocks_.branch_start());
+  }
+
+  // Also whether it is not for this analysis to say.
+  bool NamesOrder(const StreamAccess& access, const Cells::Cell& cell) {
+    if (!names_.has_value()) return false;
+    const OpId first = op_at_[access.time], second = op_at_[now_.time];
+    if (step_end_ > 0 && access.time <= step_end_) return names_->IsAwaited(first);
+    if (names_->IsBefore(first, second)) return true;
+    return cell.buffer >= 0 && Names(first, cell.var) != Names(second, cell.var);
+  }
+
+  bool Names(OpId op, VarId var) const {
+    return absl::c_linear_search(program_.op(op).args(), program_.var(var).name_symbol());
   }
 
   void Report(const StreamAccess& first, VarId var) {
@@ -417,6 +435,7 @@ class StreamWalk {
   StreamReport& report_;
   StreamClocks clocks_;
   const Storage& storage_;
+  absl::optional<NameOrder> names_;  // none: it orders nothing
   Cells memory_;
   int64_t slice_accesses_left_;
   StreamAccess now_;                        // of the op that is being issued
@@ -450,7 +469,7 @@ StreamReport AnalyzeStreams(const ProgramFacts& facts, const StreamOptions& opti
     return report;
   }
   const bool track = options.find_redundant_syncs && num_streams <= kMaxStreamsToTrack;
-  StreamWalk(facts, track, &report).Run(track, options.end);
+  StreamWalk(facts, track, options.order, &report).Run(track, options.end);
   return report;
 }
 

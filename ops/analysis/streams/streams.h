@@ -86,8 +86,17 @@ enum class StepEnd : uint8_t {
   kOtherProgram,  // one that may use all persistable variables on the compute stream, likewise
 };
 
+// What orders ops besides their streams.
+enum class OpOrder : uint8_t {
+  kByStreams,  // nothing
+  kByNames,    // NameOrder; unless the program is on two devices, which only Weft runs
+};
+
 struct StreamOptions {
   StepEnd end = StepEnd::kAllIdle;
+  // By names, the report has no races of a buffer with its parts (ops/analysis/core/fused_buffers.h
+  // finds them), and all syncs are kNeeded.
+  OpOrder order = OpOrder::kByStreams;
   // Distinguishes kNotNeeded and kPrecaution from kNeeded, which takes memory for every wait. All
   // syncs that are kNotNeeded, kOrdersNothing or kNoStream may be removed together. Has no effect
   // beyond kMaxStreamsToTrack streams.

@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 // A program in few words. Steps, each one op:
@@ -113,10 +114,12 @@ class Writer {
 };
 
 // "read of g in op 2 after write in op 1". Ops are numbered through, one block after the other.
-std::vector<std::string> Races(const Writer& writer, StepEnd end = StepEnd::kAllIdle) {
+std::vector<std::string> Races(const Writer& writer, StepEnd end = StepEnd::kAllIdle,
+                               OpOrder order = OpOrder::kByStreams) {
   const Program program = writer.Build();
   StreamOptions options;
   options.end = end;
+  options.order = order;
   std::vector<std::string> texts;
   for (const Race& race : AnalyzeStreams(program, options).races) {
     EXPECT_EQ(race.second.valid(), end != StepEnd::kOtherProgram);
@@ -500,6 +503,56 @@ TEST(Streams, WaitsInABranchAreKeptWhereTheBlockReliesOnThem) {
   EXPECT_THAT(Effects(Writer("var g due; -> g due; branch; g -> g; ring 0 waits; ring 0: g -> g; "
                              "compute waits for ring 0; end; g ->")),
               ElementsAre(SyncEffect::kNeeded, SyncEffect::kNeeded));
+}
+
+// --- Executors that order ops by names -----------------------------------------------------------
+
+std::vector<std::string> RacesByNames(const Writer& writer, StepEnd end = StepEnd::kAllIdle) {
+  return Races(writer, end, OpOrder::kByNames);
+}
+
+TEST(StreamsByNames, CollectiveWaitsForWritersAndReadersForIt) {
+  const Writer program("-> g; ring 0: g -> g; g -> w");
+  EXPECT_THAT(Races(program), SizeIs(2));
+  EXPECT_THAT(RacesByNames(program), IsEmpty());
+  EXPECT_THAT(RacesByNames(Writer("g -> w; ring 0: g -> sum; -> g")), IsEmpty());
+}
+
+TEST(StreamsByNames, MemoryThatIsSharedHasTwoNames) {
+  EXPECT_THAT(RacesByNames(Writer("-> g; share_data: g -> v; ring 0: g -> g; v -> w")),
+              ElementsAre("read of g in op 3 after write in op 2"));
+}
+
+TEST(StreamsByNames, RaceWithPartOfABufferIsLeftToOthers) {
+  const Writer program("fuse: g h -> f; -> g; ring 0: f -> f; g -> w");
+  EXPECT_THAT(Races(program), SizeIs(2));
+  EXPECT_THAT(RacesByNames(program), IsEmpty());
+}
+
+TEST(StreamsByNames, OpInABlockIsOrderedAsTheOpThatHasTheBlock) {
+  // The loop names `due`, and not h.
+  EXPECT_THAT(RacesByNames(Writer("var due h; ring 0: due -> due; loop; due -> y; end")),
+              IsEmpty());
+  EXPECT_THAT(RacesByNames(Writer("var due h; ring 0: h -> h; loop; h -> y; end")),
+              ElementsAre("read of h in op 2 after write in op 0"));
+  // The executor of the block does not let a ring wait for what is outside.
+  EXPECT_THAT(RacesByNames(Writer("var due h; -> due; loop; ring 0: due -> y; end")),
+              ElementsAre("read of due in op 2 after write in op 1"));
+}
+
+TEST(StreamsByNames, StepEndsBeforeACollectiveForWhichNothingWaits) {
+  const auto program = [](const std::string& more) {
+    Writer writer;
+    writer.builder().Param("w");
+    return writer.Add("w -> y; ring 0: w -> w" + more);
+  };
+  EXPECT_THAT(RacesByNames(program(""), StepEnd::kNextStep),
+              ElementsAre("later read of w in op 0 after write in op 1"));
+  EXPECT_THAT(RacesByNames(program(""), StepEnd::kOtherProgram), Not(IsEmpty()));
+  EXPECT_THAT(RacesByNames(program("; w -> y"), StepEnd::kNextStep), IsEmpty());
+  // A ring runs in order.
+  EXPECT_THAT(RacesByNames(program("; ring 0: h -> h; h -> y"), StepEnd::kNextStep), IsEmpty());
+  EXPECT_THAT(RacesByNames(program("; ring 1: h -> h; h -> y"), StepEnd::kNextStep), SizeIs(1));
 }
 
 }  // namespace

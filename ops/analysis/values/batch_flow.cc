@@ -27,6 +27,13 @@ namespace {
 // Whether a factor is 1/n, for n > 1 ranks.
 bool IsNthPart(double factor, int n) { return n > 1 && SameFactor(factor * n, 1); }
 
+// Whether the gradient of a loss begins with it.
+bool FillsNthPart(const Op& op, int n) {
+  return op.input_args().empty() && IsLossGrad(op) && IsBackward(op) &&
+         op.StringAttr("str_value").value_or("").empty() &&
+         IsNthPart(op.FloatAttr("value").value_or(1), n);
+}
+
 // Whether a value that is either zeros or `other` has the relation of `other`. Zeros of a fixed
 // shape have not, where the shape of `other` varies with the batch.
 bool JoinsZeros(BatchRelation zeros, BatchRelation other) {
@@ -310,6 +317,9 @@ bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const SignatureFacts& 
 
 bool BatchInterpreter::DividesByRanks(const Op& op) {
   if (op.output_args().size() != 1) return false;
+  if (FillsNthPart(op, options_.setting.nranks.value_or(1))) {
+    return !own_scalings_.contains(op.id());
+  }
   const absl::optional<ConstantFactors::Factor> factor = constant_factors_.Of(op);
   if (!factor.has_value() || !IsNthPart(factor->value, options_.setting.nranks.value_or(1))) {
     return false;
@@ -334,6 +344,7 @@ void BatchInterpreter::FindOwnScalings(const Program& original) {
   const auto scales = [n = options_.setting.nranks.value_or(1)](const Op& op,
                                                                 ConstantFactors* constants) {
     if (op.output_args().size() != 1 || op.HasAttr(kNumRanksAttr)) return false;
+    if (FillsNthPart(op, n)) return true;
     const absl::optional<ConstantFactors::Factor> factor = constants->Of(op);
     return factor.has_value() && IsNthPart(factor->value, n);
   };

@@ -175,7 +175,7 @@ void RankFunctions::FoldConstants(const Op& op) {
 }
 
 // With a multiple of ones, as gradients begin: of fixed dims, or of those of an input, which do not
-// depend on values.
+// depend on values. It may be a division by the number of ranks, as Paddle's sharding has it.
 bool RankFunctions::FillsFixedShape(const Op& op) {
   if (outs_.size() != 1) return false;
   const absl::optional<TensorType> type = memory_.TypeOf(op.output_args()[0]);
@@ -189,6 +189,13 @@ bool RankFunctions::FillsFixedShape(const Op& op) {
   if (expressions_.AreMade()) {
     filled.expr =
         expressions_.Named(absl::StrCat("fill ", ToString(*type)), std::string(op.type()));
+  }
+  const bool is_original =
+      options_.original_ops != nullptr && (*options_.original_ops)[op.id().value()];
+  if (!is_original && options_.setting.nranks.has_value() && !options_.IsOneRank() &&
+      SameFactor(filled.factor * options_.RankFactor(), 1)) {
+    filled.ChangeUnscaledSums(-1);
+    events_.scales.push_back({op.id(), true});
   }
   SetAll(filled);
   return true;
@@ -205,7 +212,9 @@ bool RankFunctions::HoldsIntegers(const Op& op) const {
 
 bool RankFunctions::HoldsRows(const Op& op, size_t arg) const {
   const VarId var = memory_.Resolve(op.args()[arg]);
-  return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
+  if (!var.valid() || program_.var(var).type() != pb::VarType::SELECTED_ROWS) return false;
+  const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+  return !type.has_value() || type->kind == TensorType::Kind::kSelectedRows;
 }
 
 // How rows of a value are: not at all as others, if they are merged or `rows` is valid.

@@ -15,6 +15,7 @@
 #include "ops/analysis/training/data_variables.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/server_ops.h"
+#include "ops/schema/table_entries.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradients/gradient_scale.h"
@@ -283,6 +284,13 @@ absl::StatusOr<std::set<OpId>> LookupsToPrefetch(const Program& program,
 
 void ExplainServed(const Program& program, const std::vector<ServedParameter>& all,
                    const PassContext* context) {
+  for (const ServedParameter& served : all) {
+    for (OpId id : served.lookups) {
+      const absl::optional<std::string> note = NoteOnEntries(program.op(id));
+      if (!note.has_value()) continue;
+      context->sink.Note(absl::StrCat("pass ", ParameterServer::kName, ": ", *note));
+    }
+  }
   if (context->sink.remarks == nullptr) return;
   for (size_t key = 0; key < all.size(); ++key) {
     const ServedParameter& served = all[key];

@@ -387,6 +387,7 @@ class SequenceChecker {
     }
     for (i = 0; i < b.size(); ++i) {
       if (a[i]->variables == b[i]->variables) continue;
+      if (MayHaveOwnName(expected.rank, *a[i]) && MayHaveOwnName(found.rank, *b[i])) continue;
       Report("W505", found.rank, b[i]->op,
              absl::StrCat("ring ", ring, ", call ", i, ": rank ", found.rank, " exchanges ",
                           b[i]->variables, " (", NameOf(found, i), "), rank ", expected.rank, " ",
@@ -394,6 +395,19 @@ class SequenceChecker {
       return false;
     }
     return true;
+  }
+
+  // Whether it does not matter in which variable the rank takes part: it sends by a broadcast, or
+  // receives what it has no variable for that persists, as with Paddle's sharding.
+  bool MayHaveOwnName(size_t rank, const RankCall& call) const {
+    const Op op = programs_[rank]->op(call.op);
+    const CollectiveOp* const collective = FindCollectiveOp(op);
+    if (collective == nullptr || collective->kind != CollectiveKind::kBroadcast) return false;
+    if (op.IntAttr(collective->root_attr).value_or(0) == static_cast<int64_t>(rank)) return true;
+    return absl::c_none_of(op.output_args(), [&](Symbol name) {
+      const VarId var = op.program().block(op.block()).Resolve(name);
+      return var.valid() && op.program().var(var).persistable();
+    });
   }
 
   // A call can begin when the previous call of each of its ranks has begun. Ranks that order two

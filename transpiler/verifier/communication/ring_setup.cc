@@ -135,7 +135,8 @@ class OneProgramChecker {
   void Check() {
     for (const IdMaker& maker : setup_.makers) CheckEndpoints(maker);
     for (const Join& join : setup_.joins) {
-      if (!joined_.emplace(join.ring, &join).second) {
+      const auto [first, is_new] = joined_.emplace(join.ring, &join);
+      if (!is_new && !AreAlike(*first->second, join)) {
         Report(join.op, absl::StrCat("joins ring ", join.ring, ", which ",
                                      Name(joined_[join.ring]->op), " has joined already"));
       }
@@ -145,6 +146,19 @@ class OneProgramChecker {
   }
 
  private:
+  // Whether the second only makes the ring of the first anew, by an id of its own, as Paddle's
+  // fleet does with local SGD.
+  bool AreAlike(const Join& first, const Join& second) const {
+    if (!first.maker.has_value() || !second.maker.has_value() || first.maker == second.maker) {
+      return false;
+    }
+    const IdMaker &of_first = setup_.makers[*first.maker],
+                  &of_second = setup_.makers[*second.maker];
+    return first.rank == second.rank && first.members == second.members &&
+           first.group == second.group && first.endpoints == second.endpoints &&
+           of_first.rank == of_second.rank && of_first.All() == of_second.All();
+  }
+
   void CheckEndpoints(const IdMaker& maker) {
     if (!maker.NamesOthers() || maker.endpoint.empty()) return;
     if (maker.All().size() == maker.others.size() + 1) return;

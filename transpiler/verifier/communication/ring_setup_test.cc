@@ -63,8 +63,14 @@ TEST(RingSetup, OneIdForEachRing) {
   EXPECT_THAT(Check(Ring(0) + Join(0, 1, 0)),
               ElementsAre(HasSubstr("joins ring 1 by id id0, by which op 1 (c_comm_init) has "
                                     "joined ring 0")));
-  EXPECT_THAT(Check(Ring(0) + Ring(0)),
+}
+
+TEST(RingSetup, RingIsMadeAnewOverTheSameRanksOnly) {
+  EXPECT_THAT(Check(Ring(0) + Ring(0)), IsEmpty());
+  EXPECT_THAT(Check(Ring(0) + Make(0, {"a:1", "c:1"}) + Join(0)),
               ElementsAre(HasSubstr("joins ring 0, which op 1 (c_comm_init) has joined already")));
+  EXPECT_THAT(Check(Ring(0) + Join(0)),
+              Contains(HasSubstr("joins ring 0, which op 1 (c_comm_init) has joined already")));
 }
 
 TEST(RingSetup, IdOfAnUnregisteredOpIsNotKnown) {

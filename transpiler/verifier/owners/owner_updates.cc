@@ -14,10 +14,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "ops/analysis/core/storage.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
+#include "proto/op_role.h"
+#include "transpiler/verifier/owners/received_names.h"
 
 namespace weft {
 namespace {
@@ -28,15 +32,29 @@ struct OwnedOp {
   std::vector<size_t> owners;
 };
 
+bool TouchesNoData(const Op& op) {
+  const OpSchema* const schema = FindOpSchema(op.type());
+  return schema != nullptr && schema->Has(Trait::kStreamSync);
+}
+
 // The ops of all programs, each of which keeps its order; none: they do not fit together. An op
-// belongs to the ranks that have it next, if no other rank has it later.
-absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ranks) {
+// belongs to the ranks that have it next, if no other rank has it later. Without ops that order
+// streams, and without `makes_room`, by rank, if it is not empty.
+absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ranks,
+                                           const std::vector<std::set<OpId>>& makes_room) {
+  std::vector<std::vector<OpId>> merges(ranks.size());
   std::vector<absl::Span<const OpId>> rest;
   std::vector<absl::flat_hash_map<absl::string_view, int>> left;  // by rank and bytes
-  for (const ConstProgramPair& programs : ranks) {
-    rest.push_back(programs.main->block(0).ops());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Program& main = *ranks[rank].main;
     auto& counts = left.emplace_back();
-    for (OpId id : rest.back()) ++counts[programs.main->op(id).bytes()];
+    for (OpId id : main.block(0).ops()) {
+      if (!makes_room.empty() && makes_room[rank].count(id) > 0) continue;
+      if (TouchesNoData(main.op(id))) continue;
+      merges[rank].push_back(id);
+      ++counts[main.op(id).bytes()];
+    }
+    rest.push_back(merges[rank]);
   }
   const auto next = [&](size_t rank) { return ranks[rank].main->op(rest[rank][0]).bytes(); };
   std::vector<OwnedOp> merged;
@@ -67,10 +85,16 @@ absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ra
   }
 }
 
-// Whether the programs have the same blocks but for block 0.
+// Whether the programs have the same blocks but for block 0, and those that no op runs.
 bool HaveSameBlocks(const Program& a, const Program& b) {
   if (a.num_blocks() != b.num_blocks()) return false;
-  for (int block = 1; block < a.num_blocks(); ++block) {
+  std::set<int> run;
+  for (const Program* program : {&a, &b}) {
+    for (const Op& op : AllOps(*program)) {
+      for (int block : op.SubBlocks()) run.insert(block);
+    }
+  }
+  for (int block : run) {
     const auto is_same = [&](OpId x, OpId y) { return a.op(x).bytes() == b.op(y).bytes(); };
     if (!absl::c_equal(a.block(block).ops(), b.block(block).ops(), is_same)) return false;
   }
@@ -112,11 +136,53 @@ void ReduceToAll(const Op& op, pb::OpDesc* desc) {
   attrs->erase(std::remove_if(attrs->begin(), attrs->end(), is_root), attrs->end());
 }
 
+// An all-reduce over what each rank has of its own under one name: its own op has written it.
+struct PartialSum {
+  size_t reduce;              // into the merged ops
+  std::vector<size_t> parts;  // by rank: the op, into the merged ops
+  std::string name;
+};
+
+// Sums, such as of the squares of the gradients that ranks own.
+std::vector<PartialSum> FindPartialSums(const std::vector<OwnedOp>& ops, size_t num_ranks) {
+  struct Parts {
+    std::map<size_t, size_t> by_rank;
+    bool is_read = false;  // before the sum
+  };
+  std::map<std::string, Parts> parts_of;
+  std::vector<PartialSum> sums;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Op& op = ops[i].op;
+    const CollectiveOp* const collective = FindCollectiveOp(op);
+    const auto name_of = [&](Symbol name) { return std::string(op.program().name(name)); };
+    if (collective != nullptr && collective->kind == CollectiveKind::kAllReduce &&
+        collective->reduction == Reduction::kSum && collective->in == "X" &&
+        op.input_args() == op.output_args() && op.input_args().size() == 1) {
+      const auto found = parts_of.find(name_of(op.input_args()[0]));
+      if (found != parts_of.end() && !found->second.is_read &&
+          found->second.by_rank.size() == num_ranks && ops[i].owners.size() == num_ranks) {
+        PartialSum sum{i, {}, found->first};
+        for (const auto& [rank, part] : found->second.by_rank) sum.parts.push_back(part);
+        sums.push_back(std::move(sum));
+      }
+    }
+    for (Symbol name : op.input_args()) parts_of[name_of(name)].is_read = true;
+    for (Symbol name : op.output_args()) {
+      Parts& parts = parts_of[name_of(name)];
+      const bool is_own = ops[i].owners.size() == 1 && collective == nullptr &&
+                          op.output_args().size() == 1 && op.SubBlocks().empty();
+      if (!is_own || parts.is_read) parts = Parts();
+      if (is_own) parts.by_rank[ops[i].owners[0]] = i;
+    }
+  }
+  return sums;
+}
+
 // Follows on which ranks a variable lacks the value that the owners of its last op have.
 class Reads {
  public:
   Reads(absl::Span<const ConstProgramPair> ranks, const std::vector<OwnedOp>& ops,
-        OwnerUpdates* updates)
+        const std::vector<PartialSum>& sums, OwnerUpdates* updates)
       : ranks_(ranks),
         ops_(ops),
         merged_(updates->main),
@@ -124,6 +190,7 @@ class Reads {
         findings_(updates->findings),
         unkept_(updates->unkept) {
     lacks_.resize(ranks.size());
+    for (const PartialSum& sum : sums) parts_of_sums_.insert(sum.parts.begin(), sum.parts.end());
   }
 
   void Check() {
@@ -151,7 +218,6 @@ class Reads {
   void Visit(size_t i) {
     const auto& [op, owners] = ops_[i];
     const OpSchema* const schema = FindOpSchema(op.type());
-    if (schema != nullptr && schema->Has(Trait::kStreamSync)) return;  // touches no data
     const CollectiveOp* const collective = FindCollectiveOp(op);
     const bool has_root = collective != nullptr && HasRoot(collective->kind);
     const size_t root =
@@ -167,7 +233,8 @@ class Reads {
       for (Symbol name : read) Read(i, rank, op.program().name(name));
     }
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const bool has = has_root && !sends ? rank == root : absl::c_binary_search(owners, rank);
+      const bool has = parts_of_sums_.count(i) > 0 ||
+                       (has_root && !sends ? rank == root : absl::c_binary_search(owners, rank));
       for (Symbol name : written) Write(i, rank, op.program().name(name), has);
     }
   }
@@ -250,7 +317,8 @@ class Reads {
   const Storage storage_;
   Findings& findings_;
   std::set<std::string>& unkept_;
-  std::vector<Lacks> lacks_;  // by rank
+  std::vector<Lacks> lacks_;        // by rank
+  std::set<size_t> parts_of_sums_;  // into ops_: ranks have such of their own
 };
 
 // Whether some ranks alone update a state, and a rank sends to the others.
@@ -285,6 +353,8 @@ bool StartAlike(const Program& a, const Program& b) {
     std::vector<absl::string_view> ops;
     for (OpId id : of.block(0).ops()) {
       const Op op = of.op(id);
+      const OpSchema* const schema = FindOpSchema(op.type());
+      if (schema != nullptr && schema->Has(Trait::kRingSetup)) continue;  // says whose rank it is
       const auto is_common = [&](Symbol name) {
         return other.block(0).FindVar(other.FindSymbol(of.name(name))).valid();
       };
@@ -295,7 +365,40 @@ bool StartAlike(const Program& a, const Program& b) {
   return common(a, b) == common(b, a);
 }
 
-absl::optional<Program> JoinStartup(absl::Span<const ConstProgramPair> ranks) {
+// Adds broadcasts, such as this one, of the variables that one rank alone makes: no other rank has
+// another value.
+void SendFromOwners(absl::Span<const ConstProgramPair> ranks, const Op& broadcast,
+                    pb::BlockDesc* root) {
+  std::map<std::string, std::set<size_t>> makers;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Program& startup = *ranks[rank].startup;
+    for (OpId id : startup.block(0).ops()) {
+      for (Symbol name : startup.op(id).output_args()) {
+        const VarId var = startup.block(0).FindVar(name);
+        const bool is_kept = var.valid() && startup.var(var).persistable() &&
+                             DeclaredType(startup.var(var)).has_value();
+        if (is_kept) makers[std::string(startup.name(name))].insert(rank);
+      }
+    }
+  }
+  const std::string root_attr(FindCollectiveOp(broadcast)->root_attr);
+  for (const auto& [name, by] : makers) {
+    if (by.size() != 1) continue;
+    pb::OpDesc op = broadcast.ToProto();
+    for (auto* slots : {op.mutable_inputs(), op.mutable_outputs()}) {
+      for (pb::OpDesc::Var& slot : *slots) {
+        for (std::string& arg : *slot.mutable_arguments()) arg = name;
+      }
+    }
+    for (pb::OpDesc::Attr& attr : *op.mutable_attrs()) {
+      if (attr.name() == root_attr) attr.set_i(static_cast<int32_t>(*by.begin()));
+    }
+    *root->add_ops() = std::move(op);
+  }
+}
+
+// With this broadcast of the main program.
+absl::optional<Program> JoinStartup(absl::Span<const ConstProgramPair> ranks, const Op& broadcast) {
   for (const ConstProgramPair& programs : ranks) {
     if (programs.startup == nullptr) return absl::nullopt;
   }
@@ -325,9 +428,72 @@ absl::optional<Program> JoinStartup(absl::Span<const ConstProgramPair> ranks) {
       *root->add_ops() = op.ToProto();
     }
   }
+  SendFromOwners(ranks, broadcast, root);
   absl::StatusOr<Program> program = Program::FromProto(joined);
   if (!program.ok()) return absl::nullopt;
   return *std::move(program);
+}
+
+// The program of all ranks, with the variables of all.
+absl::optional<Program> Join(absl::Span<const ConstProgramPair> ranks,
+                             const std::vector<OwnedOp>& ops, const std::vector<PartialSum>& sums) {
+  pb::ProgramDesc joined = ranks[0].main->ToProto();
+  pb::BlockDesc* const root = joined.mutable_blocks(0);
+  for (const ConstProgramPair& programs : ranks) {
+    if (programs.main != ranks[0].main && !AddVars(*programs.main, root)) return absl::nullopt;
+  }
+  root->clear_ops();
+  for (const auto& [op, owners] : ops) {
+    pb::OpDesc* const added = root->add_ops();
+    *added = op.ToProto();
+    ReduceToAll(op, added);
+  }
+  for (const PartialSum& sum : sums) {
+    pb::OpDesc add;
+    add.set_type(SumSchema().type());
+    pb::OpDesc::Var* const in = add.add_inputs();
+    in->set_parameter("X");
+    for (size_t rank = 0; rank < sum.parts.size(); ++rank) {
+      const std::string name = absl::StrCat(sum.name, "@rank", rank);
+      const Program& main = *ranks[rank].main;
+      const VarId var = main.block(0).FindVar(main.FindSymbol(sum.name));
+      if (!var.valid()) return absl::nullopt;
+      pb::VarDesc desc = main.var(var).ToProto();
+      desc.set_name(name);
+      *root->add_vars() = std::move(desc);
+      in->add_arguments(name);
+      pb::OpDesc* const part = root->mutable_ops(static_cast<int>(sum.parts[rank]));
+      for (pb::OpDesc::Var& slot : *part->mutable_outputs()) {
+        for (std::string& arg : *slot.mutable_arguments()) arg = name;
+      }
+    }
+    pb::OpDesc* const reduce = root->mutable_ops(static_cast<int>(sum.reduce));
+    *add.mutable_outputs() = reduce->outputs();
+    for (const pb::OpDesc::Attr& attr : reduce->attrs()) {
+      if (attr.name() == kOpRoleAttr) *add.add_attrs() = attr;
+    }
+    *reduce = std::move(add);
+  }
+  absl::StatusOr<Program> program = Program::FromProto(joined);
+  if (!program.ok()) return absl::nullopt;
+  return *std::move(program);
+}
+
+// The same for programs that use one name for each variable.
+absl::optional<OwnerUpdates> FindUpdates(absl::Span<const ConstProgramPair> ranks,
+                                         const std::vector<std::set<OpId>>& makes_room) {
+  const absl::optional<std::vector<OwnedOp>> ops = Merge(ranks, makes_room);
+  if (!ops.has_value() || !HasOwnerUpdates(*ops, ranks.size())) return absl::nullopt;
+  const std::vector<PartialSum> sums = FindPartialSums(*ops, ranks.size());
+  absl::optional<Program> main = Join(ranks, *ops, sums);
+  if (!main.has_value()) return absl::nullopt;
+  const auto sends = absl::c_find_if(*ops, [](const OwnedOp& owned) {
+    const CollectiveOp* const collective = FindCollectiveOp(owned.op);
+    return collective != nullptr && collective->kind == CollectiveKind::kBroadcast;
+  });
+  OwnerUpdates updates{*std::move(main), JoinStartup(ranks, sends->op), {}, Findings()};
+  Reads(ranks, *ops, sums, &updates).Check();
+  return updates;
 }
 
 }  // namespace
@@ -348,24 +514,15 @@ absl::optional<OwnerUpdates> FindOwnerUpdates(absl::Span<const ConstProgramPair>
     if (startup == nullptr || ranks[0].startup == nullptr) continue;
     if (!StartAlike(*ranks[0].startup, *startup)) return absl::nullopt;
   }
-  const absl::optional<std::vector<OwnedOp>> ops = Merge(ranks);
-  if (!ops.has_value() || !HasOwnerUpdates(*ops, ranks.size())) return absl::nullopt;
-  pb::ProgramDesc joined = first.ToProto();
-  pb::BlockDesc* const root = joined.mutable_blocks(0);
-  for (const ConstProgramPair& programs : ranks) {
-    if (programs.main != &first && !AddVars(*programs.main, root)) return absl::nullopt;
+  const absl::optional<std::vector<RenamedProgram>> renamed = WithNamesOfOwners(ranks);
+  if (!renamed.has_value()) return FindUpdates(ranks, {});
+  std::vector<ConstProgramPair> of_owners;
+  std::vector<std::set<OpId>> makes_room;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    of_owners.push_back({&(*renamed)[rank].main, ranks[rank].startup});
+    makes_room.push_back((*renamed)[rank].makes_room);
   }
-  root->clear_ops();
-  for (const auto& [op, owners] : *ops) {
-    pb::OpDesc* const added = root->add_ops();
-    *added = op.ToProto();
-    ReduceToAll(op, added);
-  }
-  absl::StatusOr<Program> main = Program::FromProto(joined);
-  if (!main.ok()) return absl::nullopt;
-  OwnerUpdates updates{*std::move(main), JoinStartup(ranks), {}, Findings()};
-  Reads(ranks, *ops, &updates).Check();
-  return updates;
+  return FindUpdates(of_owners, makes_room);
 }
 
 }  // namespace weft

@@ -20,6 +20,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // Two parameters, u and v, with ops before their updates, the updates, and ops after them.
 std::string Step(absl::string_view reductions, absl::string_view updates, absl::string_view last) {
@@ -189,6 +190,72 @@ TEST(OwnerUpdates, RanksThatBeginWithOtherValuesAreNone) {
   const Program one = startup("0.1"), other = startup("0.2");
   EXPECT_TRUE(FindOwnerUpdates({{&first, &one}, {&second, &one}}).has_value());
   EXPECT_FALSE(FindOwnerUpdates({{&first, &one}, {&second, &other}}).has_value());
+}
+
+// As fleet shards: a rank has u or v, and receives the other in a variable of its own, before it is
+// read, in every step.
+std::string Sharded(int rank, absl::string_view before_update = "") {
+  const std::string u = rank == 0 ? "u" : "u@BroadCast_0", v = rank == 1 ? "v" : "v@BroadCast_0";
+  const std::string own = rank == 0 ? "u" : "v", other = rank == 0 ? v : u;
+  std::string step =
+      Step(absl::StrCat(ReduceTo("u", 0), ReduceTo("v", 1), before_update), Update(own), "");
+  const std::string receive = absl::StrCat(
+      "    Out=[", other, "] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.0}\n",
+      Broadcast(u, 0), Broadcast(v, 1));
+  absl::StrReplaceAll(
+      {{"    var u, v : fp32[4, 1] parameter persistable\n",
+        absl::StrCat("    var ", own, " : fp32[4, 1] parameter persistable\n    var ", other,
+                     " : fp32[4, 1]\n")},
+       {"    Out=[y] = mul(X=[x], Y=[u])",
+        absl::StrCat(receive, "    Out=[y] = mul(X=[x], Y=[", u, "])")},
+       {"Y=[v])", absl::StrCat("Y=[", v, "])")},
+       {"    Y@GRAD=[u@GRAD] = mul_grad(X=[x], Y=[u],",
+        absl::StrCat(kDivide, "    Y@GRAD=[u@GRAD] = mul_grad(X=[x], Y=[", u, "],")},
+       {"mul_grad(X=[x], Y=[v],", absl::StrCat("mul_grad(X=[x], Y=[", v, "],")}},
+      &step);
+  return step;
+}
+
+TEST(OwnerUpdates, ParametersMayBeReceivedUnderOtherNames) {
+  EXPECT_THAT(FoundIn({Sharded(0), Sharded(1)}, OneDevice()), IsEmpty());
+}
+
+TEST(OwnerUpdates, WhatIsReceivedIsComparedUnderTheNameOfTheOwner) {
+  // The owner of v sends u's place something else.
+  std::string wrong = Sharded(1);
+  absl::StrReplaceAll({{"ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD]",
+                        "ParamOut=[v] = sgd(Param=[v], Grad=[u@GRAD]"}},
+                      &wrong);
+  EXPECT_THAT(FoundIn({Sharded(0), wrong}, OneDevice()), Not(IsEmpty()));
+  std::string unread = Sharded(0);
+  absl::StrReplaceAll({{Broadcast("v@BroadCast_0", 1), ""}}, &unread);
+  EXPECT_THAT(FoundIn({unread, Sharded(1)}, OneDevice()), Not(IsEmpty()));
+}
+
+// Of the squares of all gradients, each rank adds up those that it owns.
+std::string Clip(int rank, bool reduces = true) {
+  const std::string own = rank == 0 ? "u" : "v";
+  return absl::StrCat(
+      "    var n, s2, f : fp32[1]\n    Out=[n] = squared_l2_norm(X=[", own,
+      "@GRAD]) role=optimize\n",
+      reduces
+          ? "    Out=[n] = c_allreduce_sum(X=[n]) role=optimize {ring_id=0, use_calc_stream=true}\n"
+          : "",
+      "    Out=[", own, "@GRAD] = elementwise_mul(X=[", own, "@GRAD], Y=[n]) role=optimize\n");
+}
+
+TEST(OwnerUpdates, SumsOverWhatRanksOwnAreSumsOfAll) {
+  const std::string of_all =
+      "    var n, a, b : fp32[1]\n    Out=[a] = squared_l2_norm(X=[u@GRAD]) role=optimize\n"
+      "    Out=[b] = squared_l2_norm(X=[v@GRAD]) role=optimize\n"
+      "    Out=[n] = sum(X=[a, b]) role=optimize\n"
+      "    Out=[u@GRAD] = elementwise_mul(X=[u@GRAD], Y=[n]) role=optimize\n"
+      "    Out=[v@GRAD] = elementwise_mul(X=[v@GRAD], Y=[n]) role=optimize\n";
+  const std::string original = Step(of_all, Update("u") + Update("v"), "");
+  EXPECT_THAT(FoundIn({Sharded(0, Clip(0)), Sharded(1, Clip(1))}, original), IsEmpty());
+  // Each by its own.
+  EXPECT_THAT(FoundIn({Sharded(0, Clip(0, false)), Sharded(1, Clip(1, false))}, original),
+              Not(IsEmpty()));
 }
 
 TEST(OwnerUpdates, OtherProgramsAreNone) {

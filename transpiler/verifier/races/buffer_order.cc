@@ -70,8 +70,8 @@ void CheckOrderOfSharedWrites(const ProgramFacts& facts, Reporter* reporter) {
 
 }  // namespace
 
-void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, ProgramRef ref,
-                      Findings* findings) {
+void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, OpOrder order,
+                      ProgramRef ref, Findings* findings) {
   const Program& program = facts.program();
   if (program.origin() != nullptr && program.origin()->OrdersByData()) return;
   // Paddle does not have the ops that copy between devices, or to servers.
@@ -80,7 +80,7 @@ void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, Program
   CheckOrderOfSharedWrites(facts, &reporter);
   for (const UnorderedAccesses& pair : FindUnorderedAccesses(facts, startup)) {
     const std::string part(program.name(pair.part)), buffer(program.name(pair.buffer));
-    reporter.Add("W412", pair.second, part,
+    reporter.Add(order == OpOrder::kByNames ? "W414" : "W412", pair.second, part,
                  absl::StrCat(Describe(program.op(pair.second), pair), " after ",
                               Describe(program.op(pair.first), pair), ": ", absl::CEscape(part),
                               " is a part of ", absl::CEscape(buffer),

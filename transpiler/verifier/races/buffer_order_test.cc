@@ -13,11 +13,13 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
-std::vector<std::string> Check(const testing::Edits& edits = {}) {
+std::vector<std::string> Check(const testing::Edits& edits = {},
+                               OpOrder order = OpOrder::kByStreams) {
   const Program program = testing::ExampleOf("W412", edits);
   Findings findings;
-  CheckBufferOrder(program, nullptr, ProgramRef(), &findings);
+  CheckBufferOrder(program, nullptr, order, ProgramRef(), &findings);
   return testing::Lines(findings);
 }
 
@@ -34,6 +36,11 @@ TEST(BufferOrder, W412OpOnThePartsIsInOrder) {
                       "    Out=[a] = scale(X=[a]) {scale=0.5}\n"
                       "    Out=[b] = scale(X=[b]) {scale=0.5}\n    Out=[u]"}}),
               IsEmpty());
+}
+
+TEST(BufferOrder, W414ForExecutorsThatOrderByNames) {
+  const std::vector<std::string> lines = Check({}, OpOrder::kByNames);
+  EXPECT_THAT(lines, ElementsAre(StartsWith("error: W414: op 3 (relu) reads a after op 2")));
 }
 
 // Paddle cannot run it.

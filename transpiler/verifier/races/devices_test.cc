@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 std::vector<std::string> Found(const Program& program) {
   Findings findings;
   CheckDevices(program, ProgramRef(), &findings);
-  CheckRaces(program, ProgramRef(), &findings);
+  CheckRaces(program, OpOrder::kByStreams, ProgramRef(), &findings);
   return AllLines(findings);
 }
 

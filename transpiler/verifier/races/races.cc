@@ -30,7 +30,23 @@ class RaceReporter {
   void Check() {
     ReportRaces();
     ReportLimits();
-    ReportRedundantSyncs();
+  }
+
+  void ReportRedundantSyncs() {
+    for (const SyncUse& sync : report_.syncs) {
+      if (sync.effect == SyncEffect::kOrdersNothing) {
+        Add("W405", sync.op, DescribeRedundant(sync));
+      } else if (sync.effect == SyncEffect::kNoStream && NamesStreams(sync)) {
+        const bool names_streams = sync.sync == StreamSync::kStreamWaitsForStream;
+        Add("W406", sync.op,
+            absl::StrCat(Name(sync.op),
+                         ": expected a ring with collectives that do not set use_calc_stream, "
+                         "found ",
+                         names_streams ? "one" : absl::StrCat("ring ", sync.ring_id, ","),
+                         names_streams ? " that has none" : " which has none",
+                         ": it orders nothing"));
+      }
+    }
   }
 
  private:
@@ -88,23 +104,6 @@ class RaceReporter {
     const Op op = program_.op(sync.op);
     return FindDeviceStream(op.StringAttr("stream").value_or("")).has_value() &&
            FindDeviceStream(op.StringAttr("awaited").value_or("")).has_value();
-  }
-
-  void ReportRedundantSyncs() {
-    for (const SyncUse& sync : report_.syncs) {
-      if (sync.effect == SyncEffect::kOrdersNothing) {
-        Add("W405", sync.op, DescribeRedundant(sync));
-      } else if (sync.effect == SyncEffect::kNoStream && NamesStreams(sync)) {
-        const bool names_streams = sync.sync == StreamSync::kStreamWaitsForStream;
-        Add("W406", sync.op,
-            absl::StrCat(Name(sync.op),
-                         ": expected a ring with collectives that do not set use_calc_stream, "
-                         "found ",
-                         names_streams ? "one" : absl::StrCat("ring ", sync.ring_id, ","),
-                         names_streams ? " that has none" : " which has none",
-                         ": it orders nothing"));
-      }
-    }
   }
 
   void Add(const char* rule, OpId op, std::string message) {
@@ -202,7 +201,7 @@ bool IsOfPaddle3ForCpus(const ProgramFacts& startup) {
 
 }  // namespace
 
-void CheckRaces(const ProgramFacts& facts, ProgramRef ref, Findings* findings) {
+void CheckRaces(const ProgramFacts& facts, OpOrder order, ProgramRef ref, Findings* findings) {
   const Program& program = facts.program();
   for (const StaleCopy& copy : FindSharedWrites(program).stale) {
     Reporter(ref, findings)
@@ -210,9 +209,12 @@ void CheckRaces(const ProgramFacts& facts, ProgramRef ref, Findings* findings) {
   }
   if (ref.is_startup && IsOfPaddle3ForCpus(facts)) return;
   StreamOptions options;
+  options.order = order;
   options.end = ref.is_startup ? StepEnd::kOtherProgram : StepEnd::kNextStep;
   const StreamReport report = AnalyzeStreams(facts, options);
-  RaceReporter(program, report, ref, findings).Check();
+  RaceReporter reporter(program, report, ref, findings);
+  reporter.Check();
+  if (order == OpOrder::kByStreams) reporter.ReportRedundantSyncs();
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #define WEFT_TRANSPILER_VERIFIER_RACES_RACES_H_
 
 #include "ops/analysis/core/program_facts.h"
+#include "ops/analysis/streams/streams.h"
 #include "proto/program.h"
 #include "transpiler/verifier/findings/finding.h"
 
@@ -12,8 +13,9 @@ namespace weft {
 // ops/analysis/streams/streams.h, and writes to shared memory that other layers do not see (W413,
 // ops/analysis/core/shared_writes.h). A program on a single stream has no races. Skips undeclared
 // names, so the program may be incomplete. A startup program of Paddle 3 that sets up no ring is
-// one for CPUs, where one stream runs all ops. O(arguments + synchronizations * rings).
-void CheckRaces(const ProgramFacts& facts, ProgramRef ref, Findings* findings);
+// one for CPUs, where one stream runs all ops. O(arguments + synchronizations * rings). An executor
+// that orders ops by names, too, needs no synchronizations: then W405 and W406 are left out.
+void CheckRaces(const ProgramFacts& facts, OpOrder order, ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

@@ -19,7 +19,7 @@ using ::testing::SizeIs;
 
 std::vector<std::string> Found(const Program& program) {
   Findings findings;
-  CheckRaces(program, ProgramRef(), &findings);
+  CheckRaces(program, OpOrder::kByStreams, ProgramRef(), &findings);
   return AllLines(findings);
 }
 
@@ -88,7 +88,7 @@ TEST(Races, NextStepIsNamed) {
 TEST(Races, MainProgramFollowsTheStartupProgram) {
   Findings findings;
   const Program startup = ProgramOf(kAverage);
-  CheckRaces(startup, {0, /*is_startup=*/true}, &findings);
+  CheckRaces(startup, OpOrder::kByStreams, {0, /*is_startup=*/true}, &findings);
   ASSERT_THAT(findings.all(), SizeIs(1));
   EXPECT_EQ(ToString(findings.all()[0]),
             "error: W401: startup program: op 2 (c_allreduce_sum) writes w on ring 0, and nothing "
@@ -207,7 +207,7 @@ TEST(Races, StartupProgramsOfPaddle3WithoutRingSetUpAreForCpus) {
   }
 })"));
     Findings findings;
-    CheckRaces(program, {0, /*is_startup=*/true}, &findings);
+    CheckRaces(program, OpOrder::kByStreams, {0, /*is_startup=*/true}, &findings);
     return findings.all().size();
   };
   EXPECT_EQ(found("3003001"), 0u);
@@ -273,7 +273,7 @@ TEST(Races, MoreThanAreKeptAreCounted) {
     absl::StrAppend(&text, "    Out=[g", i, "] = scale(X=[g", i, "])\n");
   }
   Findings findings;
-  CheckRaces(ProgramOf(text), ProgramRef(), &findings);
+  CheckRaces(ProgramOf(text), OpOrder::kByStreams, ProgramRef(), &findings);
   EXPECT_THAT(findings.all(), SizeIs(Findings::kMaxPerRule));
   EXPECT_EQ(findings.NumOmitted("W401"), 10);
 }

@@ -96,7 +96,13 @@ class StructureChecker {
   }
 
   void Check() {
+    std::vector<bool> is_run(program_.num_blocks());
+    is_run[0] = true;
     for (const Op& op : AllOps(program_)) {
+      for (int block : op.SubBlocks()) is_run[block] = true;
+    }
+    for (const Op& op : AllOps(program_)) {
+      if (!is_run[op.block()]) continue;
       CheckNames(op);
       const Signature& signature = SignatureOf(op);
       if (!signature.is_sound) Report(op, SignatureViolations(op, *signature.schema));

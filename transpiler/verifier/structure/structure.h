@@ -17,7 +17,8 @@ namespace weft {
 // - every registered op has the inputs and attributes that its schema requires, attributes of the
 //   right type, and one variable in each slot for one.
 //
-// O(arguments * block depth).
+// Blocks that no op runs are not checked: passes of Paddle leave some behind, and remove what these
+// use. O(arguments * block depth).
 void CheckStructure(const Program& program, ProgramRef ref, Findings* findings);
 
 // InvalidArgument for the first finding of CheckStructure, even a warning: its message, and the id

@@ -83,10 +83,16 @@ TEST(VerifyStructure, EmptyVariableNeedsNoDeclaration) {
   WEFT_EXPECT_OK(VerifyStructure(p.Build()));
 }
 
+void RunBlock(ProgramBuilder* p, int block) {
+  p->Param("cond");
+  p->Op("conditional_block", {{"Cond", {"cond"}}}, {{"Scope", {"scope"}}});
+  p->BlockAttr("sub_block", block);
+}
+
 TEST(VerifyStructure, SubBlockSeesVariablesOfItsAncestors) {
   ProgramBuilder p;
-  p.Param("x").Param("cond");
-  p.Op("conditional_block", {{"Cond", {"cond"}}}, {{"Scope", {"scope"}}}).BlockAttr("sub_block", 1);
+  p.Param("x");
+  RunBlock(&p, 1);
   p.NewBlock(0).Op("relu", {{"X", {"x"}}}, {{"Out", {"inner"}}});
   p.Op("while", {{"X", {"x"}}, {"Condition", {"cond"}}}, {{"StepScopes", {"scope"}}});
   p.BlockAttr("sub_block", 2);
@@ -103,15 +109,23 @@ TEST(VerifyStructure, RootDoesNotSeeVariablesOfASubBlock) {
 
 TEST(VerifyStructure, UndeclaredVariableInASubBlockNamesTheBlock) {
   ProgramBuilder p;
+  RunBlock(&p, 1);
   p.NewBlock(0).Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
   EXPECT_THAT(
       VerifyStructure(WithoutVar(p.desc(), "x", 1)),
       StatusIs(kInvalid, "block 1, op 0 (relu) input X: variable x is not declared (W101)"));
 }
 
+TEST(VerifyStructure, BlockThatNoOpRunsIsNotChecked) {
+  ProgramBuilder p = Relu();
+  p.NewBlock().Op("relu", {{"X", {"missing"}}}, {{"Out", {"y"}}});
+  WEFT_EXPECT_OK(VerifyStructure(p.Build()));
+}
+
 TEST(VerifyStructure, SecondRootDoesNotSeeTheFirst) {
   ProgramBuilder p;
   p.Var("x").Var("y");
+  RunBlock(&p, 1);
   p.NewBlock(-1).Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
   const Program without_x = WithoutVar(p.desc(), "x", 1);
   EXPECT_THAT(VerifyStructure(WithoutVar(without_x.ToProto(), "y", 1)),
