@@ -260,7 +260,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& facts) 
     RecordLostRelation(op, {BatchRelation::Unrelated()});
     return WriteAll(op, op.output_args(), Made(op, BatchRelation::Unrelated(), ins_));
   }
-  if (divisions > 0) RecordDivision(op, ins_[0]);
+  if (divisions > 0 && !ins_.empty()) RecordDivision(op, ins_[0]);
   if (AreSame(ins_) && facts.algebra != Algebra::kRandom && !facts.keeps_outputs) {
     for (size_t i = 0; i < op.output_args().size(); ++i) {
       if (facts.is_left[i]) continue;
