@@ -1,6 +1,7 @@
 // What the checker accepts of rewrites, rule by rule, and why it refuses the others.
 #include "tools/files/certificate.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -345,6 +346,40 @@ TEST(Certificate, DeclarationsStay) {
   }
   EXPECT_THAT(Why(With(Right()), "    var n : fp32[1] persistable\n"),
               HasSubstr("the new variable n is a state, or no tensor"));
+}
+
+// A block counts as all that it reads and may write.
+TEST(Certificate, BlocksReadAndMayWriteWhatTheirOpsDo) {
+  const auto why = [](const std::string& inner, const Lines& before_it) {
+    const auto program = [&](const Lines& more) {
+      Lines ops = With(more.empty() ? std::vector<New>() : Right());
+      // After the reductions, before the updates.
+      const auto at = std::find_if(ops.begin(), ops.end(), [](const std::string& op) {
+        return absl::StrContains(op, "sgd");
+      });
+      Lines here = more;
+      here.push_back("Out=[k] = conditional_block(Cond=[due], Input=[]) {sub_block=block(1)}");
+      ops.insert(at, here.begin(), here.end());
+      const auto parsed = ParseProgramText(absl::StrCat(
+          "program {\n  block 0 parent=-1 {\n    var due : bool[1] persistable\n", kDecls,
+          absl::StrJoin(ops, "\n"), "\n  }\n  block 1 parent=0 {\n", inner, "\n  }\n}\n"));
+      EXPECT_TRUE(parsed.ok()) << parsed.status();
+      return parsed->ToProto().SerializeAsString();
+    };
+    const auto certificate = MakeCertificate({program({}), program(before_it), "", ""}, kMeans);
+    return std::string(certificate.status().message());
+  };
+  const Lines wait = {Join("w@GRAD")};
+  EXPECT_EQ(why("Out=[k] = relu(X=[h])", wait), "");
+  EXPECT_EQ(why("Out=[k] = relu(X=[h])", {Half("loss@GRAD")}), "");
+  EXPECT_THAT(why("Out=[k] = relu(X=[loss@GRAD])", {Half("loss@GRAD")}),
+              HasSubstr("(conditional_block): it reads a value / n"));
+  EXPECT_THAT(why("Out=[loss@GRAD] = relu(X=[k])", {Half("loss@GRAD")}),
+              HasSubstr("(conditional_block): it may leave loss@GRAD"));
+  // A draw that each rank makes for itself.
+  EXPECT_EQ(why("Out=[b] = dropout(X=[b]) {seed=0}", wait), "b is no state of all ranks");
+  EXPECT_THAT(why("Out=[k] = c_allreduce_sum(X=[k]) {ring_id=0}", wait),
+              HasSubstr("no certificate for originals that communicate"));
 }
 
 TEST(Certificate, StatesThatDifferBetweenRanksAreNamed) {
