@@ -32,6 +32,7 @@
 #include "tools/cmd/transpile_help.h"
 #include "tools/cmd/transpile_notes.h"
 #include "tools/cmd/transpile_outputs.h"
+#include "tools/files/certificate.h"
 #include "tools/files/param_attrs_file.h"
 #include "tools/files/setting_file.h"
 #include "tools/files/step_times_file.h"
@@ -191,6 +192,29 @@ absl::Status CheckAreShared(const TranspileFlags& flags, std::deque<Trainer>* tr
   return absl::OkStatus();
 }
 
+// Of the files that are there now. One for the first trainer holds for all, unless its name says
+// whose it is.
+absl::Status WriteCertificates(const TranspileFlags& flags, const std::deque<Trainer>& trainers,
+                               const std::vector<TranspileResult>& results) {
+  if (flags.certificate.empty()) return absl::OkStatus();
+  const std::vector<std::string>& endpoints = flags.options.cluster.endpoints;
+  for (size_t i = 0; i < trainers.size(); ++i) {
+    const Trainer& trainer = trainers[i];
+    const std::string dir =
+        flags.all_ranks ? PathFor(flags.certificate, static_cast<int>(i)) : flags.certificate;
+    if (dir.empty()) continue;
+    CertificateClaim claim{results[i].setting.nranks, results[i].setting.reduction};
+    if (!claim.nranks.has_value() && !endpoints.empty()) {
+      claim.nranks = static_cast<int>(endpoints.size());
+    }
+    const std::string& main = trainer.paths.main;  // empty: that of the first trainer
+    const CertifiedPaths paths{flags.in, main.empty() ? flags.out : main, flags.startup_in,
+                               trainer.paths.startup};
+    WEFT_RETURN_IF_ERROR(WriteCertificate(paths, claim, dir));
+  }
+  return absl::OkStatus();
+}
+
 // The main program, and the startup program if it is given.
 absl::StatusOr<std::vector<Program>> ReadInputs(const TranspileFlags& flags) {
   std::vector<Program> read;
@@ -212,6 +236,9 @@ absl::Status Run(TranspileFlags& flags) {
   }
   std::vector<Program> read;
   const bool is_copy = IsCopy(flags);
+  if (is_copy && !flags.certificate.empty()) {
+    return absl::InvalidArgumentError("--certificate: expected a mode that rewrites the program");
+  }
   if (is_copy) {
     flags.options.verification = Verification::kNever;
     WEFT_ASSIGN_OR_RETURN(absl::optional<std::vector<Program>> copied, ReadOrCopy(flags));
@@ -260,7 +287,7 @@ absl::Status Run(TranspileFlags& flags) {
   }
   for (StagedOutputs& outputs : staged) WEFT_RETURN_IF_ERROR(outputs.Replace());
   for (StagedOutputs& outputs : staged) outputs.Keep();
-  return absl::OkStatus();
+  return WriteCertificates(flags, trainers, *results);
 }
 
 int Main(int argc, char** argv) {

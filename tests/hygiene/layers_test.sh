@@ -2,7 +2,7 @@
 # Which rooms of the repository may need which others: one list of dependencies per target.
 #
 # usage: layers_test.sh TRANSPILER_DEPS TRANSPILE_DEPS RUNNER_DEPS CORE_KERNELS_DEPS CORE_SCHEMAS_DEPS \
-#            VERIFIER_DEPS PASSES_DEPS
+#            VERIFIER_DEPS PASSES_DEPS CHECKER_DEPS
 set -euo pipefail
 status=0
 
@@ -29,4 +29,5 @@ check //transpiler/verifier:verify "$6" //ops/analysis/values:rank_values \
   '^//(transpiler/(passes|pipeline|buckets)|transpiler:|proto/formats|executor|tools)'
 check //transpiler/passes:builtin_passes "$7" //transpiler/pipeline:pass \
   '^//(transpiler/verifier|transpiler:|proto/formats|executor|tools)'
+check //checker:check "$8" //checker:check '^//(base|executor|ops|proto|tools|transpiler)|^@system'
 exit $status

@@ -20,6 +20,7 @@ import sys
 
 # Where an op type is at home.
 HOMES = (
+    "checker/",  # shares no code with the rest
     "ops/schema/",  # what the op is
     "ops/formulas/",  # what it computes, if that is a row of a table for all devices
     "ops/cpu/",  # kernel tables, by type
@@ -38,6 +39,7 @@ NO_OP_TYPES = {"i1"}
 BUFFER_SLOT = re.compile(r"\bFusedOutput\b")
 # Where that slot is at home: what the op is, what it computes, and what makes it.
 BUFFER_SLOT_HOMES = (
+    "checker/",
     "ops/schema/",
     "ops/coalesce_tensor.cc",
     "ops/cpu/",

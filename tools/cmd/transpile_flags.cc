@@ -121,6 +121,10 @@ void AddFlags(CLI::App& app, TranspileFlags& flags) {
       "--no_verify", [&flags] { flags.verify = false; }, "the same as --verify false");
   app.add_option("--remarks,--explain", flags.explain, "JSON: what was inserted where, and why")
       ->type_name("FILE");
+  app.add_option("--certificate", flags.certificate,
+                 "why the result computes what it should, for checker/ to check: claim.txt and "
+                 "proof.txt; an error if there is no certificate for what the mode does")
+      ->type_name("DIR");
   Placement& placement = options.placement;
   app.add_option("--place", placement.place,
                  "Which ops run on the host (cpu) and which on an accelerator (sim or gpu), after "
@@ -162,7 +166,7 @@ void AddFlags(CLI::App& app, TranspileFlags& flags) {
   app.add_flag("--list_modes", flags.list_modes, "prints the modes");
   app.add_flag("--list_passes", flags.list_passes, "prints the passes and their options");
   ShowInHelp(app, {"--mode", "--passes", "--startup_in", "--startup_out", "--nranks", "--endpoints",
-                   "--rank", "--dialect", "--feed_layout", "--remarks"});
+                   "--rank", "--dialect", "--feed_layout", "--remarks", "--certificate"});
 }
 
 // Checks combinations of flags.

@@ -21,7 +21,7 @@ inline constexpr char kRankInName[] = "{rank}";
 
 struct TranspileFlags {
   std::string in, out, startup_in, startup_out, server_out;
-  std::string explain, dump_dir, feed_layout, assume, profile, comm_table, param_attrs;
+  std::string explain, certificate, dump_dir, feed_layout, assume, profile, comm_table, param_attrs;
   std::string dialect = "weft";
   bool list_modes = false, list_passes = false;
   TranspileOptions options;

@@ -29,6 +29,7 @@
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/cmd/weft_commands.h"
+#include "tools/files/certificate.h"
 #include "tools/flags/assume_flag.h"
 #include "tools/flags/flag_names.h"
 #include "tools/flags/setting_flags.h"
@@ -52,7 +53,7 @@ constexpr char kNumericNeeds[] =
 
 struct Options {
   std::vector<std::string> mains, startups;
-  std::string original, original_startup, server;
+  std::string original, original_startup, server, certificate;
   SettingFlags setting;
   absl::optional<int> expression_depth;
   bool numeric = false;
@@ -470,7 +471,16 @@ absl::StatusOr<bool> Verify(const Options& options) {
   } else {
     PrintText(findings, programs->ranks, *numeric, scope, options.short_lines);
   }
-  return !findings.HasErrors() && (!numeric->has_value() || !IsWrong(**numeric));
+  const bool is_right = !findings.HasErrors() && (!numeric->has_value() || !IsWrong(**numeric));
+  if (is_right && !options.certificate.empty()) {
+    const bool has_startup = !options.startups.empty();
+    const CertifiedPaths paths{options.original, options.mains[0],
+                               has_startup ? options.original_startup : "",
+                               has_startup ? options.startups[0] : ""};
+    WEFT_RETURN_IF_ERROR(
+        WriteCertificate(paths, {scope.nranks, setting.reduction}, options.certificate));
+  }
+  return is_right;
 }
 
 int Explain(const Options& options) {
@@ -501,6 +511,11 @@ void CheckFlags(const Options& options) {
           absl::StrCat("expected ", mains, ", the number of programs, found ", nranks));
   Require(options.server.empty() || (mains == 1 && !options.numeric), "--server",
           "expected one program, for all workers, without --numeric");
+  Require(options.certificate.empty() || (mains == 1 && startups <= 1), "--certificate",
+          "expected one program, which all ranks run, and at most one startup program");
+  Require(
+      options.certificate.empty() || options.original_startup.empty() == options.startups.empty(),
+      "--certificate", "expected both startup programs, or none");
   Require(!options.short_lines || options.format == "text", "--short",
           "works with --format text only");
   if (!options.numeric) return;
@@ -545,6 +560,9 @@ Subcommand AddVerify(CLI::App* weft) {
   AddInteger(*app, "--steps", options->steps, 1, 1000, "Steps of these runs")
       ->capture_default_str()
       ->needs(numeric);
+  AddOption(*app, "--certificate", "DIR", options->certificate,
+            "If nothing is wrong, write why, for checker/ to check: claim.txt and proof.txt")
+      ->needs(original);
   app->add_option("--format", options->format, "json: findings as JSON")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();

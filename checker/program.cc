@@ -1,0 +1,174 @@
+#include "checker/program.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+namespace checker {
+namespace {
+
+constexpr uint64_t kSettingField = 1001;
+
+void ParseTensor(std::string_view bytes, Decl* decl) {
+  Fields tensor(bytes);
+  decl->elements = 1;
+  const auto add = [decl](uint64_t dim) {
+    const auto size = static_cast<int64_t>(dim);
+    decl->dims.push_back(size);
+    const bool is_known = size > 0 && decl->elements > 0 &&
+                          decl->elements <= std::numeric_limits<int64_t>::max() / size;
+    decl->elements = is_known ? decl->elements * size : -1;
+  };
+  while (tensor.Next()) {
+    if (tensor.number == 1) decl->dtype = static_cast<int>(tensor.Varint());
+    if (tensor.number != 2) continue;
+    add(tensor.Varint());  // no version of Paddle packs them
+  }
+}
+
+// Sets what must not be there twice: readers of the format take the last.
+template <typename T>
+void Once(T value, bool* is_set, T* field) {
+  Expect(!*is_set, "a field is there twice");
+  *is_set = true;
+  *field = value;
+}
+
+// The fields of an op in an order of their own, without what says where it was made.
+std::vector<std::string_view> SortedFields(std::string_view op) {
+  std::vector<std::string_view> sorted;
+  for (Fields fields(op); fields.Next();) {
+    const bool is_attr = fields.number == 4;
+    const std::string_view name = is_attr ? ParseAttr(fields.Bytes()).name : std::string_view();
+    if (name != "op_callstack" && name != "op_namescope") sorted.push_back(fields.whole);
+  }
+  std::sort(sorted.begin(), sorted.end());
+  return sorted;
+}
+
+}  // namespace
+
+bool IsSameOp(std::string_view a, std::string_view b) {
+  return a == b || SortedFields(a) == SortedFields(b);
+}
+
+Decl ParseDecl(std::string_view bytes) {
+  Decl decl;
+  decl.bytes = bytes;
+  bool has_name = false, has_type = false, has_flag = false;
+  std::string_view type;
+  for (Fields fields(bytes); fields.Next();) {
+    if (fields.number == 1) Once(fields.Bytes(), &has_name, &decl.name);
+    if (fields.number == 2) Once(fields.Bytes(), &has_type, &type);
+    if (fields.number == 3) Once(fields.Varint() != 0, &has_flag, &decl.persistable);
+    if (fields.number == 4) decl.is_data = fields.Varint() != 0;
+    if (fields.number == 5) decl.is_parameter = fields.Varint() != 0;
+  }
+  for (Fields fields(type); fields.Next();) {
+    if (fields.number == 1) decl.type = static_cast<int>(fields.Varint());
+    if (fields.number != 3) continue;
+    for (Fields tensor(fields.Bytes()); tensor.Next();) {
+      if (tensor.number == 1) ParseTensor(tensor.Bytes(), &decl);
+    }
+  }
+  return decl;
+}
+
+// A value counts only in the field that belongs to the type.
+Attr ParseAttr(std::string_view bytes) {
+  Attr attr;
+  for (Fields fields(bytes); fields.Next();) {
+    if (fields.number == 1) attr.name = fields.Bytes();
+    if (fields.number == 2) attr.type = static_cast<int>(fields.Varint());
+  }
+  for (Fields fields(bytes); fields.Next();) {
+    const uint64_t field = fields.number;
+    const auto is = [&](int type, uint64_t number) { return attr.type == type && field == number; };
+    if (is(kIntAttr, 3) || is(kBoolAttr, 10) || is(kBlockAttr, 12) || is(kLongAttr, 13)) {
+      attr.number = fields.Varint();
+    } else if (is(kFloatAttr, 4)) {
+      attr.real = fields.Float();
+    } else if (is(kStringAttr, 5)) {
+      attr.text = fields.Bytes();
+    } else if (is(kStringsAttr, 8)) {
+      attr.texts.push_back(fields.Bytes());
+    } else if (is(kIntsAttr, 6) || is(kBlocksAttr, 14) || is(kLongsAttr, 15)) {
+      attr.numbers.push_back(fields.Varint());
+    }
+  }
+  return attr;
+}
+
+void Op::Parse(std::string_view op) {
+  bytes = op;
+  type = {};
+  inputs.clear(), outputs.clear(), args.clear(), attrs.clear();
+  bool has_type = false;
+  for (Fields fields(op); fields.Next();) {
+    if (fields.number == 3) Once(fields.Bytes(), &has_type, &type);
+    if (fields.number == 4) {
+      AttrRef attr;
+      attr.bytes = fields.Bytes();
+      bool has_name = false, has_attr_type = false;
+      for (Fields parts(attr.bytes); parts.Next();) {
+        if (parts.number == 1) Once(parts.Bytes(), &has_name, &attr.name);
+        if (parts.number == 2) Once(static_cast<int>(parts.Varint()), &has_attr_type, &attr.type);
+      }
+      attrs.push_back(attr);
+    }
+    if (fields.number != 1 && fields.number != 2) continue;
+    Slot slot;
+    slot.begin = args.size();
+    bool has_name = false;
+    for (Fields parts(fields.Bytes()); parts.Next();) {
+      if (parts.number == 1) Once(parts.Bytes(), &has_name, &slot.name);
+      if (parts.number == 2) args.push_back(parts.Bytes());
+    }
+    slot.end = args.size();
+    (fields.number == 1 ? inputs : outputs).push_back(slot);
+  }
+}
+
+bool Op::Find(std::string_view name, Attr* attr) const {
+  for (const AttrRef& candidate : attrs) {
+    if (candidate.name != name) continue;
+    *attr = ParseAttr(candidate.bytes);
+    return true;
+  }
+  return false;
+}
+
+Program ParseProgram(std::string_view file) {
+  Program program;
+  for (Fields fields(file); fields.Next();) {
+    if (fields.number == kSettingField) {
+      program.setting = fields.Bytes();
+    } else if (fields.number != 1) {
+      program.other_fields.push_back(fields.whole);
+    } else {
+      Block block;
+      block.bytes = fields.Bytes();
+      uint64_t index = 0;
+      for (Fields parts(block.bytes); parts.Next();) {
+        if (parts.number == 1) index = parts.Varint();
+        if (parts.number == Parts::kDecls || parts.number == Parts::kOps) continue;
+        block.other_fields.push_back(parts.whole);
+      }
+      Expect(index == program.blocks.size(), "blocks are not in order");
+      program.blocks.push_back(std::move(block));
+    }
+  }
+  Expect(!program.blocks.empty(), "the file has no block: it is no program");
+  return program;
+}
+
+bool Parts::Next(std::string_view* part) {
+  while (fields_.Next()) {
+    if (fields_.number != kind_) continue;
+    *part = fields_.Bytes();
+    return true;
+  }
+  return false;
+}
+
+}  // namespace checker

@@ -1,0 +1,133 @@
+#include "tools/files/certificate.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "checker/check.h"
+#include "checker/program.h"
+#include "checker/wire.h"
+#include "proto/formats/program_file.h"
+
+namespace weft {
+namespace {
+
+// For each op of the result, whether it is the next one of the original: "=12\n+1\n".
+std::string EditScript(std::string_view original, std::string_view result) {
+  const checker::Program was = checker::ParseProgram(original);
+  const checker::Program is = checker::ParseProgram(result);
+  checker::Parts kept(was.blocks[0], checker::Parts::kOps);
+  checker::Parts ops(is.blocks[0], checker::Parts::kOps);
+  std::string script;
+  char step = '=';
+  int64_t count = 0;
+  const auto add = [&] {
+    if (count > 0) absl::StrAppend(&script, std::string(1, step), count, "\n");
+    count = 0;
+  };
+  std::string_view next, op;
+  bool has_next = kept.Next(&next);
+  while (ops.Next(&op)) {
+    const bool is_kept = has_next && checker::IsSameOp(op, next);
+    if (is_kept) has_next = kept.Next(&next);
+    if (is_kept != (step == '=')) {
+      add();
+      step = is_kept ? '=' : '+';
+    }
+    ++count;
+  }
+  add();
+  return script;
+}
+
+// Finds out by trying which states each rank has to itself.
+absl::StatusOr<Certificate> TryToProve(const CertifiedFiles& files, const std::string& header,
+                                       const std::string& steps) {
+  std::set<std::string> own;
+  while (true) {
+    Certificate certificate;
+    certificate.proof = "weft-proof 1\n";
+    for (const std::string& name : own) absl::StrAppend(&certificate.proof, "own ", name, "\n");
+    certificate.proof += steps;
+    try {
+      certificate.claim = checker::ClaimOf({header, certificate.proof, files.original, files.result,
+                                            files.original_startup, files.startup});
+      return certificate;
+    } catch (const checker::Failure& failure) {
+      const size_t before = own.size();
+      own.insert(failure.own.begin(), failure.own.end());
+      if (own.size() > before) continue;
+      return absl::FailedPreconditionError(failure.why);
+    }
+  }
+}
+
+absl::StatusOr<FileBytes> ReadBinary(const std::string& path) {
+  if (path.empty()) return FileBytes();
+  absl::StatusOr<ProgramFormat> format = ProgramFormatOf(path);
+  WEFT_RETURN_IF_ERROR(Annotate(path, format.status()));
+  if (path == "-" || *format != ProgramFormat::kBinary) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected a binary program file, of which there are certificates"));
+  }
+  absl::StatusOr<FileBytes> file = ReadFile(path);
+  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+  return file;
+}
+
+}  // namespace
+
+absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
+                                            const CertificateClaim& claim) {
+  std::string steps;
+  try {
+    steps = absl::StrCat("main\n", EditScript(files.original, files.result));
+    if (!files.startup.empty()) {
+      absl::StrAppend(&steps, "startup\n", EditScript(files.original_startup, files.startup));
+    }
+  } catch (const checker::Failure& failure) {
+    return absl::FailedPreconditionError(failure.why);
+  }
+  const std::string ranks =
+      absl::StrCat("ranks: ", claim.nranks.has_value() ? absl::StrCat(*claim.nranks) : "any", "\n");
+  const auto prove = [&](const char* reduction) {
+    return TryToProve(files, absl::StrCat(ranks, "gradients: ", reduction, "\n"), steps);
+  };
+  if (claim.reduction == Setting::Reduction::kSum) return prove("sum");
+  absl::StatusOr<Certificate> of_means = prove("mean");
+  if (of_means.ok() || claim.reduction == Setting::Reduction::kMean) return of_means;
+  absl::StatusOr<Certificate> of_sums = prove("sum");
+  return of_sums.ok() ? of_sums : of_means;
+}
+
+absl::Status WriteCertificate(const CertifiedPaths& paths, const CertificateClaim& claim,
+                              const std::string& dir) {
+  WEFT_ASSIGN_OR_RETURN(const FileBytes original, ReadBinary(paths.original));
+  WEFT_ASSIGN_OR_RETURN(const FileBytes result, ReadBinary(paths.result));
+  WEFT_ASSIGN_OR_RETURN(const FileBytes original_startup, ReadBinary(paths.original_startup));
+  WEFT_ASSIGN_OR_RETURN(const FileBytes startup, ReadBinary(paths.startup));
+  const auto view = [](const FileBytes& file) {
+    return std::string_view(file.bytes.data(), file.bytes.size());
+  };
+  const absl::StatusOr<Certificate> certificate =
+      MakeCertificate({view(original), view(result), view(original_startup), view(startup)}, claim);
+  WEFT_RETURN_IF_ERROR(
+      Annotate(absl::StrCat(paths.result, ": no certificate"), certificate.status()));
+  if (mkdir(dir.c_str(), 0777) != 0 && errno != EEXIST) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(dir, ": cannot create the directory"));
+  }
+  for (const auto& [name, text] : {std::make_pair("/claim.txt", &certificate->claim),
+                                   std::make_pair("/proof.txt", &certificate->proof)}) {
+    WEFT_RETURN_IF_ERROR(Annotate(dir + name, WriteFile(dir + name, *text)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft
