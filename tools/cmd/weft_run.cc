@@ -8,14 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -27,25 +25,19 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
-#include "executor/communicators/self_test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/files/checkpoint_series.h"
 #include "executor/files/npz.h"
 #include "executor/files/params_file.h"
-#include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
-#include "executor/streams/cuda_stream.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/cpu/vector_units.h"
-#include "ops/kernel.h"
-#include "ops/schema/op_schema.h"
 #include "tools/cmd/elastic_run.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/cmd/weft_run_files.h"
 #include "tools/cmd/weft_run_flags.h"
 #include "tools/files/free_space.h"
-#include "tools/flags/assume_flag.h"
 #include "tools/inspect/chrome_trace.h"
 #include "tools/inspect/op_profile.h"
 #include "tools/inspect/program_stats.h"
@@ -55,7 +47,6 @@
 #include "tools/job/job_environment.h"
 #include "tools/job/job_session.h"
 #include "tools/job/stop_signals.h"
-#include "tools/schedules/lr_schedule.h"
 #include "tools/schedules/run_schedule.h"
 
 namespace weft {
