@@ -4,8 +4,9 @@
 #   PREFIX/bin/transpile, PREFIX/bin/weft
 #   PREFIX/include/weft       headers: #include "weft/transpiler/transpile.h"
 #   PREFIX/lib/libweft.a      what //transpiler links, position-independent
-#   PREFIX/lib/cmake/weft     find_package(weft), target weft::weft
-#   PREFIX/lib/pkgconfig      pkg-config weft
+#   PREFIX/lib/libweft_c.so   all of Weft for C: #include "weft/c/weft.h"
+#   PREFIX/lib/cmake/weft     find_package(weft), targets weft::weft and weft::weft_c
+#   PREFIX/lib/pkgconfig      pkg-config weft, weft_c
 #
 # usage: ./install.sh PREFIX
 #

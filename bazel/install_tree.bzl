@@ -22,12 +22,19 @@ def _impl(ctx):
     ctx.actions.write(lists, "".join(
         ["archive %s\n" % file.path for file in archives] +
         ["header %s %s\n" % (file.path, file.short_path) for file in headers] +
-        ["flag %s\n" % flag for flag in flags],
+        ["flag %s\n" % flag for flag in flags] +
+        ["c_header %s\n" % ctx.file.c_header.path, "c_library %s\n" % ctx.file.c_library.path],
     ))
     ctx.actions.run(
         executable = ctx.executable._pack,
         arguments = [lists.path, ctx.file.version.path, ctx.file.license.path, out.path],
-        inputs = archives + headers + [lists, ctx.file.version, ctx.file.license],
+        inputs = archives + headers + [
+            lists,
+            ctx.file.version,
+            ctx.file.license,
+            ctx.file.c_header,
+            ctx.file.c_library,
+        ],
         outputs = [out],
         mnemonic = "InstallTree",
         use_default_shell_env = True,
@@ -37,9 +44,12 @@ def _impl(ctx):
 install_tree = rule(
     implementation = _impl,
     doc = """NAME.tar: include/weft with all headers of `deps` in this repository, lib/libweft.a with
-all of their archives, and files for CMake and pkg-config. Headers include each other as "weft/...".""",
+all of their archives, the interface for C, and files for CMake and pkg-config. Headers include each other as
+"weft/...".""",
     attrs = {
         "deps": attr.label_list(providers = [CcInfo]),
+        "c_header": attr.label(allow_single_file = True),
+        "c_library": attr.label(allow_single_file = True),
         "version": attr.label(allow_single_file = True),
         "license": attr.label(allow_single_file = True),
         "_pack": attr.label(

@@ -3,14 +3,15 @@
 #
 # usage: pack_install_tree.sh FILES VERSION_H LICENSE OUT.tar
 #
-# FILES has lines "archive PATH", "header PATH NAME" and "flag LINKER_FLAG".
+# FILES has lines "archive PATH", "header PATH NAME", "flag LINKER_FLAG", "c_header PATH" and
+# "c_library PATH".
 set -euo pipefail
 files=$1 version_h=$2 license=$3 out=$4
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' "$version_h")
 [ -n "$version" ]
-mkdir -p "$tree"/{include/weft,lib/cmake/weft,lib/pkgconfig,share/doc/weft}
+mkdir -p "$tree"/{include/weft/c,lib/cmake/weft,lib/pkgconfig,share/doc/weft}
 cp "$license" "$tree/share/doc/weft/"
 
 # An embedder's own headers may be called proto/... too.
@@ -28,6 +29,20 @@ done < "$files"
   echo end
 } | ar -M
 
+# Under the name that programs that are linked with it look for.
+install -m 644 "$(sed -n 's/^c_header //p' "$files")" "$tree/include/weft/c/"
+install -m 755 "$(sed -n 's/^c_library //p' "$files")" "$tree/lib/libweft_c.so.1"
+strip --strip-unneeded "$tree/lib/libweft_c.so.1"
+ln -s libweft_c.so.1 "$tree/lib/libweft_c.so"
+cat > "$tree/lib/pkgconfig/weft_c.pc" <<EOF
+prefix=\${pcfiledir}/../..
+Name: weft_c
+Description: Rewrites, verifies and runs static training programs; the interface for C
+Version: $version
+Cflags: -I\${prefix}/include
+Libs: -L\${prefix}/lib -lweft_c
+EOF
+
 flags=$(sed -n 's/^flag //p' "$files" | tr '\n' ' ')
 cat > "$tree/lib/pkgconfig/weft.pc" <<EOF
 prefix=\${pcfiledir}/../..
@@ -39,7 +54,7 @@ Libs: \${prefix}/lib/libweft.a $flags
 EOF
 
 cat > "$tree/lib/cmake/weft/weftConfig.cmake" <<EOF
-# find_package(weft) defines the target weft::weft.
+# find_package(weft) defines the targets weft::weft, for C++, and weft::weft_c, for C.
 get_filename_component(_weft_prefix "\${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 if(NOT TARGET weft::weft)
   add_library(weft::weft STATIC IMPORTED)
@@ -48,6 +63,11 @@ if(NOT TARGET weft::weft)
     INTERFACE_INCLUDE_DIRECTORIES "\${_weft_prefix}/include"
     INTERFACE_COMPILE_FEATURES cxx_std_17
     INTERFACE_LINK_LIBRARIES "$(sed -n 's/^flag //p' "$files" | paste -sd' ')")
+  add_library(weft::weft_c SHARED IMPORTED)
+  set_target_properties(weft::weft_c PROPERTIES
+    IMPORTED_LOCATION "\${_weft_prefix}/lib/libweft_c.so.1"
+    IMPORTED_SONAME libweft_c.so.1
+    INTERFACE_INCLUDE_DIRECTORIES "\${_weft_prefix}/include")
 endif()
 EOF
 cat > "$tree/lib/cmake/weft/weftConfigVersion.cmake" <<EOF

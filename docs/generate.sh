@@ -49,9 +49,10 @@ if [ "${1:-}" = --check ]; then
 fi
 
 cd "$(dirname "$0")/.."
-bazel build //tests/docs:generate_docs
+bazel build //tests/docs:generate_docs //c:libweft_c.so
 tool=$(bazel info bazel-bin)/tests/docs/generate_docs
 for file in README.md docs/modes.md docs/reference/*.md; do
   fresh=$(regenerate "$tool" "$file" && echo .)
   printf '%s' "${fresh%.}" >"$file"
 done
+WEFT_C_LIBRARY=$(bazel info bazel-bin)/c/libweft_c.so python/generate_commands.py

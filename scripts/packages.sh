@@ -15,7 +15,7 @@ LIBRARY_PACKAGES=(
 # without chromium, which is 400 MB and not among these.
 TEST_PACKAGES=(
   libgmock-dev libgtest-dev librapidcheck-dev
-  clang-format-14 clang-tidy-14 cmake llvm-14-tools nodejs openmpi-bin pkg-config xz-utils
+  clang-format-14 clang-tidy-14 cmake llvm-14-tools nodejs openmpi-bin pkg-config python3-numpy xz-utils
 )
 # What libFuzzer needs: ./test.sh --fuzz.
 FUZZ_PACKAGES=(clang-14 libclang-rt-14-dev)

@@ -100,13 +100,15 @@ def _impl(rctx):
             linkopts = ["-l:missing-install-" + package]
         out.append(_lib(name, linkopts))
 
-    # --- engines that may be missing: executor/BUILD then takes sources that say so ------------
+    # --- engines that may be missing, or not wanted (WEFT_ENGINES=0): executor/BUILD then takes sources
+    # that say so
+    wants_engines = rctx.os.environ.get("WEFT_ENGINES", "1") != "0"
     mpi = "/usr/lib/x86_64-linux-gnu/openmpi"
-    has_mpi = rctx.path(mpi + "/include/mpi.h").exists
+    has_mpi = wants_engines and rctx.path(mpi + "/include/mpi.h").exists
     if has_mpi:
         rctx.symlink(mpi + "/include", "mpi_include")
         out.append(_MPI % (mpi + "/lib"))
-    has_gloo = rctx.path("/usr/include/gloo/context.h").exists
+    has_gloo = wants_engines and rctx.path("/usr/include/gloo/context.h").exists
     if has_gloo:
         out.append(_lib("gloo", ["-lgloo"]))
     rctx.file("defs.bzl", "HAS_MPI = %s\nHAS_GLOO = %s\n" % (has_mpi, has_gloo))
@@ -116,7 +118,7 @@ def _impl(rctx):
 
 system_libraries = repository_rule(
     implementation = _impl,
-    environ = ["PATH"],
+    environ = ["PATH", "WEFT_ENGINES"],
     local = True,
     configure = True,
 )

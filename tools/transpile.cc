@@ -1,9 +1,6 @@
 // transpile: rewrites training programs. Reads arguments and prints messages; //transpiler works.
 #include "transpiler/transpile.h"
 
-#include <sys/stat.h>
-
-#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <deque>
@@ -17,14 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/free_memory.h"
 #include "base/status_macros.h"
-#include "ops/analysis/core/op_traits.h"
-#include "proto/feed_layout.h"
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/cmd/transpile_copy.h"
@@ -32,85 +26,15 @@
 #include "tools/cmd/transpile_help.h"
 #include "tools/cmd/transpile_notes.h"
 #include "tools/cmd/transpile_outputs.h"
+#include "tools/cmd/transpile_programs.h"
 #include "tools/files/certificate.h"
-#include "tools/files/param_attrs_file.h"
-#include "tools/files/setting_file.h"
-#include "tools/files/step_times_file.h"
-#include "tools/flags/assume_flag.h"
 #include "tools/flags/command_line.h"
 #include "tools/flags/flag_names.h"
-#include "transpiler/mode_choice.h"
 #include "transpiler/modes.h"
-#include "transpiler/passes/builtin_passes.h"
 #include "transpiler/transpile_plan.h"
 
 namespace weft {
 namespace {
-
-// Writes the text of each state as <dir>/<number>_<pass>.main.prog and .startup.prog.
-auto DumpTo(const std::string& dir) {
-  return [dir, number = 0](absl::string_view pass,
-                           const ProgramPair& programs) mutable -> absl::Status {
-    if (mkdir(dir.c_str(), 0777) != 0 && errno != EEXIST) {
-      return absl::ErrnoToStatus(errno, absl::StrCat(dir, ": cannot create the directory"));
-    }
-    const std::string stem = absl::StrFormat("%s/%02d_%s", dir, number++, pass);
-    const std::pair<const Program*, const char*> files[] = {{programs.main, ".main.prog"},
-                                                            {programs.startup, ".startup.prog"}};
-    for (const auto& [program, suffix] : files) {
-      const std::string path = stem + suffix;
-      if (program == nullptr) continue;
-      WEFT_RETURN_IF_ERROR(Annotate(path, WriteFile(path, ProgramText(*program))));
-    }
-    return absl::OkStatus();
-  };
-}
-
-// Of those that are given.
-absl::Status ReadTimes(const TranspileFlags& flags, const Program& main, StepTimes* times) {
-  if (!flags.comm_table.empty()) {
-    WEFT_ASSIGN_OR_RETURN(times->collective, ReadAs(flags.comm_table, ParseCollectiveTable));
-  }
-  if (flags.profile.empty()) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(times->op_seconds, ReadAs(flags.profile, [&](absl::string_view text) {
-                          return ParseProfile(text, main);
-                        }));
-  return absl::OkStatus();
-}
-
-// Plans mode auto: the one that fits, and says which and why.
-absl::Status Choose(const ProgramPair& programs, TranspileFlags* flags) {
-  TranspileOptions& options = flags->options;
-  WEFT_ASSIGN_OR_RETURN(const ModeChoice choice, ChooseMode(programs, options));
-  options.mode = choice.mode;
-  flags->plan = PlanOf(options, BuiltinPasses());
-  if (flags->plan.ok()) WEFT_RETURN_IF_ERROR(CheckTimesAreRead(*flags));
-  flags->chosen = absl::StrCat("note: ", flags->in, ": mode ", choice.mode, ": ", choice.why);
-  return flags->plan.status();
-}
-
-// Some passes only run if attributes of parameters say so.
-absl::Status ReadParamAttrs(TranspileFlags* flags) {
-  TranspileOptions& options = flags->options;
-  if (flags->param_attrs.empty()) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(options.param_attrs, ReadAs(flags->param_attrs, ParseParamAttrs));
-  if (options.mode == kAuto)
-    return Annotate(flags->param_attrs, CheckServed(TranspilePlan(), options));
-  flags->plan = PlanOf(options, BuiltinPasses());
-  return Annotate(flags->param_attrs, flags->plan.status());
-}
-
-// The main program, given twice, would be taken for one that initializes nothing.
-absl::Status CheckStartup(const Program& startup) {
-  OpTraits traits(startup);
-  for (OpId id : startup.block(0).ops()) {
-    if (!traits.Has(startup.op(id), Trait::kOptimizer)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected a startup program, but ", startup.op(id).DebugName(),
-                     " updates a parameter; --startup_in takes what initializes them"));
-  }
-  return absl::OkStatus();
-}
 
 // The path for a trainer. None if the file of trainer 0 holds for all.
 std::string PathFor(const std::string& path, int rank) {
@@ -168,10 +92,7 @@ absl::StatusOr<std::vector<TranspileResult>> TranspileFor(const TranspileFlags& 
   };
   std::vector<ProgramPair> ranks;
   for (Trainer& trainer : *trainers) ranks.push_back(trainer.programs());
-  if (flags.all_ranks) return TranspileAllRanks(*flags.plan, options, absl::MakeSpan(ranks));
-  std::vector<TranspileResult> results;
-  WEFT_ASSIGN_OR_RETURN(results.emplace_back(), Transpile(*flags.plan, options, ranks[0]));
-  return results;
+  return TranspileTrainers(flags, options, absl::MakeSpan(ranks));
 }
 
 // InvalidArgument if one file is to hold programs of trainers that differ.
@@ -250,25 +171,11 @@ absl::Status Run(TranspileFlags& flags) {
   Program main = std::move(read.front());
   absl::optional<Program> startup;
   if (read.size() > 1) startup = std::move(read.back());
-  if (startup.has_value()) {
-    WEFT_RETURN_IF_ERROR(Annotate(flags.startup_in, CheckStartup(*startup)));
-  }
-  WEFT_RETURN_IF_ERROR(AssumeOps(flags.assume, {{&main, flags.in}}));
-  const ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
-
-  TranspileOptions& options = flags.options;
-  WEFT_RETURN_IF_ERROR(ReadParamAttrs(&flags));
-  if (options.mode == kAuto) WEFT_RETURN_IF_ERROR(Annotate(flags.in, Choose(programs, &flags)));
-  WEFT_ASSIGN_OR_RETURN(options.feeds, ParseFeedLayouts(flags.feed_layout));
-  if (main.setting().empty()) {
-    WEFT_ASSIGN_OR_RETURN(options.setting, SettingOfFile(flags.in, main));
-  }
-  WEFT_RETURN_IF_ERROR(ReadTimes(flags, main, &options.times));
-  options.explain = !flags.explain.empty();
-  if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
+  WEFT_RETURN_IF_ERROR(
+      PrepareTranspile({&main, startup.has_value() ? &*startup : nullptr}, &flags));
   std::deque<Trainer> trainers = TrainersOf(flags, std::move(main), std::move(startup));
   absl::StatusOr<std::vector<TranspileResult>> results = TranspileFor(flags, &trainers);
-  WEFT_RETURN_IF_ERROR(Annotate(flags.in, results.status()));
+  WEFT_RETURN_IF_ERROR(results.status());
   WEFT_RETURN_IF_ERROR(CheckAreShared(flags, &trainers));
   std::vector<StagedOutputs> staged;
   for (size_t i = 0; i < trainers.size(); ++i) {
@@ -282,8 +189,11 @@ absl::Status Run(TranspileFlags& flags) {
   ShowResults(flags, *results, mains);
   if (is_copy && flags.verify) {
     const Trainer& copy = trainers.front();
-    WarnOfFindings(flags, {&copy.main, copy.startup.has_value() ? &*copy.startup : nullptr},
-                   results->front().setting);
+    for (const Said& said :
+         SaidOfCopy(flags, {&copy.main, copy.startup.has_value() ? &*copy.startup : nullptr},
+                    results->front().setting)) {
+      Print("transpile", said);
+    }
   }
   for (StagedOutputs& outputs : staged) WEFT_RETURN_IF_ERROR(outputs.Replace());
   for (StagedOutputs& outputs : staged) outputs.Keep();

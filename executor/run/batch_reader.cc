@@ -10,11 +10,13 @@
 
 namespace weft {
 
-BatchReader::BatchReader(int nranks, int64_t begin_step, int64_t end_step, ReadParts read)
+BatchReader::BatchReader(int nranks, int64_t begin_step, int64_t end_step, ReadParts read,
+                         When when)
     : nranks_(nranks),
       begin_step_(begin_step),
       end_step_(end_step),
       read_(std::move(read)),
+      when_(when),
       first_step_(begin_step),
       spare_(nranks) {}
 
@@ -25,12 +27,14 @@ BatchReader::~BatchReader() {
 
 absl::StatusOr<BatchReader::Part> BatchReader::Take(int64_t step, int rank) {
   std::unique_lock<std::mutex> lock(mutex_);
-  WEFT_RETURN_IF_ERROR(StartThread());
+  if (when_ == When::kAhead) WEFT_RETURN_IF_ERROR(StartThread());
   if (step < first_step_ || step >= end_step_) {
     return absl::InternalError(
         absl::StrCat("step ", step, ": its batch is taken, or not of the run"));
   }
   const auto is_read = [&] { return step - first_step_ < static_cast<int64_t>(batches_.size()); };
+  // Ranks that come meanwhile wait for the lock.
+  if (when_ == When::kInTime && !is_read()) batches_.push_back(ReadBatch(step, TakeSpare()));
   has_batch_.wait(lock, [&] { return is_read() || is_stopped_; });
   if (!is_read()) return absl::AbortedError("the run was aborted");
   Batch& batch = batches_[step - first_step_];

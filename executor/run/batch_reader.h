@@ -21,7 +21,7 @@ namespace weft {
 // A thread reads batches in the order of steps, while the ranks compute: kMaxBatches of them, and
 // again as many once the ranks have taken these; where ranks look ahead (Peek), once they have
 // taken all but one. It begins when the first rank asks for its part, and ends with the run or the
-// first error.
+// first error. Batches that are there before their steps begin need no thread (When::kInTime).
 class BatchReader {
  public:
   // The part of one rank: by fed variable.
@@ -34,8 +34,14 @@ class BatchReader {
   // The most batches in memory, besides the parts that ranks have.
   static constexpr int64_t kMaxBatches = 4;
 
-  // For the steps from `begin_step` on, below `end_step`. The thread alone calls `read`.
-  BatchReader(int nranks, int64_t begin_step, int64_t end_step, ReadParts read);
+  enum class When {
+    kAhead,   // a thread reads
+    kInTime,  // the first rank that needs a batch reads it
+  };
+
+  // For the steps from `begin_step` on, below `end_step`. One thread at a time calls `read`.
+  BatchReader(int nranks, int64_t begin_step, int64_t end_step, ReadParts read,
+              When when = When::kAhead);
   // Waits until a call of `read` has ended.
   ~BatchReader();
 
@@ -72,6 +78,7 @@ class BatchReader {
   const int nranks_;
   const int64_t begin_step_, end_step_;
   const ReadParts read_;
+  const When when_;
   std::mutex mutex_;
   std::condition_variable has_batch_, is_needed_;
   size_t num_left_ = 0;  // with so many batches, more are read

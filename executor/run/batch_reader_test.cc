@@ -107,6 +107,18 @@ TEST(BatchReaderTest, ErrorsComeInTheirStepAndEndReading) {
   EXPECT_EQ(reads, 2);
 }
 
+TEST(BatchReaderTest, BatchesThatAreThereInTimeAreReadWhenTheyAreNeeded) {
+  Counter counter;
+  BatchReader reader(2, 0, 100, counter.For(2), BatchReader::When::kInTime);
+  for (int step = 0; step < 3; ++step) {
+    for (int rank : {1, 0}) {
+      WEFT_ASSERT_OK_AND_ASSIGN(const BatchReader::Part part, reader.Take(step, rank));
+      EXPECT_THAT(Values<float>(part[0]), ElementsAre(step, rank));
+      EXPECT_EQ(counter.reads, step + 1);
+    }
+  }
+}
+
 TEST(BatchReaderTest, ExceptionsAreThrownInTheirStep) {
   BatchReader reader(2, 0, 100, [&](int64_t step, std::vector<BatchReader::Part>) -> Parts {
     if (step == 1) throw std::bad_alloc();

@@ -122,6 +122,10 @@ absl::StatusOr<Tensor> ValueOfStep(const HostValue& value, const TensorType& typ
   Tensor tensor;
   tensor.Resize(type.dtype, type.dims);
   const double number = value.at(step);
+  if (std::isnan(number)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("set ", value.name, ": it has no value for step ", step));
+  }
   const auto fill = [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (!Holds<T>(number)) return absl::InvalidArgumentError("not representable");

@@ -1,6 +1,7 @@
 #include "executor/run/feed_sources.h"
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/testing/test.h"
@@ -102,6 +103,14 @@ TEST(WithHostValuesTest, ValueFollowsTheStep) {
     EXPECT_EQ(*tensors[1].data<int32_t>(), step / 2);
   }
   EXPECT_THAT(source.read(3), StatusIs(kInvalid, "set counter: int32 cannot hold 1.5"));
+}
+
+TEST(WithHostValuesTest, AValueThatEndsIsAnErrorOfItsStep) {
+  const HostValue ends = {
+      "lr", [](int64_t step) { return step < 2 ? 0.5 : std::numeric_limits<double>::quiet_NaN(); }};
+  WEFT_ASSERT_OK_AND_ASSIGN(const FeedSource source, WithHostValues({}, MakeProgram(), {ends}));
+  WEFT_EXPECT_OK(source.read(1));
+  EXPECT_THAT(source.read(2), StatusIs(kInvalid, "set lr: it has no value for step 2"));
 }
 
 TEST(WithHostValuesTest, FollowsTheSource) {

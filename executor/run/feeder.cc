@@ -157,10 +157,12 @@ std::string HowToFit(const TensorType& found, const TensorType& declared) {
 Feeder::Feeder(FeedSource source, const World& world, int64_t begin_step, int64_t end_step)
     : source_(std::move(source)),
       world_(world),
-      reader_(world.count, begin_step, end_step,
-              [this](int64_t step, std::vector<BatchReader::Part> spare) {
-                return ReadParts(step, std::move(spare));
-              }) {}
+      reader_(
+          world.count, begin_step, end_step,
+          [this](int64_t step, std::vector<BatchReader::Part> spare) {
+            return ReadParts(step, std::move(spare));
+          },
+          source_.when) {}
 
 absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSource source,
                                                        const World& world, int64_t steps,

@@ -27,13 +27,15 @@ struct FeedSource {
   // The variables fed in every step.
   std::vector<std::string> variables;
   // Returns their tensors for the global batch of a step, in the order of `variables`. One thread
-  // calls it, once for every step, in order, up to BatchReader::kMaxBatches steps before the batch
-  // is fed; so a run that ends early may have read more.
+  // at a time calls it, once for every step, in order, up to BatchReader::kMaxBatches steps before
+  // the batch is fed; so a run that ends early may have read more.
   std::function<absl::StatusOr<std::vector<Tensor>>(int64_t step)> read;
   // The types that `read` will return, without the cost of reading. They are checked before the
   // first step, for the steps below `num_steps`; later steps repeat these. May be empty.
   std::function<absl::StatusOr<std::vector<TensorType>>(int64_t step)> types = nullptr;
   int64_t num_steps = 0;
+  // Whether `read` is called ahead of the steps, or in the step that needs the batch.
+  BatchReader::When when = BatchReader::When::kAhead;
   // Prefix of messages about the source: the path of a file. May be empty.
   std::string name = "";
   // How data variables are given to the ranks (FeedLayoutsOf). One that is not named is split along

@@ -17,6 +17,7 @@
 #include "executor/communicators/self_test.h"
 #include "executor/plan/startup_buffers.h"
 #include "executor/run/kept_states.h"
+#include "executor/run/run_control.h"
 #include "executor/step/catch_exceptions.h"
 #include "executor/step/finite.h"
 #include "executor/streams/host_stream.h"
@@ -259,6 +260,7 @@ absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
     WEFT_RETURN_IF_ERROR(KeepState(executor));
     const bool is_due = every > 0 && step_ % every == 0 && (step_ > begin || job_.options.goes_on);
     if (is_due) WEFT_RETURN_IF_ERROR(GiveState(executor));
+    WEFT_RETURN_IF_ERROR(GiveOrderedStates(executor));
     if (!job_.steps->Begins(step_)) {
       // Before they are asked for their state.
       if (servers_.has_value()) WEFT_RETURN_IF_ERROR(servers_->End(step_));
@@ -318,6 +320,15 @@ absl::Status RankRunner::GiveState(PlanExecutor* executor) {
   if (!job_.inputs.on_checkpoint) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(RankState state, StateBetweenSteps(executor));
   return job_.states->Pass(rank_ - job_.world.first, std::move(state));
+}
+
+absl::Status RankRunner::GiveOrderedStates(PlanExecutor* executor) {
+  RunControl* const control = job_.options.control;
+  if (control == nullptr) return absl::OkStatus();
+  while (control->Next(&num_orders_) == RunControl::Order::kGiveState) {
+    WEFT_RETURN_IF_ERROR(GiveState(executor));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RankRunner::CompareStartValues() {

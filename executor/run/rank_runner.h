@@ -68,6 +68,8 @@ class RankRunner {
   absl::Status KeepState(PlanExecutor* executor);
   // Waits for all ranks.
   absl::Status GiveState(PlanExecutor* executor);
+  // As often as RunOptions::control orders it, until it orders a step or the end.
+  absl::Status GiveOrderedStates(PlanExecutor* executor);
   // Warns if the startup program leaves a persistable variable with another value than on rank 0.
   // The run goes on: the main program may mean that.
   absl::Status CompareStartValues();
@@ -82,7 +84,8 @@ class RankRunner {
   const int rank_;
   // Read by the streams in on_error; written while they are idle.
   int64_t step_ = kStartup;
-  std::string place_;  // of the step
+  int64_t num_orders_ = 0;  // carried out, of RunOptions::control
+  std::string place_;       // of the step
   // Destroyed after everything in their memory. Of a main program on two devices, the host, and
   // the accelerator; otherwise only the first.
   std::unique_ptr<Device> device_, accelerator_;

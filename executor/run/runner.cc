@@ -29,6 +29,7 @@
 #include "executor/run/plan_agreement.h"
 #include "executor/run/rank_runner.h"
 #include "executor/run/run_buffers.h"
+#include "executor/run/run_control.h"
 #include "executor/run/run_job.h"
 #include "executor/run/run_messages.h"
 #include "executor/run/run_state.h"
@@ -86,6 +87,11 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   const int num_processes = options.link == nullptr ? 1 : options.link->num_processes();
   WEFT_RETURN_IF_ERROR(CheckServerOptions(inputs, options, num_processes));
   const int num_ranks = options.nranks + options.num_servers;
+  if (options.control != nullptr && (options.link != nullptr || options.num_servers > 0)) {
+    return absl::UnimplementedError(
+        "a run whose steps are ordered one by one: expected one process, without parameter "
+        "servers");
+  }
   if (options.nranks < 1 || num_ranks > kMaxRanks * num_processes) {
     return absl::InvalidArgumentError(absl::StrCat("ranks: expected 1 to ", kMaxRanks,
                                                    num_processes == 1 ? "" : " a process",
@@ -501,8 +507,14 @@ absl::Status PrepareSharedState(RunJob* job) {
   WEFT_RETURN_IF_ERROR(PrepareServers(job));
   WEFT_RETURN_IF_ERROR(PrepareGroup(job));
   const int64_t end_step = options.begin_step + options.steps;
-  job->steps = std::make_unique<StepGate>(options.begin_step, end_step, options.stop_requested,
-                                          options.link);
+  std::function<bool()> stops = options.stop_requested;
+  if (RunControl* const control = options.control; control != nullptr) {
+    stops = [control, asked = std::move(stops)] {
+      return control->has_ended() || (asked && asked());
+    };
+  }
+  job->steps =
+      std::make_unique<StepGate>(options.begin_step, end_step, std::move(stops), options.link);
   if (options.feedback.has_value()) {
     job->feedback = std::make_unique<FeedbackGate>(*options.feedback, options.begin_step,
                                                    job->results.get(), options.link);
@@ -516,6 +528,7 @@ absl::Status PrepareSharedState(RunJob* job) {
     if (job->exchange != nullptr) job->exchange->Stop();
     job->results->Stop();
     if (job->feedback != nullptr) job->feedback->Stop();
+    if (job->options.control != nullptr) job->options.control->Stop();
     if (job->post != nullptr) job->post->Abort(absl::AbortedError("the run was aborted"));
   });
   if (options.link != nullptr) ListenToLink(job);

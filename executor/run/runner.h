@@ -33,6 +33,7 @@
 namespace weft {
 
 class KeptStates;  // executor/run/kept_states.h
+class RunControl;  // executor/run/run_control.h
 
 // The largest number of ranks of a process. Every rank is a thread, and has one more thread per
 // stream: more ranks are a mistake.
@@ -90,6 +91,10 @@ struct RunOptions : PlanOptions {
   // one program: FailedPrecondition if they send to each other. RunInputs::resume then has the
   // values of the ranks of this process alone. May be null; must outlive the run.
   KeptStates* kept = nullptr;
+  // Orders every step of the run, or its end, and asks for states besides those of
+  // checkpoint_every. Expects one process, without parameter servers. May be null; must outlive the
+  // run.
+  RunControl* control = nullptr;
   // A fed variable of one element, fp32 or fp64, that results set. All processes have one, or none.
   absl::optional<Feedback> feedback;
   // Asked by every rank before every step, from any thread: true ends the run at the next end of a

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/free_memory.h"
@@ -16,6 +17,7 @@
 #include "proto/formats/pir/document.h"
 #include "proto/formats/pir/exporter.h"
 #include "proto/formats/pir/importer.h"
+#include "proto/formats/program_bytes.h"
 #include "proto/text/program_text.h"
 
 namespace weft {
@@ -83,26 +85,33 @@ absl::StatusOr<Program> ParsePir(const FileBytes& file) {
   return pir::ImportProgram(std::move(document));
 }
 
-// Writes one output and makes it durable, but does not commit it.
-absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
-  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(output.path));
-  std::string text;
+// The pieces of a file. `text` holds those that have no other owner.
+absl::StatusOr<SerializedProgram> PiecesOf(const Program& program, ProgramFormat format,
+                                           std::string* text) {
   SerializedProgram serialized;
   if (format == ProgramFormat::kBinary) {
-    serialized = output.program->SerializeToPieces();
+    serialized = program.SerializeToPieces();
   } else if (format == ProgramFormat::kProtoText) {
-    WEFT_ASSIGN_OR_RETURN(text, PrintProtoText(*output.program));
+    WEFT_ASSIGN_OR_RETURN(*text, PrintProtoText(program));
   } else if (format == ProgramFormat::kPir) {
-    WEFT_ASSIGN_OR_RETURN(serialized, pir::ExportToPieces(*output.program));
+    WEFT_ASSIGN_OR_RETURN(serialized, pir::ExportToPieces(program));
   } else {
-    text = ProgramText(*output.program);
+    *text = ProgramText(program);
   }
   if (serialized.size > INT_MAX) {
     return absl::OutOfRangeError(absl::StrCat("the program has grown to ", serialized.size,
                                               " bytes, more than the ", INT_MAX,
                                               " that can be read again"));
   }
-  if (serialized.pieces.empty()) serialized.pieces = {text};
+  if (serialized.pieces.empty()) serialized.pieces = {*text};
+  return serialized;
+}
+
+// Writes one output and makes it durable, but does not commit it.
+absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
+  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(output.path));
+  std::string text;
+  WEFT_ASSIGN_OR_RETURN(SerializedProgram serialized, PiecesOf(*output.program, format, &text));
   // What serializing took, before the bytes of a file that was read come back into memory.
   constexpr size_t kLarge = 4 << 20;
   if (format == ProgramFormat::kPir && serialized.size >= kLarge) ReturnFreeMemory();
@@ -138,6 +147,12 @@ absl::StatusOr<Program> ParseProgramFile(const FileBytes& file, ProgramFormat fo
   return absl::InvalidArgumentError(
       absl::StrCat(program.status().message(),
                    " (it looks like text; text programs are named .pbtxt or .prog)"));
+}
+
+absl::StatusOr<std::string> ProgramBytes(const Program& program, ProgramFormat format) {
+  std::string text;
+  WEFT_ASSIGN_OR_RETURN(const SerializedProgram serialized, PiecesOf(program, format, &text));
+  return absl::StrJoin(serialized.pieces, "");
 }
 
 absl::StatusOr<Program> ReadProgram(const std::string& path) {

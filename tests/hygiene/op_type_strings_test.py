@@ -11,7 +11,8 @@ passes that make the ops: code that needs to know what an op is asks for traits
 such buffers are made: others ask ops/analysis/core/storage.h what shares memory. Rule ids are at home in
 the verifier, to report by: code that acts on a finding asks for its kind
 (transpiler/verifier/findings/rule.h). Flags
-are at home in the tools: messages elsewhere name an option as option:nrings (tools/flags/flag_names.h).
+are at home in the tools, and in the C interface, which parses them: messages elsewhere name an option as
+option:nrings (tools/flags/flag_names.h).
 """
 
 import os
@@ -50,7 +51,7 @@ LITERAL = re.compile(r'"([A-Za-z0-9_]+)"')
 HOME_OF_RULES = "transpiler/verifier/"
 RULE = re.compile(r'"W[0-9]{3}"')
 COMPARED_RULE = re.compile(r'[=!]= ("W[0-9]{3}")')
-HOME_OF_FLAGS = "tools/"
+HOME_OF_FLAGS = ("tools/", "c/")
 TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 FLAG = re.compile(r"(?<![\w-])--(?:[a-z]|$)")
 

@@ -49,16 +49,20 @@ bool IsCopy(const TranspileFlags& flags) {
   return flags.options.mode == "none" && !flags.options.placement.is_given();
 }
 
-void WarnOfFindings(const TranspileFlags& flags, const ConstProgramPair& programs,
-                    const Setting& setting) {
+std::vector<Said> SaidOfCopy(const TranspileFlags& flags, const ConstProgramPair& programs,
+                             const Setting& setting) {
   VerifyOptions verify;
   verify.setting = setting;
   const Findings findings = Verify({programs}, verify);
+  std::vector<Said> said;
   for (const Finding& finding : findings.all()) {
     if (finding.severity != Severity::kError) continue;
-    PrintWarning("transpile", absl::StrCat(finding.program.is_startup ? flags.startup_in : flags.in,
-                                           ": ", finding.rule, ": ", finding.message));
+    said.push_back({Severity::kWarning,
+                    absl::StrCat(finding.program.is_startup ? flags.startup_in : flags.in, ": ",
+                                 finding.rule, ": ", finding.message),
+                    /*names_command=*/true});
   }
+  return said;
 }
 
 absl::StatusOr<absl::optional<std::vector<Program>>> ReadOrCopy(const TranspileFlags& flags) {

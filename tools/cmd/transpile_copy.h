@@ -10,6 +10,7 @@
 #include "proto/program_pair.h"
 #include "proto/setting.h"
 #include "tools/cmd/transpile_flags.h"
+#include "tools/flags/said.h"
 
 namespace weft {
 
@@ -20,9 +21,9 @@ bool IsCopy(const TranspileFlags& flags);
 // Reads the inputs of a copy; none if they are malformed, and copied already.
 absl::StatusOr<absl::optional<std::vector<Program>>> ReadOrCopy(const TranspileFlags& flags);
 
-// Prints what the verifier finds in a copy.
-void WarnOfFindings(const TranspileFlags& flags, const ConstProgramPair& programs,
-                    const Setting& setting);
+// What the verifier finds in a copy.
+std::vector<Said> SaidOfCopy(const TranspileFlags& flags, const ConstProgramPair& programs,
+                             const Setting& setting);
 
 }  // namespace weft
 

@@ -62,7 +62,7 @@ void CheckPlan(const TranspileFlags& flags) {
     const bool makes_server = flags.plan->pipeline.HasTrait(PassTrait::kMakesServer);
     Require(flags.server_out.empty() || makes_server, "--server_out",
             absl::StrCat("mode ", mode, " makes no program for parameter servers"));
-    Require(!makes_server || !flags.server_out.empty(), "--server_out",
+    Require(!makes_server || !flags.server_out.empty() || !flags.to_files, "--server_out",
             "expected a file for the program of the servers");
     Require(flags.param_attrs.empty() || flags.plan->reads_run(), "--param_attrs",
             absl::StrCat("mode ", mode, " does not read it"));

@@ -27,6 +27,7 @@ struct TranspileFlags {
   TranspileOptions options;
   bool verify = true;
   bool all_ranks = false;  // --rank all
+  bool to_files = true;    // else outputs are programs in memory, whose names messages have
   std::string chosen;      // what mode auto says, when the result is there
   // Flags that modes read, by name; given ones go to TranspileOptions.
   std::map<std::string, absl::optional<std::string>> mode_flags, context_flags;

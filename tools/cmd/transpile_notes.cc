@@ -25,7 +25,6 @@
 #include "proto/host_schedules.h"
 #include "tools/flags/assume_flag.h"
 #include "tools/flags/command_line.h"
-#include "tools/flags/flag_names.h"
 #include "transpiler/modes.h"
 
 namespace weft {
@@ -115,9 +114,11 @@ void NoteFixedBatch(const TranspileFlags& flags, const Program& written, const S
   }
 }
 
-void WarnOfLostGradients(const TranspileFlags& flags, const Program& written) {
+void WarnOfLostGradients(const TranspileFlags& flags, const Program& written,
+                         std::vector<Said>* said) {
   for (const LostGradient& lost : LostGradients(written, OpTraits(written))) {
-    PrintWarning("transpile", absl::StrCat(flags.in, ": ", ToString(written, lost)));
+    said->push_back({Severity::kWarning, absl::StrCat(flags.in, ": ", ToString(written, lost)),
+                     /*names_command=*/true});
   }
 }
 
@@ -148,10 +149,10 @@ std::string WithModeOfHints(const TranspileFlags& flags, absl::string_view text)
 
 }  // namespace
 
-void ShowResults(const TranspileFlags& flags, const std::vector<TranspileResult>& results,
-                 const std::vector<const Program*>& mains) {
-  ShowReports(results.front().passes);
-  if (!flags.chosen.empty()) std::fprintf(stderr, "%s\n", WithFlags(flags.chosen).c_str());
+std::vector<Said> SaidOf(const TranspileFlags& flags, const std::vector<TranspileResult>& results,
+                         const std::vector<const Program*>& mains) {
+  std::vector<Said> said;
+  if (!flags.chosen.empty()) said.push_back({Severity::kNote, flags.chosen});
   std::vector<Message> notes;
   std::set<std::string> shown;
   for (const TranspileResult& result : results) {
@@ -159,8 +160,9 @@ void ShowResults(const TranspileFlags& flags, const std::vector<TranspileResult>
       if (message.topic == Message::Topic::kResult) {
         notes.push_back(message);
       } else if (shown.insert(ToString(message)).second) {
-        PrintWarning("transpile",
-                     absl::StrCat(flags.in, ": ", WithModeOfHints(flags, TextWithRule(message))));
+        said.push_back({Severity::kWarning,
+                        absl::StrCat(flags.in, ": ", WithModeOfHints(flags, TextWithRule(message))),
+                        /*names_command=*/true});
       }
     }
   }
@@ -172,11 +174,18 @@ void ShowResults(const TranspileFlags& flags, const std::vector<TranspileResult>
     NoteFixedBatch(flags, *main, results.front().setting, sink);
     NoteOps(flags, *main, sink);
   }
-  WarnOfLostGradients(flags, *mains.front());
+  WarnOfLostGradients(flags, *mains.front(), &said);
   for (const Message& note : notes) {
-    const std::string line = WithModeOfHints(flags, ToString(note));
-    if (shown.insert(line).second) std::fprintf(stderr, "%s\n", WithFlags(line).c_str());
+    if (!shown.insert(WithModeOfHints(flags, ToString(note))).second) continue;
+    said.push_back({note.severity, WithModeOfHints(flags, TextWithRule(note))});
   }
+  return said;
+}
+
+void ShowResults(const TranspileFlags& flags, const std::vector<TranspileResult>& results,
+                 const std::vector<const Program*>& mains) {
+  ShowReports(results.front().passes);
+  for (const Said& said : SaidOf(flags, results, mains)) Print("transpile", said);
 }
 
 }  // namespace weft

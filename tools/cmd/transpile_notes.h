@@ -6,12 +6,17 @@
 
 #include "proto/program.h"
 #include "tools/cmd/transpile_flags.h"
+#include "tools/flags/said.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
 
-// Prints the messages of the passes, and what the verdict on the programs rests on: those of the
-// trainers, of which each has one of the results. What is said of several trainers is said once.
+// The messages of the passes, and what the verdict on the programs rests on: those of the trainers,
+// of which each has one of the results. What is said of several trainers is said once.
+std::vector<Said> SaidOf(const TranspileFlags& flags, const std::vector<TranspileResult>& results,
+                         const std::vector<const Program*>& mains);
+
+// Prints them; on a terminal, after a line for each pass.
 void ShowResults(const TranspileFlags& flags, const std::vector<TranspileResult>& results,
                  const std::vector<const Program*>& mains);
 

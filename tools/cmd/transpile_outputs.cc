@@ -14,6 +14,24 @@ namespace {
 //   {"passes": [{"pass", "changed", "main_ops", "startup_ops"}],
 //    "notes": [{"pass", "subject", "what", "why", ...details}]}
 // Equal results give equal bytes: it has no times.
+absl::StatusOr<AtomicFile> StageText(const std::string& path, const std::string& text) {
+  absl::StatusOr<AtomicFile> file = AtomicFile::Create(path);
+  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+  absl::Status status = file->Write(text);
+  if (status.ok()) status = file->Sync();
+  WEFT_RETURN_IF_ERROR(Annotate(path, status));
+  return file;
+}
+
+// Whether the file of the main program says less than is known. Programs of Paddle 3 always carry
+// what is known.
+bool LosesSetting(const Program& main, const std::string& path, const TranspileResult& result) {
+  if (!result.says_setting || main.origin() != nullptr) return false;
+  return main.setting().empty() || *ProgramFormatOf(path) == ProgramFormat::kProtoText;
+}
+
+}  // namespace
+
 std::string ExplainJson(const TranspileResult& result) {
   using Json = nlohmann::ordered_json;
   Json passes = Json::array();
@@ -35,24 +53,6 @@ std::string ExplainJson(const TranspileResult& result) {
   // Names are UTF-8; attribute strings do not occur here.
   return Json{{"passes", std::move(passes)}, {"notes", std::move(remarks)}}.dump(2) + "\n";
 }
-
-absl::StatusOr<AtomicFile> StageText(const std::string& path, const std::string& text) {
-  absl::StatusOr<AtomicFile> file = AtomicFile::Create(path);
-  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
-  absl::Status status = file->Write(text);
-  if (status.ok()) status = file->Sync();
-  WEFT_RETURN_IF_ERROR(Annotate(path, status));
-  return file;
-}
-
-// Whether the file of the main program says less than is known. Programs of Paddle 3 always carry
-// what is known.
-bool LosesSetting(const Program& main, const std::string& path, const TranspileResult& result) {
-  if (!result.says_setting || main.origin() != nullptr) return false;
-  return main.setting().empty() || *ProgramFormatOf(path) == ProgramFormat::kProtoText;
-}
-
-}  // namespace
 
 absl::Status StagedOutputs::Replace() {
   WEFT_RETURN_IF_ERROR(programs.Replace());

@@ -18,6 +18,9 @@ struct OutputPaths {
   std::string main, startup, server, explain;
 };
 
+// What --remarks writes.
+std::string ExplainJson(const TranspileResult& result);
+
 // Files that are written, but do not have their names yet.
 struct StagedOutputs {
   StagedPrograms programs;

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "ops/analysis/devices/op_times.h"
+#include "tools/cmd/program_texts.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/files/bucket_file.h"
 #include "tools/files/param_attrs_file.h"
@@ -25,25 +27,18 @@ namespace {
 
 constexpr char kCommand[] = "weft plan";
 
-struct Options {
-  std::string file, gradients, buckets = "bytes", profile, comm_table, svg, why, param_attrs;
-  int nrings = 1;
-  int nranks = 0;  // 0: not given
-  int64_t batch = 32;
-};
-
-absl::StatusOr<CollectiveTime> CollectiveTimeOf(const Options& options) {
+absl::StatusOr<CollectiveTime> CollectiveTimeOf(const PlanFlags& options) {
   if (options.comm_table.empty()) return CollectiveTime();
   return ReadAs(options.comm_table, ParseCollectiveTable);
 }
 
-absl::StatusOr<std::vector<double>> OpTimesOf(const Options& options, const Program& program) {
+absl::StatusOr<std::vector<double>> OpTimesOf(const PlanFlags& options, const Program& program) {
   if (options.profile.empty()) return EstimateOpTimes(program, {options.batch});
   return ReadAs(options.profile,
                 [&](absl::string_view text) { return ParseProfile(text, program); });
 }
 
-absl::StatusOr<ParamAttrsByName> ParamAttrsOf(const Options& options, const Program& program) {
+absl::StatusOr<ParamAttrsByName> ParamAttrsOf(const PlanFlags& options, const Program& program) {
   if (options.param_attrs.empty()) return ParamAttrsByName();
   WEFT_ASSIGN_OR_RETURN(ParamAttrsByName params, ReadAs(options.param_attrs, ParseParamAttrs));
   ClusterSpec spec;
@@ -54,35 +49,40 @@ absl::StatusOr<ParamAttrsByName> ParamAttrsOf(const Options& options, const Prog
   return params;
 }
 
-void Print(const Options& options, const ProgramPlan& plan) {
+std::string TextOf(const PlanFlags& options, const ProgramPlan& plan) {
+  std::string text;
   size_t gradients = 0;
   int64_t bytes = 0;
   for (const PlannedBucket& bucket : plan.buckets) {
     gradients += bucket.gradients.size();
     bytes += bucket.bytes;
   }
-  std::printf("%s: %zu gradients, %lld bytes, in %zu bucket%s by policy %s\n", options.file.c_str(),
-              gradients, static_cast<long long>(bytes), plan.buckets.size(),
-              plan.buckets.size() == 1 ? "" : "s", options.buckets.c_str());
-  std::printf("%6s %4s %9s %12s %9s %9s %9s  %s\n", "bucket", "ring", "gradients", "bytes",
-              "ready ms", "starts", "ends", "ended by");
+  absl::StrAppendFormat(&text, "%s: %zu gradients, %lld bytes, in %zu bucket%s by policy %s\n",
+                        options.file.c_str(), gradients, static_cast<long long>(bytes),
+                        plan.buckets.size(), plan.buckets.size() == 1 ? "" : "s",
+                        options.buckets.c_str());
+  absl::StrAppendFormat(&text, "%6s %4s %9s %12s %9s %9s %9s  %s\n", "bucket", "ring", "gradients",
+                        "bytes", "ready ms", "starts", "ends", "ended by");
   for (size_t b = 0; b < plan.buckets.size(); ++b) {
     const PlannedBucket& bucket = plan.buckets[b];
     const std::string& why = bucket.why_alone.empty() ? bucket.why_ended : bucket.why_alone;
-    std::printf("%6zu %4d %9zu %12lld %9.3f %9.3f %9.3f  %s\n", b, bucket.ring,
-                bucket.gradients.size(), static_cast<long long>(bucket.bytes), bucket.ready * 1e3,
-                bucket.run.begin * 1e3, bucket.run.end * 1e3, why.c_str());
+    absl::StrAppendFormat(&text, "%6zu %4d %9zu %12lld %9.3f %9.3f %9.3f  %s\n", b, bucket.ring,
+                          bucket.gradients.size(), static_cast<long long>(bucket.bytes),
+                          bucket.ready * 1e3, bucket.run.begin * 1e3, bucket.run.end * 1e3,
+                          why.c_str());
   }
-  std::printf("backward ends at %.3f ms (%s); collectives take %s\n", plan.backward_end * 1e3,
-              options.profile.empty()
-                  ? absl::StrCat("estimated for a batch of ", options.batch).c_str()
-                  : "measured",
-              options.comm_table.empty() ? "20 us and 4 GB/s (assumed)" : "as in the table");
-  std::printf(
+  absl::StrAppendFormat(
+      &text, "backward ends at %.3f ms (%s); collectives take %s\n", plan.backward_end * 1e3,
+      options.profile.empty() ? absl::StrCat("estimated for a batch of ", options.batch).c_str()
+                              : "measured",
+      options.comm_table.empty() ? "20 us and 4 GB/s (assumed)" : "as in the table");
+  absl::StrAppendFormat(
+      &text,
       "exposed communication: %.3f ms; by policy optimal: %.3f ms; by any: %.3f ms or more "
       "(gap of this policy: %.3f ms)\n",
       plan.exposed * 1e3, plan.least_exposed * 1e3, plan.lower_bound * 1e3,
       (plan.exposed - plan.lower_bound) * 1e3);
+  return text;
 }
 
 // The plan of a program whose gradients are reduced already would promise a second reduction.
@@ -95,7 +95,7 @@ absl::Status CheckIsOriginal(Program* program) {
                    "; plan the original"));
 }
 
-absl::Status PlanOfGradients(const Options& options) {
+absl::Status PlanOfGradients(const PlanFlags& options) {
   WEFT_ASSIGN_OR_RETURN(const CollectiveTime time, CollectiveTimeOf(options));
   WEFT_ASSIGN_OR_RETURN(const BucketFile file, ReadAs(options.gradients, ParseBucketFile));
   const absl::StatusOr<std::string> text = PlanBucketFile(file, time, options.nrings);
@@ -104,69 +104,85 @@ absl::Status PlanOfGradients(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::Status PlanOfProgram(const Options& options) {
-  WEFT_RETURN_IF_ERROR(
-      CheckOutputs({options.file, options.profile, options.comm_table}, {options.svg}));
-  WEFT_ASSIGN_OR_RETURN(const BucketPolicy policy, BucketPolicy::Parse(options.buckets));
-  WEFT_ASSIGN_OR_RETURN(Program program, ReadProgramOrExplain(options.file));
-  WEFT_RETURN_IF_ERROR(Annotate(options.file, CheckIsOriginal(&program)));
-  StepTimes times;
-  WEFT_ASSIGN_OR_RETURN(times.collective, CollectiveTimeOf(options));
-  WEFT_ASSIGN_OR_RETURN(times.op_seconds, OpTimesOf(options, program));
-  WEFT_ASSIGN_OR_RETURN(const ParamAttrsByName params, ParamAttrsOf(options, program));
-  const absl::StatusOr<ProgramPlan> plan =
-      PlanProgram(program, policy, times, options.nrings, params);
-  WEFT_RETURN_IF_ERROR(Annotate(options.file, plan.status()));
-  for (const std::string& warning : plan->warnings) PrintWarning(kCommand, warning);
-  Print(options, *plan);
-  if (!options.why.empty()) {
-    const std::vector<std::string> names = absl::StrSplit(options.why, ',');
-    WEFT_ASSIGN_OR_RETURN(const std::string why, WhyApart(*plan, names[0], names[1]));
-    std::printf("%s, %s: %s\n", names[0].c_str(), names[1].c_str(), why.c_str());
-  }
-  if (options.svg.empty()) return absl::OkStatus();
-  return Annotate(options.svg, WriteFile(options.svg, PlanSvg(*plan)));
+absl::Status PlanOfProgram(const PlanFlags& flags) {
+  WEFT_RETURN_IF_ERROR(CheckOutputs({flags.file, flags.profile, flags.comm_table}, {flags.svg}));
+  WEFT_RETURN_IF_ERROR(BucketPolicy::Parse(flags.buckets).status());
+  WEFT_ASSIGN_OR_RETURN(Program program, ReadProgramOrExplain(flags.file));
+  std::vector<Said> said;
+  WEFT_ASSIGN_OR_RETURN(const std::string text, PlanText(flags, std::move(program), &said));
+  for (const Said& line : said) Print(kCommand, line);
+  std::fputs(text.c_str(), stdout);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-Subcommand AddPlan(CLI::App* weft) {
-  CLI::App* app = weft->add_subcommand(
-      "plan", "Prints which gradients travel together, and the communication that is exposed.");
-  auto options = std::make_shared<Options>();
-  AddOption(*app, "file", "FILE", options->file, "The program, before it is rewritten");
-  AddOption(*app, "--gradients", "FILE.json", options->gradients,
+void AddPlanFlags(CLI::App* app, PlanFlags* flags) {
+  AddOption(*app, "file", "FILE", flags->file, "The program, before it is rewritten");
+  AddOption(*app, "--gradients", "FILE.json", flags->gradients,
             "Gradients and a policy instead of a program; prints JSON");
-  AddOption(*app, "--buckets", "POLICY", options->buckets, "As for transpile; docs/modes.md")
+  AddOption(*app, "--buckets", "POLICY", flags->buckets, "As for transpile; docs/modes.md")
       ->capture_default_str();
-  AddInteger(*app, "--nrings", options->nrings, 1, 1024, "Rings, which buckets take in turn")
+  AddInteger(*app, "--nrings", flags->nrings, 1, 1024, "Rings, which buckets take in turn")
       ->capture_default_str();
-  AddOption(*app, "--op_times,--profile", "FILE.json", options->profile,
+  AddOption(*app, "--op_times,--profile", "FILE.json", flags->profile,
             "Times of ops, of weft run --profile; default: estimated");
   AddOption(
-      *app, "--comm_table", "FILE.json", options->comm_table,
+      *app, "--comm_table", "FILE.json", flags->comm_table,
       "Times of collectives, of weft comm_bench, or {\"latency_s\": .., \"bytes_per_s\": ..}");
-  AddOption(*app, "--param_attrs", "FILE.json", options->param_attrs, "As for transpile");
-  AddInteger(*app, "--nranks", options->nranks, 1, INT32_MAX,
+  AddOption(*app, "--param_attrs", "FILE.json", flags->param_attrs, "As for transpile");
+  AddInteger(*app, "--nranks", flags->nranks, 1, INT32_MAX,
              "Number of ranks, with --param_attrs; default: any number");
-  AddInteger(*app, "--batch", options->batch, 1, INT32_MAX,
+  AddInteger(*app, "--batch", flags->batch, 1, INT32_MAX,
              "Rows of a rank's batch, for estimated times")
       ->capture_default_str();
-  AddOption(*app, "--why", "A,B", options->why, "Why two gradients do not share a bucket");
-  AddOption(*app, "--svg", "FILE.svg", options->svg, "Draw the timeline");
-  app->callback([options, app] {
-    Require(options->file.empty() != options->gradients.empty(), "file",
+  AddOption(*app, "--why", "A,B", flags->why, "Why two gradients do not share a bucket");
+  AddOption(*app, "--svg", "FILE.svg", flags->svg, "Draw the timeline");
+  app->callback([flags, app] {
+    Require(flags->file.empty() != flags->gradients.empty(), "file",
             "expected a program or --gradients, and not both");
     for (const char* flag :
          {"--buckets", "--op_times", "--why", "--svg", "--batch", "--param_attrs", "--nranks"}) {
-      Require(options->gradients.empty() || app->count(flag) == 0, flag,
+      Require(flags->gradients.empty() || app->count(flag) == 0, flag,
               "is for a program, not for --gradients");
     }
-    Require(options->nranks == 0 || !options->param_attrs.empty(), "--nranks",
+    Require(flags->nranks == 0 || !flags->param_attrs.empty(), "--nranks",
             "is for groups of ranks: expected --param_attrs");
-    const std::vector<std::string> names = absl::StrSplit(options->why, ',');
-    Require(options->why.empty() || names.size() == 2, "--why", "expected two names: A,B");
+    const std::vector<std::string> names = absl::StrSplit(flags->why, ',');
+    Require(flags->why.empty() || names.size() == 2, "--why", "expected two names: A,B");
   });
+}
+
+absl::StatusOr<std::string> PlanText(const PlanFlags& flags, Program program,
+                                     std::vector<Said>* said) {
+  WEFT_ASSIGN_OR_RETURN(const BucketPolicy policy, BucketPolicy::Parse(flags.buckets));
+  WEFT_RETURN_IF_ERROR(Annotate(flags.file, CheckIsOriginal(&program)));
+  StepTimes times;
+  WEFT_ASSIGN_OR_RETURN(times.collective, CollectiveTimeOf(flags));
+  WEFT_ASSIGN_OR_RETURN(times.op_seconds, OpTimesOf(flags, program));
+  WEFT_ASSIGN_OR_RETURN(const ParamAttrsByName params, ParamAttrsOf(flags, program));
+  const absl::StatusOr<ProgramPlan> plan =
+      PlanProgram(program, policy, times, flags.nrings, params);
+  WEFT_RETURN_IF_ERROR(Annotate(flags.file, plan.status()));
+  for (const std::string& warning : plan->warnings) {
+    said->push_back({Severity::kWarning, warning, /*names_command=*/true});
+  }
+  std::string text = TextOf(flags, *plan);
+  if (!flags.why.empty()) {
+    const std::vector<std::string> names = absl::StrSplit(flags.why, ',');
+    WEFT_ASSIGN_OR_RETURN(const std::string why, WhyApart(*plan, names[0], names[1]));
+    absl::StrAppend(&text, names[0], ", ", names[1], ": ", why, "\n");
+  }
+  if (flags.svg.empty()) return text;
+  WEFT_RETURN_IF_ERROR(Annotate(flags.svg, WriteFile(flags.svg, PlanSvg(*plan))));
+  return text;
+}
+
+Subcommand AddPlan(CLI::App* weft) {
+  CLI::App* app = weft->add_subcommand(
+      "plan", "Prints which gradients travel together, and the communication that is exposed.");
+  auto options = std::make_shared<PlanFlags>();
+  AddPlanFlags(app, options.get());
   app->footer(
       "Communication is exposed while neither forward nor backward computes. A bucket is sent "
       "when\n"

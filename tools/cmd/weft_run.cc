@@ -8,14 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -27,25 +25,19 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
-#include "executor/communicators/self_test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/files/checkpoint_series.h"
 #include "executor/files/npz.h"
 #include "executor/files/params_file.h"
-#include "executor/run/feed_sources.h"
 #include "executor/run/runner.h"
-#include "executor/streams/cuda_stream.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/cpu/vector_units.h"
-#include "ops/kernel.h"
-#include "ops/schema/op_schema.h"
 #include "tools/cmd/elastic_run.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/cmd/weft_run_files.h"
+#include "tools/cmd/weft_run_flags.h"
 #include "tools/files/free_space.h"
-#include "tools/flags/assume_flag.h"
-#include "tools/flags/setting_flags.h"
 #include "tools/inspect/chrome_trace.h"
 #include "tools/inspect/op_profile.h"
 #include "tools/inspect/program_stats.h"
@@ -55,80 +47,19 @@
 #include "tools/job/job_environment.h"
 #include "tools/job/job_session.h"
 #include "tools/job/stop_signals.h"
-#include "tools/schedules/lr_schedule.h"
 #include "tools/schedules/run_schedule.h"
 
 namespace weft {
 namespace {
 
-// Takes from the checkpoint what the command line does not say.
-absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags) {
-  const auto note = [flags](const std::string& text) {
-    if (flags->reports) PrintNote(text);
-  };
-  RunOptions& run = flags->run;
-  WEFT_RETURN_IF_ERROR(ContinueSchedule(checkpoint, note, &flags->schedule));
-  if (!flags->has_ranks) run.nranks = checkpoint.nranks;
-  if (!flags->has_seed) run.seed = checkpoint.seed;
-  if (run.nranks != checkpoint.nranks) {
-    // Otherwise the run ends with the error, which says what to do.
-    const bool are_equal = CheckRanks(checkpoint, run.nranks).ok();
-    note(absl::StrCat("--ranks ", run.nranks, ": the checkpoint has ", checkpoint.nranks,
-                      are_equal ? ", whose values are equal: the run goes on as one that begins "
-                                  "with them (--params, --resume_step)"
-                                : ""));
-  }
-  if (run.seed != checkpoint.seed) {
-    note(absl::StrCat("--seed ", run.seed, ": the checkpoint has ", checkpoint.seed));
-  }
-  run.begin_step = checkpoint.step;
-  if (!flags->steps.has_value()) {
-    flags->steps = std::max<int64_t>(0, checkpoint.end_step - checkpoint.step);
-  }
-  return absl::OkStatus();
-}
-
-// The setting of a checkpoint that has the fingerprint of the program that wrote it.
-constexpr char kProgram[] = "program";
-
-std::string FingerprintOf(const RunFiles& read) {
-  return read.fingerprint.empty() ? Fingerprint(*read.main) : read.fingerprint;
-}
-
 // Programs with equal variables may give their values another meaning, such as gradients that are
 // accumulated over another number of steps.
 void NoteAnotherProgram(const Checkpoint& checkpoint, const RunFlags& flags,
                         const std::string& fingerprint) {
-  const auto program = checkpoint.settings.find(kProgram);
+  const auto program = checkpoint.settings.find(kProgramOfCheckpoint);
   if (program == checkpoint.settings.end() || program->second == fingerprint) return;
   PrintNote(absl::StrCat("--resume ", flags.resume, ": another program than ", flags.main,
                          " has written it"));
-}
-
-absl::Status CheckDevice(const RunFlags& flags) {
-  if (flags.device != "gpu" && flags.cuda_graph != "off") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--cuda_graph ", flags.cuda_graph, ": expected --device gpu"));
-  }
-  const auto refuse = [&flags](absl::string_view flag, double value, absl::string_view why) {
-    if (flags.device != "gpu") return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, ": --device gpu ", why));
-  };
-  if (flags.run.threads != 1) {
-    WEFT_RETURN_IF_ERROR(refuse("--threads", flags.run.threads, "computes on the GPU"));
-  }
-  const SimDeviceOptions& sim = flags.run.sim;
-  if (sim.memory_bytes != 0) {
-    WEFT_RETURN_IF_ERROR(refuse("--sim_memory", sim.memory_bytes, "has the memory of the GPU"));
-  }
-  if (sim.copy_bytes_per_s != 0) {
-    WEFT_RETURN_IF_ERROR(
-        refuse("--sim_copy_bandwidth", sim.copy_bytes_per_s, "copies as fast as the GPU"));
-  }
-  if (flags.device == "gpu") {
-    WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
-  }
-  return absl::OkStatus();
 }
 
 // Receives the results of a run in order; its errors name files. The first process writes those of
@@ -221,7 +152,8 @@ class Recorder {
     progress_.Clear();
     // What was trained comes before what is said of it.
     if (flags_.reports) WEFT_RETURN_IF_ERROR(checkpoints_.Wait());
-    if (flags_.reports && !flags_.save.empty()) WEFT_RETURN_IF_ERROR(Save(result.persistables));
+    if (flags_.reports && !flags_.save.empty())
+      WEFT_RETURN_IF_ERROR(SaveState(flags_.save, inputs_, result.persistables));
     if (trace_ != nullptr) WEFT_RETURN_IF_ERROR(trace_->Finish());
     if (!flags_.reports) return absl::OkStatus();
     if (!flags_.metrics.empty()) WEFT_RETURN_IF_ERROR(FinishMetrics());
@@ -285,34 +217,6 @@ class Recorder {
     std::fflush(stdout);
   }
 
-  // With the arrays that came with the parameters and are those of another program, such as the
-  // generator of a GAN: the two train in turn.
-  absl::Status Save(std::map<std::string, Tensor> tensors) const {
-    if (inputs_.params.has_value()) {
-      tensors.insert(inputs_.params->others.begin(), inputs_.params->others.end());
-    }
-    const std::string pdopt = PdoptBeside(flags_.save);
-    if (pdopt.empty()) return SaveParams(flags_.save, tensors);
-    // As Paddle has it: parameters in one file, other variables in the other. Those of another
-    // program go back to where they came from.
-    std::map<std::string, Tensor> parameters;
-    if (inputs_.params.has_value()) {
-      for (const std::string& name : inputs_.params->others_of_pdparams) {
-        parameters.insert(tensors.extract(name));
-      }
-    }
-    for (const absl::optional<Program>* program : {&inputs_.main, &inputs_.server}) {
-      if (!program->has_value()) continue;
-      for (VarId id : (*program)->block(0).vars()) {
-        const Var var = (*program)->var(id);
-        if (!var.is_parameter()) continue;
-        parameters.insert(tensors.extract(std::string(var.name())));
-      }
-    }
-    WEFT_RETURN_IF_ERROR(SaveParams(pdopt, tensors));
-    return SaveParams(flags_.save, parameters);
-  }
-
   absl::Status Write(const StepResult& result) {
     if (plateau_.has_value()) WEFT_RETURN_IF_ERROR(plateau_->Add(result));
     const std::string lines = lines_.Add(result);
@@ -373,20 +277,6 @@ class Recorder {
   bool has_metrics_ = false;  // lines
   absl::Status failure_, trace_failure_, checkpoint_failure_, metrics_failure_;
 };
-
-// Adds the file to messages about programs, and the flag to those about the engine that connects
-// ranks. Those about feeds have theirs.
-absl::Status NameFile(const RunFlags& flags, const std::string& backend,
-                      const absl::Status& status) {
-  const absl::string_view message = status.message();
-  if (absl::StrContains(message, kSelfTest)) return Annotate("--backend " + backend, status);
-  if (!flags.feeds.empty() && absl::StartsWith(message, flags.feeds + ": ")) return status;
-  if (!flags.resume.empty() && absl::StartsWith(message, "checkpoint: ")) {
-    return Annotate(flags.resume, status);
-  }
-  const bool is_startup = !flags.startup.empty() && absl::StartsWith(message, "startup");
-  return Annotate(is_startup ? flags.startup : flags.main, status);
-}
 
 // A checkpoint may replace the one with which the run begins.
 absl::Status CheckFiles(const RunFlags& flags) {
@@ -466,7 +356,7 @@ absl::Status SeparateServers(RunFlags* flags) {
 
 // Reads what the flags name.
 absl::StatusOr<RunStart> ReadStart(RunFlags flags, JobLink* link) {
-  WEFT_RETURN_IF_ERROR(CheckDevice(flags));
+  WEFT_RETURN_IF_ERROR(CheckRunDevice(flags));
   WEFT_RETURN_IF_ERROR(CheckFiles(flags));
   RunStart start;
   if (!flags.resume.empty()) {
@@ -474,7 +364,7 @@ absl::StatusOr<RunStart> ReadStart(RunFlags flags, JobLink* link) {
     WEFT_RETURN_IF_ERROR(Annotate(flags.resume, ContinueFrom(*start.resume, &flags)));
   }
   WEFT_RETURN_IF_ERROR(SeparateServers(&flags));
-  WEFT_ASSIGN_OR_RETURN(RunFiles files, ReadRunFiles(flags, link));
+  WEFT_ASSIGN_OR_RETURN(RunFiles files, ReadRunFiles(flags, link, {}));
   if (flags.reports) {
     const int64_t bytes = PersistableBytes(*files.main);
     WEFT_RETURN_IF_ERROR(CheckFreeSpace(flags.save, bytes));
@@ -531,22 +421,14 @@ absl::Status TrainInJob(RunStart start, const JobSession& session, const Attach&
     const bool may_restart = restarts != nullptr && restarts != absl::string_view("0");
     const std::string job = may_restart && id != nullptr ? id : "";
     inputs.on_checkpoint = [&recorder, job, program = FingerprintOf(read)](Checkpoint checkpoint) {
-      checkpoint.settings[kProgram] = program;
+      checkpoint.settings[kProgramOfCheckpoint] = program;
       if (!job.empty()) checkpoint.settings[kJobOfCheckpoint] = job;
       return recorder.AddCheckpoint(std::move(checkpoint));
     };
     options.stop_requested = [] { return StopSignal() != 0; };
   }
-  options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
-  if (flags.device == "gpu") {
-    options.host_kernels = &CpuKernels();
-    options.new_device = [&session](int rank, Memory*) {
-      return NewCudaDevice(session.GpuOf(rank));
-    };
-  }
-  if (flags.cuda_graph != "off") {
-    options.graph = flags.cuda_graph == "on" ? GraphMode::kOn : GraphMode::kAuto;
-  }
+  ChooseDevice(
+      flags, [&session](int rank) { return session.GpuOf(rank); }, &options);
   options.steps = start.end_step - options.begin_step;
   options.returns_persistables = !flags.save.empty();
   if (read.plateau.has_value()) {
@@ -668,201 +550,15 @@ absl::Status Train(RunFlags flags, const RunDecorator& decorate,
   return (*session)->Finish(train());
 }
 
-// Checks combinations of flags.
-void CheckFlags(const CLI::App& app, RunFlags& flags) {
-  CheckStandardInput({{"MAIN", flags.main},
-                      {"--startup", flags.startup},
-                      {"--server", flags.server},
-                      {"--params", flags.params},
-                      {"--params_names", flags.params_names},
-                      {"--feeds", flags.feeds},
-                      {"--resume", flags.resume}});
-  Require(!HasNames(flags.params) || flags.params_names.empty(), "--params_names",
-          "only a save_combine file needs it");
-  Require(!absl::EndsWith(flags.save, ".pdopt"), "--save",
-          "expected a .pdparams file; the .pdopt file is written beside it");
-  Require(!flags.feeds.empty() || flags.steps.has_value() || !flags.resume.empty(), "--steps",
-          "required without --feeds");
-  const auto values = ParseHostValues(flags.schedule.set);
-  Require(values.ok(), "--set", values.status().message());
-  flags.has_ranks = app.count("--ranks") > 0;
-  flags.has_seed = app.count("--seed") > 0;
-  if (app.count("--lr_schedule") > 0) {  // which may be empty
-    const absl::Status status = CheckLrSchedule(flags.schedule.lr_schedule);
-    Require(status.ok(), "--lr_schedule", status.message());
-  }
-}
-
-void AddInputFlags(CLI::App& app, RunFlags& flags) {
-  AddOption(app, "main", "MAIN", flags.main, "The main program; - is standard input")->required();
-  AddOption(app, "--startup", "FILE", flags.startup,
-            "The startup program, run once before the first step");
-  auto* server = AddOption(app, "--server", "FILE", flags.server,
-                           "The program of the parameter servers, which transpile --server_out "
-                           "wrote");
-  auto* servers = AddInteger(app, "--servers", flags.run.num_servers, 1, kMaxRanks,
-                             "How many of the ranks, the last ones, are parameter servers");
-  server->needs(servers);
-  servers->needs(server);
-  auto* params =
-      AddOption(app, "--params", "FILE", flags.params,
-                "Parameters and state, set after the startup program: .npz, "
-                ".safetensors, Paddle's .pdparams with the .pdopt beside it, a folder with "
-                "a file for each variable, or a save_combine stream (any other "
-                "extension)");
-  AddOption(
-      app, "--params_names", "FILE", flags.params_names,
-      "Names of the tensors in a save_combine stream, in order: one per line, or a JSON list; "
-      "default: the persistable variables of the program, or its parameters, sorted")
-      ->needs(params);
-  AddOption(app, "--feeds", "FILE.npz", flags.feeds,
-            "Arrays named <step>/<variable>, for the batch of all ranks; after the last step, the "
-            "first follows");
-  AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
-            "How data variables are given to the ranks: split along an axis, or whole; default: as "
-            "the file or their declarations suggest");
-  AddAssumeFlag(&app, &flags.assume);
-  AddOrderFlag(&app, &flags.order);
-  app.add_flag("--drop_last", flags.drop_last,
-               "Leave the last batch of the feeds out if it does not divide by the ranks");
-  AddOption(app, "--set", "NAME=VALUE", flags.schedule.set,
-            "Set a persistable variable that no op writes, before every step")
-      ->allow_extra_args(false);
-  auto* schedule =
-      AddOption(app, "--lr_schedule", "NAME{...}", flags.schedule.lr_schedule,
-                "Compute the learning rate of every step as Paddle's schedulers do: "
-                "'noam{d_model=512,warmup_steps=4000}', "
-                "'linear_warmup{warmup_steps=5,start_lr=0,end_lr=0.1},cosine{...}', ...; "
-                "docs/running.md lists them all");
-  AddOption(app, "--lr_var", "NAME", flags.schedule.lr_var,
-            "The variable to set; default: the program's only learning rate")
-      ->needs(schedule);
-}
-
-void AddRunFlags(CLI::App& app, RunFlags& flags) {
-  RunOptions& run = flags.run;
-  AddInteger(app, "--steps", flags.steps, 0, std::numeric_limits<int64_t>::max(),
-             "Number of steps; default: to the end of the feeds");
-  auto* begin_step =
-      AddInteger(app, "--resume_step,--begin_step", run.begin_step, 0,
-                 std::numeric_limits<int64_t>::max(),
-                 "Resume after N steps: feeds, schedules and random draws continue from there; the "
-                 "state comes from --params")
-          ->capture_default_str();
-  AddOption(
-      app, "--resume", "FILE", flags.resume,
-      "Resume from a checkpoint: with its state instead of --startup and --params, and, where "
-      "they are not given, its ranks, seed and schedule, to the end of its run; of --params, "
-      "it takes what --save writes again")
-      ->excludes(begin_step);
-  AddOption(app, "--fetch", "A,B", run.fetch,
-            "Comma-separated variables to report; default: the loss")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  AddInteger(app, "--ranks", run.nranks, 1, kMaxRanks, "Ranks of this process")
-      ->capture_default_str();
-  app.add_option(
-         "--backend", flags.backend,
-         "What ranks communicate with; default: nccl on GPUs; on CPUs local for one process (ranks "
-         "are threads), and for processes of a launcher shm on one host, else mpi if it belongs to "
-         "an MPI, else gloo. On a GPU, local is for ranks of one process that share it")
-      ->check(CLI::IsMember({"local", "shm", "mpi", "gloo", "nccl"}));
-  AddOption(
-      app, "--job_token_file", "FILE", flags.job_token_file,
-      "The secret by which the processes of the job know each other: 32 hexadecimal digits in "
-      "a file of mode 600; default: of the launcher, or of a file that process 0 writes here");
-  AddOption(app, "--nccl_id_file", "FILE", flags.nccl_id_file,
-            "Give NCCL's ids to the other processes in this file, on a file system of all hosts; "
-            "default: over the connection of the processes");
-  app.add_option("--device", flags.device, "Device that computes")
-      ->check(CLI::IsMember({"cpu", "gpu"}))
-      ->capture_default_str();
-  app.add_option(
-         "--cuda_graph", flags.cuda_graph,
-         "With --device gpu: record a step as a CUDA graph, which later steps replay; auto: "
-         "where nothing in it needs the host; on: otherwise fail")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->capture_default_str();
-  AddInteger(
-      app, "--sim_memory,--device_memory", run.sim.memory_bytes, 0,
-      std::numeric_limits<int64_t>::max(),
-      "Memory of the accelerator, which the host simulates, of a program on one device or two: "
-      "more bytes are an error; 0: as much as the host has")
-      ->capture_default_str()
-      ->type_name("BYTES");
-  app.add_option("--sim_copy_bandwidth,--copy_bandwidth", run.sim.copy_bytes_per_s,
-                 "What a copy between the memories of two devices takes at least, as bytes a "
-                 "second; 0: it takes as long as it takes")
-      ->check(NumberThat([](double rate) { return rate >= 0; }, "bytes a second, 0 or more"))
-      ->capture_default_str()
-      ->type_name("BYTES_PER_S");
-  AddInteger(app, "--threads", run.threads, 1, kMaxThreads, "Compute threads per rank")
-      ->capture_default_str();
-  AddInteger(app, "--seed", run.seed, 0, std::numeric_limits<uint64_t>::max(),
-             "Random seed for initializers and dropout whose own seed is 0")
-      ->capture_default_str();
-  app.add_flag("--allow_unsynchronized", run.allow_unsynchronized,
-               "Accept a program that updates parameters on several ranks without any collective: "
-               "each rank trains a separate model");
-  app.add_flag("--force", flags.force,
-               "Run a program that weft verify proves wrong without its original: the errors are "
-               "warnings");
-  app.add_flag("--strict_host_sync", run.strict_host_sync,
-               "Make c_sync_* block the host, as in Paddle, instead of making streams wait");
-  app.add_flag("--paddle_cpu_quirks", run.paddle_cpu_quirks,
-               "Reproduce known bugs of Paddle's CPU kernels");
-  app.add_flag("--check_nan", run.check_nan, "Stop at the first op that produces a NaN or Inf");
-  app.add_option("--warn_after_s", run.warn_after_s, "Report a late rank after S seconds")
-      ->check(NumberThat([](double s) { return s >= 0; }, "seconds, 0 or more"))
-      ->capture_default_str()
-      ->type_name("S");
-  app.add_option("--timeout_s", run.timeout_s, "Abort the run after S seconds")
-      ->check(NumberThat([](double s) { return s > 0; }, "seconds, more than 0"))
-      ->capture_default_str()
-      ->type_name("S");
-}
-
-void AddOutputFlags(CLI::App& app, RunFlags& flags) {
-  AddOption(
-      app, "--save", "FILE", flags.save,
-      "Write parameters and state of rank 0 after the last step: .npz, .safetensors, .pdparams "
-      "and .pdopt, or a save_combine stream (any other extension), sorted by name");
-  auto* checkpoint = AddOption(
-      app, "--checkpoint", "FILE", flags.checkpoint,
-      "Write the state of all ranks, for --resume: at the end, and at SIGINT and SIGTERM, "
-      "which then stop the run after the current step");
-  AddInteger(app, "--save_every", flags.run.checkpoint_every, 1,
-             std::numeric_limits<int64_t>::max(), "Write --checkpoint after every N steps, too")
-      ->needs(checkpoint);
-  AddInteger(app, "--keep", flags.keep, 1, 1000000,
-             "Keep the last N checkpoints, as FILE.STEP; FILE is the last one")
-      ->needs(checkpoint)
-      ->capture_default_str();
-  AddOption(app, "--metrics", "FILE.jsonl", flags.metrics,
-            "Write one JSON object per line for each step and rank, during the run; with --resume, "
-            "after the lines of earlier steps");
-  AddOption(app, "--fetch_npz", "FILE.npz", flags.fetch_npz,
-            "Write the fetched arrays in full, named <step>/<rank>/<variable>; SelectedRows as "
-            "<step>/<rank>/<variable>/rows and .../values");
-  AddOption(app, "--trace", "FILE.json", flags.trace,
-            "Write when every op ran, as a Chrome trace, which opens in Perfetto: one row per rank "
-            "and stream");
-  AddOption(app, "--profile", "FILE.json", flags.profile,
-            "Write the median time of every op over the steps of rank 0, for weft plan and "
-            "transpile");
-}
-
 }  // namespace
 
 Subcommand AddRun(CLI::App* weft, RunDecorator decorate) {
   CLI::App* app = weft->add_subcommand("run", "Trains a program.");
   auto flags = std::make_shared<RunFlags>();
-  AddInputFlags(*app, *flags);
   AddRunFlags(*app, *flags);
-  AddOutputFlags(*app, *flags);
   ShowInHelp(*app, {"--startup", "--params", "--feeds", "--steps", "--ranks", "--fetch", "--device",
                     "--save", "--checkpoint", "--resume"});
-  app->callback([app, flags] { CheckFlags(*app, *flags); });
+  app->callback([app, flags] { CheckRunFlags(*app, *flags); });
   app->footer(
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2 --save "
       "out.npz");

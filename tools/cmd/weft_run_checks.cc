@@ -132,32 +132,31 @@ std::string Text(const Finding& finding, const RankPrograms& programs) {
                       WithFlags(finding.message));
 }
 
-void Print(Severity severity, const Finding& finding, const RankPrograms& programs,
-           absl::string_view more = "") {
-  std::fprintf(stderr, "%s: %s%s\n", std::string(SeverityName(severity)).c_str(),
-               Text(finding, programs).c_str(), std::string(more).c_str());
+void Say(const RunFlags& flags, Severity severity, const Finding& finding,
+         const RankPrograms& programs, absl::string_view more = "") {
+  flags.say({severity, absl::StrCat(Text(finding, programs), more)});
 }
 
 // How the run differs from one on one device: what matters most comes last, where it is seen.
-void PrintDifferences(const Findings& findings, const RankPrograms& programs) {
+void SayDifferences(const RunFlags& flags, const Findings& findings, const RankPrograms& programs) {
   for (const Severity severity : {Severity::kNote, Severity::kWarning}) {
     for (const Finding& finding : findings.all()) {
       const bool is_note = finding.severity == Severity::kNote;
       if (FindRule(finding.rule).layer != Layer::kBatch) continue;
-      if (is_note == (severity == Severity::kNote)) Print(severity, finding, programs);
+      if (is_note == (severity == Severity::kNote)) Say(flags, severity, finding, programs);
     }
   }
 }
 
 // One line for each rule, as warnings.
-void PrintErrors(const std::vector<Finding>& errors, const Findings& findings,
-                 const RankPrograms& programs, absl::string_view why) {
+void SayErrors(const RunFlags& flags, const std::vector<Finding>& errors, const Findings& findings,
+               const RankPrograms& programs, absl::string_view why) {
   std::map<std::string, std::vector<const Finding*>> by_rule;
   for (const Finding& error : errors) by_rule[error.rule].push_back(&error);
   for (const auto& [rule, of_rule] : by_rule) {
     const int64_t others = static_cast<int64_t>(of_rule.size()) - 1 + findings.NumOmitted(rule);
-    Print(Severity::kWarning, *of_rule[0], programs,
-          absl::StrCat(others == 0 ? "" : absl::StrCat(" (and ", others, " more)"), why));
+    Say(flags, Severity::kWarning, *of_rule[0], programs,
+        absl::StrCat(others == 0 ? "" : absl::StrCat(" (and ", others, " more)"), why));
   }
 }
 
@@ -201,7 +200,7 @@ absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* in
                         GatherPrograms(flags, ProgramsOf(*inputs), link));
   const Findings findings = Find(flags, *inputs, programs);
   std::vector<Finding> errors, of_paddle, of_factor;
-  if (flags.reports) PrintDifferences(findings, programs);
+  if (flags.reports) SayDifferences(flags, findings, programs);
   for (const Finding& finding : findings.all()) {
     if (FindRule(finding.rule).layer == Layer::kBatch) continue;
     if (finding.severity == Severity::kError) {
@@ -214,21 +213,21 @@ absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* in
     }
   }
   if (flags.reports) {
-    PrintErrors(of_paddle, findings, programs,
-                "; weft run runs collectives in the order of the program");
-    PrintErrors(of_factor, findings, programs,
-                "; right where the loss (of which the n-th part is then printed) or the rate is "
-                "divided by the number of ranks: weft verify --original decides");
+    SayErrors(flags, of_paddle, findings, programs,
+              "; weft run runs collectives in the order of the program");
+    SayErrors(flags, of_factor, findings, programs,
+              "; right where the loss (of which the n-th part is then printed) or the rate is "
+              "divided by the number of ranks: weft verify --original decides");
   }
   const bool is_ordered = !errors.empty() && !flags.force && flags.order.empty() &&
                           !inputs->setting.ordered_by_data &&
                           AreOrderedByVariables(errors, programs);
   if (errors.empty() || is_ordered || flags.force) {
     if (!errors.empty() && flags.reports) {
-      PrintErrors(errors, findings, programs,
-                  is_ordered ? "; this run orders ops by variables, as Paddle's executor does "
-                               "since 2.5 (--order events); --force runs them as they stand"
-                             : "");
+      SayErrors(flags, errors, findings, programs,
+                is_ordered ? "; this run orders ops by variables, as Paddle's executor does "
+                             "since 2.5 (--order events); --force runs them as they stand"
+                           : "");
     }
     return is_ordered || inputs->setting.ordered_by_data ? OrderByVariables(inputs)
                                                          : absl::OkStatus();

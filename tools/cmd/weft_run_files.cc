@@ -10,13 +10,17 @@
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/communicators/self_test.h"
 #include "executor/files/npy.h"
+#include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
 #include "executor/servers/server_part.h"
+#include "executor/streams/cuda_stream.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/analysis/training/mark_gradients.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/cpu/quirks.h"
+#include "ops/kernel.h"
 #include "ops/schema/table_entries.h"
 #include "proto/all_ops.h"
 #include "proto/feed_layout.h"
@@ -36,6 +40,10 @@ void PrintNote(absl::string_view note) {
 
 namespace {
 
+void Note(const RunFlags& flags, std::string text) {
+  flags.say({Severity::kNote, std::move(text)});
+}
+
 // Warns if the file has only some of the parameters: the others keep their initial values.
 void WarnAboutMissingParams(const RunFlags& flags, const RunFiles& inputs) {
   int parameters = 0, found = 0;
@@ -49,16 +57,17 @@ void WarnAboutMissingParams(const RunFlags& flags, const RunFiles& inputs) {
     }
   }
   if (found == parameters) return;
-  PrintWarning(kRunCommand,
-               absl::StrCat(flags.params, ": holds ", found, " of ", parameters,
-                            " parameters; from the startup program: ", parameters - found));
+  flags.say({Severity::kWarning,
+             absl::StrCat(flags.params, ": holds ", found, " of ", parameters,
+                          " parameters; from the startup program: ", parameters - found),
+             /*names_command=*/true});
 }
 
 void PrintMismatch(const RunFlags& flags, const RunFiles& inputs) {
   const std::string others = OthersText(*inputs.params);
   if (!others.empty()) {
-    PrintNote(absl::StrCat(flags.params, ": ", others,
-                           flags.save.empty() ? "" : "; --save writes them again"));
+    Note(flags, absl::StrCat(flags.params, ": ", others,
+                             flags.save.empty() ? "" : "; --save writes them again"));
   }
   // Without a startup program, missing parameters are an error.
   if (inputs.startup.has_value() && flags.resume.empty()) WarnAboutMissingParams(flags, inputs);
@@ -90,23 +99,23 @@ void PrintDeviationsOfPaddle(const RunFlags& flags, const Program& main) {
     const auto first = absl::c_find_if(ops, is_of);
     if (first == ops.end()) return;
     const auto more = absl::c_count_if(ops, is_of) - 1;
-    PrintNote(absl::StrCat("Paddle's CPU kernel of ", main.op(first->op).DebugName(), " ",
-                           first->how, more > 0 ? absl::StrCat(" (and ", more, " more ops)") : "",
-                           "; ", advice));
+    Note(flags,
+         absl::StrCat("Paddle's CPU kernel of ", main.op(first->op).DebugName(), " ", first->how,
+                      more > 0 ? absl::StrCat(" (and ", more, " more ops)") : "", "; ", advice));
   };
   if (!flags.run.paddle_cpu_quirks) print(true, "--paddle_cpu_quirks reproduces it");
   print(false, "Weft computes the op as it is defined");
 }
 
 // Of the first.
-void PrintEntriesOfTables(const Program& main) {
+void PrintEntriesOfTables(const RunFlags& flags, const Program& main) {
   for (const Op& op : AllOps(main)) {
-    if (const absl::optional<std::string> note = NoteOnEntries(op)) return PrintNote(*note);
+    if (const absl::optional<std::string> note = NoteOnEntries(op)) return Note(flags, *note);
   }
 }
 
 // Of data variables about which the user has said nothing.
-void PrintFeedLayout(const FeedLayouts& given, const FeedLayouts& layouts) {
+void PrintFeedLayout(const RunFlags& flags, const FeedLayouts& given, const FeedLayouts& layouts) {
   std::vector<std::string> whole, others;
   for (const auto& [name, layout] : layouts) {
     if (given.count(name) > 0) continue;
@@ -118,8 +127,8 @@ void PrintFeedLayout(const FeedLayouts& given, const FeedLayouts& layouts) {
   if (!whole.empty()) how.push_back(absl::StrCat("the whole of ", absl::StrJoin(whole, ", ")));
   if (!others.empty()) how.push_back(absl::StrCat("a part of ", absl::StrJoin(others, ", ")));
   if (how.empty()) return;
-  PrintNote(absl::StrCat("every rank gets ", absl::StrJoin(how, " and "),
-                         "; --feed_layout says otherwise"));
+  Note(flags, absl::StrCat("every rank gets ", absl::StrJoin(how, " and "),
+                           "; --feed_layout says otherwise"));
 }
 
 // What the run reports, or follows.
@@ -152,17 +161,17 @@ absl::Status DropLast(const RunFlags& flags, FeedSource* feeds) {
   const int64_t steps = feeds->num_steps;
   WEFT_ASSIGN_OR_RETURN(*feeds, WithoutUnevenLastStep(std::move(*feeds), flags.run.nranks));
   if (feeds->num_steps < steps && flags.reports) {
-    PrintNote(absl::StrCat("step ", steps - 1,
-                           " of the feeds is left out: its batch does not divide "
-                           "by ",
-                           flags.run.nranks, " ranks (--drop_last)"));
+    Note(flags, absl::StrCat("step ", steps - 1,
+                             " of the feeds is left out: its batch does not divide "
+                             "by ",
+                             flags.run.nranks, " ranks (--drop_last)"));
   }
   return absl::OkStatus();
 }
 
 absl::Status AddHostValues(const RunFlags& flags, RunFiles* inputs) {
   const auto note = [&flags](const std::string& text) {
-    if (flags.reports) PrintNote(text);
+    if (flags.reports) Note(flags, text);
   };
   RunSchedule schedule = flags.schedule;
   schedule.is_paddles_model = absl::EndsWith(flags.main, ".pdmodel");
@@ -200,11 +209,13 @@ absl::Status CheckFormats(const RunFlags& flags, const Program& main) {
 
 }  // namespace
 
-absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link) {
-  RunFiles inputs;
-  WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
-  WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
-  WEFT_ASSIGN_OR_RETURN(inputs.server, ReadProgramIfGiven(flags.server));
+absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link, RunFiles given) {
+  RunFiles inputs = std::move(given);
+  if (!inputs.main.has_value()) {
+    WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
+    WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
+    WEFT_ASSIGN_OR_RETURN(inputs.server, ReadProgramIfGiven(flags.server));
+  }
   if (!flags.assume.empty()) inputs.fingerprint = Fingerprint(*inputs.main);
   WEFT_RETURN_IF_ERROR(AssumeOps(flags.assume, {{&*inputs.main, flags.main}}));
   // Losses are printed.
@@ -233,7 +244,9 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link) {
   if (!flags.params.empty()) {
     std::vector<const Program*> programs = {&*inputs.main};
     if (inputs.server.has_value()) programs.push_back(&*inputs.server);
-    WEFT_ASSIGN_OR_RETURN(inputs.params, ReadParams(flags.params, flags.params_names, programs));
+    if (!inputs.params.has_value()) {
+      WEFT_ASSIGN_OR_RETURN(inputs.params, ReadParams(flags.params, flags.params_names, programs));
+    }
     // The state comes from the checkpoint, which has no arrays of other programs.
     if (!flags.resume.empty()) inputs.params->params.clear();
     if (flags.reports) PrintMismatch(flags, inputs);
@@ -241,11 +254,11 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link) {
   if (!flags.feeds.empty()) {
     WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(flags.feeds));
   }
-  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
+  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given_layouts, ParseFeedLayouts(flags.feed_layout));
   WEFT_ASSIGN_OR_RETURN(inputs.setting, SettingOfFile(flags.main, *inputs.main));
   WEFT_RETURN_IF_ERROR(CheckNumRanks(flags, inputs.setting));
   const absl::StatusOr<FeedLayouts> layouts =
-      FeedLayoutsOf({&*inputs.main}, given, inputs.setting.feeds);
+      FeedLayoutsOf({&*inputs.main}, given_layouts, inputs.setting.feeds);
   if (!layouts.ok()) return Annotate(flags.main, layouts.status());
   inputs.feeds.layouts = *layouts;
   if (flags.drop_last) WEFT_RETURN_IF_ERROR(DropLast(flags, &inputs.feeds));
@@ -255,8 +268,8 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link) {
   WEFT_RETURN_IF_ERROR(Annotate(flags.main, AddHostValues(flags, &inputs)));
   WEFT_RETURN_IF_ERROR(CheckFormats(flags, *inputs.main));
   if (flags.reports) PrintDeviationsOfPaddle(flags, *inputs.main);
-  if (flags.reports) PrintEntriesOfTables(*inputs.main);
-  if (flags.run.nranks > 1 && flags.reports) PrintFeedLayout(given, *layouts);
+  if (flags.reports) PrintEntriesOfTables(flags, *inputs.main);
+  if (flags.run.nranks > 1 && flags.reports) PrintFeedLayout(flags, given_layouts, *layouts);
   inputs.reported = ReportedVariables(flags, inputs);
   WEFT_RETURN_IF_ERROR(CheckRunPrograms(flags, link, &inputs));
   inputs.sums = FindPartialSums(flags, inputs);
@@ -266,6 +279,114 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link) {
     if (is_sum) inputs.plateau->schedule.AddUpRanks(flags.run.nranks);
   }
   return inputs;
+}
+
+absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags) {
+  const auto note = [flags](const std::string& text) {
+    if (flags->reports) Note(*flags, text);
+  };
+  RunOptions& run = flags->run;
+  WEFT_RETURN_IF_ERROR(ContinueSchedule(checkpoint, note, &flags->schedule));
+  if (!flags->has_ranks) run.nranks = checkpoint.nranks;
+  if (!flags->has_seed) run.seed = checkpoint.seed;
+  if (run.nranks != checkpoint.nranks) {
+    // Otherwise the run ends with the error, which says what to do.
+    const bool are_equal = CheckRanks(checkpoint, run.nranks).ok();
+    note(absl::StrCat("--ranks ", run.nranks, ": the checkpoint has ", checkpoint.nranks,
+                      are_equal ? ", whose values are equal: the run goes on as one that begins "
+                                  "with them (--params, --resume_step)"
+                                : ""));
+  }
+  if (run.seed != checkpoint.seed) {
+    note(absl::StrCat("--seed ", run.seed, ": the checkpoint has ", checkpoint.seed));
+  }
+  run.begin_step = checkpoint.step;
+  if (!flags->steps.has_value()) {
+    flags->steps = std::max<int64_t>(0, checkpoint.end_step - checkpoint.step);
+  }
+  return absl::OkStatus();
+}
+
+std::string FingerprintOf(const RunFiles& files) {
+  return files.fingerprint.empty() ? Fingerprint(*files.main) : files.fingerprint;
+}
+
+absl::Status CheckRunDevice(const RunFlags& flags) {
+  if (flags.device != "gpu" && flags.cuda_graph != "off") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--cuda_graph ", flags.cuda_graph, ": expected --device gpu"));
+  }
+  const auto refuse = [&flags](absl::string_view flag, double value, absl::string_view why) {
+    if (flags.device != "gpu") return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, ": --device gpu ", why));
+  };
+  if (flags.run.threads != 1) {
+    WEFT_RETURN_IF_ERROR(refuse("--threads", flags.run.threads, "computes on the GPU"));
+  }
+  const SimDeviceOptions& sim = flags.run.sim;
+  if (sim.memory_bytes != 0) {
+    WEFT_RETURN_IF_ERROR(refuse("--sim_memory", sim.memory_bytes, "has the memory of the GPU"));
+  }
+  if (sim.copy_bytes_per_s != 0) {
+    WEFT_RETURN_IF_ERROR(
+        refuse("--sim_copy_bandwidth", sim.copy_bytes_per_s, "copies as fast as the GPU"));
+  }
+  if (flags.device == "gpu") {
+    WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
+  }
+  return absl::OkStatus();
+}
+
+void ChooseDevice(const RunFlags& flags, std::function<int(int rank)> gpu_of, RunOptions* options) {
+  options->kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
+  if (flags.device == "gpu") {
+    options->host_kernels = &CpuKernels();
+    options->new_device = [gpu_of = std::move(gpu_of)](int rank, Memory*) {
+      return NewCudaDevice(gpu_of(rank));
+    };
+  }
+  if (flags.cuda_graph != "off") {
+    options->graph = flags.cuda_graph == "on" ? GraphMode::kOn : GraphMode::kAuto;
+  }
+}
+
+absl::Status SaveState(const std::string& path, const RunFiles& files,
+                       std::map<std::string, Tensor> tensors) {
+  if (files.params.has_value()) {
+    tensors.insert(files.params->others.begin(), files.params->others.end());
+  }
+  const std::string pdopt = PdoptBeside(path);
+  if (pdopt.empty()) return SaveParams(path, tensors);
+  // As Paddle has it: parameters in one file, other variables in the other. Those of another
+  // program go back to where they came from.
+  std::map<std::string, Tensor> parameters;
+  if (files.params.has_value()) {
+    for (const std::string& name : files.params->others_of_pdparams) {
+      parameters.insert(tensors.extract(name));
+    }
+  }
+  for (const absl::optional<Program>* program : {&files.main, &files.server}) {
+    if (!program->has_value()) continue;
+    for (VarId id : (*program)->block(0).vars()) {
+      const Var var = (*program)->var(id);
+      if (!var.is_parameter()) continue;
+      parameters.insert(tensors.extract(std::string(var.name())));
+    }
+  }
+  WEFT_RETURN_IF_ERROR(SaveParams(pdopt, tensors));
+  return SaveParams(path, parameters);
+}
+
+absl::Status NameFile(const RunFlags& flags, const std::string& backend,
+                      const absl::Status& status) {
+  const absl::string_view message = status.message();
+  if (absl::StrContains(message, kSelfTest)) return Annotate("--backend " + backend, status);
+  if (!flags.feeds.empty() && absl::StartsWith(message, flags.feeds + ": ")) return status;
+  if (!flags.resume.empty() && absl::StartsWith(message, "checkpoint: ")) {
+    return Annotate(flags.resume, status);
+  }
+  const bool is_startup = !flags.startup.empty() && absl::StartsWith(message, "startup");
+  return Annotate(is_startup ? flags.startup : flags.main, status);
 }
 
 }  // namespace weft

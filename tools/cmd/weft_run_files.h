@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -19,6 +20,7 @@
 #include "proto/program.h"
 #include "proto/setting.h"
 #include "tools/files/params_input.h"
+#include "tools/flags/said.h"
 #include "tools/schedules/run_schedule.h"
 
 namespace weft {
@@ -43,9 +45,14 @@ struct RunFlags {
   bool force = false;                        // run what is proved wrong
   bool has_ranks = false, has_seed = false;  // on the command line
   bool reports = true;                       // of the processes of a job, the first does
+  bool by_steps = false;                     // a caller orders steps: their number is open
+  std::function<void(const Said&)> say = [](const Said& said) { Print(kRunCommand, said); };
   // nranks: of this process, then of the run, then of its workers.
   RunOptions run;
 };
+
+// The setting of a checkpoint that has the fingerprint of the program that wrote it.
+inline constexpr char kProgramOfCheckpoint[] = "program";
 
 // The setting of a checkpoint that names the job of `weft launch`, if that may start again and go
 // on from it. Other runs leave it out: equal runs write equal checkpoints.
@@ -86,7 +93,31 @@ struct RunStart {
 // Reads the files and compares them with the program. Says, if `flags.reports`, what does not fit,
 // what the run adds (schedules, layouts of data), and what differs from one device and from Paddle.
 // Verifies the programs (CheckRunPrograms, with `link`). Errors begin with the path of a file.
-absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link);
+// `given`: programs, parameters and feeds that are in memory already; messages name them as the
+// flags do.
+absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link, RunFiles given);
+
+std::string FingerprintOf(const RunFiles& files);
+
+// Takes from the checkpoint of --resume what the flags do not say.
+absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags);
+
+// InvalidArgument for flags that do not go with --device, and the error of a device that is not
+// there.
+absl::Status CheckRunDevice(const RunFlags& flags);
+// Sets the kernels, devices and graphs that the flags choose; `gpu_of`: the number of the CUDA
+// device of a rank.
+void ChooseDevice(const RunFlags& flags, std::function<int(int rank)> gpu_of, RunOptions* options);
+
+// Writes persistable variables as --save does, with the arrays that came with the parameters and
+// belong to another program, such as the generator of a GAN: the two train in turn.
+absl::Status SaveState(const std::string& path, const RunFiles& files,
+                       std::map<std::string, Tensor> tensors);
+
+// Adds the file to messages about programs, and the flag to those about the engine that connects
+// ranks. Those about feeds have theirs.
+absl::Status NameFile(const RunFlags& flags, const std::string& backend,
+                      const absl::Status& status);
 
 }  // namespace weft
 

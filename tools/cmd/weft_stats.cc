@@ -21,6 +21,7 @@
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/all_ops.h"
+#include "tools/cmd/program_texts.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/flags/shown_program.h"
 #include "tools/inspect/program_stats.h"
@@ -31,12 +32,6 @@ namespace weft {
 namespace {
 
 constexpr char kCommand[] = "weft stats";
-
-struct Options {
-  std::string file;
-  int64_t batch = 1;
-  int64_t servers = 0;  // 0: not given
-};
 
 // So many ranks that all groups are ranks of the run.
 int RanksOfGroups(const Program& program) {
@@ -96,7 +91,7 @@ std::string ParameterBytesText(const Program& program) {
 }
 
 // Of a program for workers, or for servers.
-absl::StatusOr<std::string> ServersText(const Program& program, const Options& options) {
+absl::StatusOr<std::string> ServersText(const Program& program, const StatsFlags& options) {
   const int num_servers = static_cast<int>(options.servers);
   const absl::StatusOr<ServedKeys> keys = FindServedKeys(program);
   if (keys.ok() && !keys->empty()) {
@@ -112,37 +107,47 @@ absl::StatusOr<std::string> ServersText(const Program& program, const Options& o
   return ServerTrafficText(traffic, num_servers);
 }
 
-absl::Status Stats(const Options& options) {
-  WEFT_ASSIGN_OR_RETURN(const ReadableProgram read, ReadProgramToShow(kCommand, options.file));
-  const Program& program = read.program;
-  const ProgramStats stats = ComputeProgramStats(program, options.batch);
-  for (const std::string& line : stats.malformed) {
-    PrintWarning(kCommand, absl::StrCat(options.file, ": ", line));
-  }
-  const absl::StatusOr<std::string> servers = ServersText(program, options);
-  WEFT_RETURN_IF_ERROR(Annotate(options.file, servers.status()));
-  std::fputs(ProgramStatsText(stats).c_str(), stdout);
-  std::fputs(servers->c_str(), stdout);
-  std::fputs(ParameterBytesText(program).c_str(), stdout);
-  std::fputs(MemoryText(program, options.batch).c_str(), stdout);
+absl::Status Stats(const StatsFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const ReadableProgram read, ReadProgramToShow(kCommand, flags.file));
+  std::vector<Said> said;
+  WEFT_ASSIGN_OR_RETURN(const std::string text, StatsText(flags, read.program, &said));
+  for (const Said& line : said) Print(kCommand, line);
+  std::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }
 
 }  // namespace
+
+void AddStatsFlags(CLI::App* app, StatsFlags* flags) {
+  AddOption(*app, "file", "FILE", flags->file, "The program; - is standard input")->required();
+  AddInteger(*app, "--batch", flags->batch, 1, std::numeric_limits<int64_t>::max(),
+             "Rows of a rank's batch; replaces unknown first dimensions")
+      ->capture_default_str();
+  AddInteger(*app, "--servers", flags->servers, 1, kMaxRanks,
+             "Parameter servers: prints the share of each. A server's program is counted as the "
+             "program of one, unless this says more");
+}
+
+absl::StatusOr<std::string> StatsText(const StatsFlags& flags, const Program& program,
+                                      std::vector<Said>* said) {
+  const ProgramStats stats = ComputeProgramStats(program, flags.batch);
+  for (const std::string& line : stats.malformed) {
+    said->push_back({Severity::kWarning, absl::StrCat(flags.file, ": ", line),
+                     /*names_command=*/true});
+  }
+  const absl::StatusOr<std::string> servers = ServersText(program, flags);
+  WEFT_RETURN_IF_ERROR(Annotate(flags.file, servers.status()));
+  return absl::StrCat(ProgramStatsText(stats), *servers, ParameterBytesText(program),
+                      MemoryText(program, flags.batch));
+}
 
 Subcommand AddStats(CLI::App* weft) {
   CLI::App* app = weft->add_subcommand(
       "stats",
       "Counts ops by type and role, parameters, gradients and bytes communicated; estimates peak "
       "memory.");
-  auto options = std::make_shared<Options>();
-  AddOption(*app, "file", "FILE", options->file, "The program; - is standard input")->required();
-  AddInteger(*app, "--batch", options->batch, 1, std::numeric_limits<int64_t>::max(),
-             "Rows of a rank's batch; replaces unknown first dimensions")
-      ->capture_default_str();
-  AddInteger(*app, "--servers", options->servers, 1, kMaxRanks,
-             "Parameter servers: prints the share of each. A server's program is counted as the "
-             "program of one, unless this says more");
+  auto options = std::make_shared<StatsFlags>();
+  AddStatsFlags(app, options.get());
   app->footer(
       "Communication is the input of all collectives of a step. Collectives of conditional blocks\n"
       "are listed separately, with the period in which they run if their condition counts steps.\n"

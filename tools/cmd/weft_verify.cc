@@ -1,3 +1,5 @@
+#include "tools/cmd/weft_verify.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -51,32 +53,8 @@ constexpr int kRanksToRun = 2;
 constexpr char kNumericNeeds[] =
     "requires gradients averaged over the ranks, and replicated parameters";
 
-struct Options {
-  std::vector<std::string> mains, startups;
-  std::string original, original_startup, server, certificate;
-  SettingFlags setting;
-  absl::optional<int> expression_depth;
-  bool numeric = false;
-  int64_t steps = 2;
-  std::string format = "text";
-  bool short_lines = false;
-  std::string explain;  // a rule; empty: verify
-};
-
-// All programs of a command; `ranks` points to them.
-struct Programs {
-  std::vector<std::shared_ptr<const Program>> mains, startups;
-  absl::optional<Program> original, original_startup, server;
-  std::vector<ConstProgramPair> ranks;
-
-  ConstProgramPair Original() const {
-    return {original.has_value() ? &*original : nullptr,
-            original_startup.has_value() ? &*original_startup : nullptr};
-  }
-};
-
 // A finding could be missed, or false.
-absl::Status CheckWrites(const Options& options, const Programs& programs) {
+absl::Status CheckWrites(const VerifyFlags& options, const VerifiedPrograms& programs) {
   for (size_t i = 0; i < programs.mains.size(); ++i) {
     WEFT_RETURN_IF_ERROR(Annotate(options.mains[i], pir::CheckWritesAreKnown(*programs.mains[i])));
   }
@@ -90,7 +68,7 @@ absl::Status CheckWrites(const Options& options, const Programs& programs) {
 
 // With what the user and names say of ops. Files of several ranks may be one, whose program they
 // share.
-absl::Status Complete(const Options& options, Programs* programs) {
+absl::Status Complete(const VerifyFlags& options, VerifiedPrograms* programs) {
   std::map<const Program*, std::shared_ptr<Program>> copies;
   std::vector<ProgramOfFile> files;
   for (size_t i = 0; i < programs->mains.size(); ++i) {
@@ -109,15 +87,19 @@ absl::Status Complete(const Options& options, Programs* programs) {
   return MarkGradients(&*programs->original).status();
 }
 
-absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
-  auto programs = std::make_unique<Programs>();
+absl::StatusOr<std::unique_ptr<VerifiedPrograms>> Read(const VerifyFlags& options) {
+  auto programs = std::make_unique<VerifiedPrograms>();
   WEFT_ASSIGN_OR_RETURN(programs->mains, ReadPrograms(options.mains));
   WEFT_ASSIGN_OR_RETURN(programs->startups, ReadPrograms(options.startups));
   WEFT_ASSIGN_OR_RETURN(programs->original, ReadProgramIfGiven(options.original));
   WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadProgramIfGiven(options.original_startup));
   WEFT_ASSIGN_OR_RETURN(programs->server, ReadProgramIfGiven(options.server));
+  return programs;
+}
+
+absl::Status Prepare(const VerifyFlags& options, VerifiedPrograms* programs) {
   WEFT_RETURN_IF_ERROR(CheckWrites(options, *programs));
-  WEFT_RETURN_IF_ERROR(Complete(options, programs.get()));
+  WEFT_RETURN_IF_ERROR(Complete(options, programs));
   const std::vector<std::shared_ptr<const Program>>& startups = programs->startups;
   for (size_t i = 0; i < programs->mains.size(); ++i) {
     ConstProgramPair rank;
@@ -125,7 +107,7 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
     if (!startups.empty()) rank.startup = startups[startups.size() == 1 ? 0 : i].get();
     programs->ranks.push_back(rank);
   }
-  return programs;
+  return absl::OkStatus();
 }
 
 // The states that LocalSGD resets.
@@ -142,7 +124,7 @@ std::set<std::string> ResetStates(const Findings& findings) {
 // Whether findings say that these variables are not what one device has. Ranks with different
 // values of one variable are another matter.
 bool AreDeclaredDifferent(const std::vector<NumericReport::Difference>& differences,
-                          const Programs& programs, Setting setting, int nranks,
+                          const VerifiedPrograms& programs, Setting setting, int nranks,
                           const Findings& findings) {
   const ConstProgramPair& rewritten = programs.ranks[0];
   setting.nranks = nranks;
@@ -161,8 +143,8 @@ bool AreDeclaredDifferent(const std::vector<NumericReport::Difference>& differen
 }
 
 // None if not requested.
-absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
-                                                      const Programs& programs,
+absl::StatusOr<absl::optional<NumericReport>> RunBoth(const VerifyFlags& options,
+                                                      const VerifiedPrograms& programs,
                                                       const Setting& setting,
                                                       const Findings& findings) {
   if (!options.numeric) return absl::nullopt;
@@ -188,24 +170,26 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
 bool IsWrong(const NumericReport& numeric) { return !numeric.IsEqual() && !numeric.is_explained; }
 
 // The line of program text of an op, with its position.
-void PrintOp(const Program& program, OpId id) {
-  if (!id.valid()) return;
+std::string TextOfOp(const Program& program, OpId id) {
+  if (!id.valid()) return "";
   const Op op = program.op(id);
   PrintOptions options;
   options.attrs = PrintOptions::Attrs::kShort;
   options.callstack = false;
   const std::string block = op.block() == 0 ? "" : absl::StrCat("block ", op.block(), ", ");
-  std::printf("    %sop %u: %s\n", block.c_str(), op.position(), OpText(op, options).c_str());
+  return absl::StrCat("    ", block, "op ", op.position(), ": ", OpText(op, options), "\n");
 }
 
-void Print(const Finding& finding, const std::vector<ConstProgramPair>& ranks, bool short_lines) {
-  std::printf("%s\n", WithFlags(ToString(finding, ranks.size() == 1)).c_str());
-  if (short_lines) return;
+std::string TextOf(const Finding& finding, const std::vector<ConstProgramPair>& ranks,
+                   bool short_lines) {
+  std::string text = WithFlags(ToString(finding, ranks.size() == 1)) + "\n";
+  if (short_lines) return text;
   const ConstProgramPair& programs = ranks[finding.program.rank];
   const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
-  if (finding.other != finding.op) PrintOp(program, finding.other);
-  PrintOp(program, finding.op);
-  std::printf("    see weft verify --explain %s\n", finding.rule.c_str());
+  if (finding.other != finding.op) text += TextOfOp(program, finding.other);
+  absl::StrAppend(&text, TextOfOp(program, finding.op), "    see weft verify --explain ",
+                  finding.rule, "\n");
+  return text;
 }
 
 // "2 errors, 1 warning"; empty without findings.
@@ -224,17 +208,9 @@ std::string Counts(const Findings& findings) {
   return absl::StrJoin(parts, ", ");
 }
 
-// What a verdict is about.
-struct Scope {
-  absl::optional<int> nranks;  // none: any number
-  bool communicates = false;
-  std::vector<std::string> layers;       // checked
-  std::vector<std::string> assumptions;  // one line each
-  bool has_races_of_streams = false;     // alone: Paddle's executor does not have them
-};
-
-Scope ScopeOf(const Options& options, const Programs& programs, const GivenSetting& given) {
-  Scope scope;
+VerdictScope ScopeOf(const VerifyFlags& options, const VerifiedPrograms& programs,
+                     const GivenSetting& given) {
+  VerdictScope scope;
   const ConstProgramPair& first = programs.ranks[0];
   scope.nranks = given.setting.nranks;
   if (!scope.nranks.has_value()) scope.nranks = FindNumRanks(*first.main, first.startup);
@@ -284,7 +260,7 @@ Scope ScopeOf(const Options& options, const Programs& programs, const GivenSetti
 }
 
 // "2 ranks", "any number of ranks".
-std::string RanksText(const Scope& scope) {
+std::string RanksText(const VerdictScope& scope) {
   if (!scope.communicates && !scope.nranks.has_value()) return "one device";
   if (!scope.nranks.has_value()) return "any number of ranks";
   return absl::StrCat(*scope.nranks, *scope.nranks == 1 ? " rank" : " ranks");
@@ -312,43 +288,6 @@ bool HasRacesOfStreams(const Findings& findings, const std::vector<ConstProgramP
   options.setting.ordered_by_data = true;
   options.layers = {Layer::kRaces};
   return !Verify(ranks, options).HasErrors();
-}
-
-void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ranks,
-               const absl::optional<NumericReport>& numeric, const Scope& scope, bool short_lines) {
-  for (const std::string& assumption : scope.assumptions) {
-    std::printf("note: assumed: %s\n", assumption.c_str());
-  }
-  for (const Finding& finding : findings.all()) Print(finding, ranks, short_lines);
-  for (const Rule& rule : Rules()) {
-    const int64_t omitted = findings.NumOmitted(rule.id);
-    if (omitted == 0) continue;
-    std::printf("%s: %lld more like these\n", rule.id, static_cast<long long>(omitted));
-  }
-  if (numeric.has_value()) std::printf("numeric: %s", NumericReportText(*numeric).c_str());
-  const bool differs = numeric.has_value() && IsWrong(*numeric);
-  std::string counts = Counts(findings);
-  if (differs) {
-    absl::StrAppend(&counts, counts.empty() ? "" : ", ", "the result differs from the original");
-  }
-  if (findings.HasErrors() || differs) {
-    if (MayDifferOnPurpose(findings, ranks)) {
-      std::printf(
-          "note: if transpile noted that it changed updates on purpose, as --offload states and "
-          "sparse modes do, --original must have the same change, or be left out: "
-          "docs/offload.md#optimizers\n");
-    }
-    if (scope.has_races_of_streams) {
-      std::printf(
-          "note: Paddle's executor orders ops by the variables that they name since 2.5; --order "
-          "events judges by that\n");
-    }
-    std::printf("wrong: %s\n", counts.c_str());
-    return;
-  }
-  std::printf("verified: %s; layers %s%s%s\n", RanksText(scope).c_str(),
-              absl::StrJoin(scope.layers, ", ").c_str(), counts.empty() ? "" : "; ",
-              counts.c_str());
 }
 
 Json OpJson(const Program& program, OpId id) {
@@ -391,106 +330,34 @@ Json NumericJson(const NumericReport& report) {
           {"explained", report.is_explained}};
 }
 
-// The findings as JSON, a contract with programs that read it: an indented object with these keys,
-// followed by a newline:
-//   verified   true if there is no error and, if programs were run, no unexplained difference
-//   findings   a list, in the order of Findings::all(): rule, severity, rank (null if one program
-//              is for all ranks), startup, op, other, variable, more_variables (a list of names),
-//              message; op and other are objects with block, index and type, or null
-//   omitted    the number of findings that were dropped, by rule
-//   ranks      what the verdict is about: "2 ranks", "any number of ranks", "one device"
-//   layers     the layers that were checked: a list of names
-//   assumed    a list of sentences
-//   numeric    if programs were run: verdict ("equal bit by bit", "equal within rounding",
-//              "different"), nranks, steps, batch; compared, own_to_ranks, rough and unchanged:
-//              lists of names; largest_rounding (or null) and the list
-//              differences: variable, parameter, among_ranks, rank, step, index, expected, found,
-//              relative, of_original; explained: true if a finding says so of each difference
-// `ranks`: the programs that were verified. `numeric` may be null.
-std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgramPair> ranks,
-                         const Scope& scope, const NumericReport* numeric) {
-  Json list = Json::array();
-  for (const Finding& finding : findings.all()) {
-    const ConstProgramPair& programs = ranks[finding.program.rank];
-    const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
-    list.push_back({{"rule", finding.rule},
-                    {"severity", SeverityName(finding.severity)},
-                    {"rank", ranks.size() == 1 ? Json() : Json(finding.program.rank)},
-                    {"startup", finding.program.is_startup},
-                    {"op", OpJson(program, finding.op)},
-                    {"other", OpJson(program, finding.other)},
-                    {"variable", finding.variable},
-                    {"more_variables", finding.more_variables},
-                    {"message", WithFlags(finding.message)}});
-  }
-  Json omitted = Json::object();
-  for (const Rule& rule : Rules()) {
-    const int64_t count = findings.NumOmitted(rule.id);
-    if (count > 0) omitted[rule.id] = count;
-  }
-  const bool is_wrong = findings.HasErrors() || (numeric != nullptr && IsWrong(*numeric));
-  Json json = {{"verified", !is_wrong},         {"findings", std::move(list)},
-               {"omitted", std::move(omitted)}, {"ranks", RanksText(scope)},
-               {"layers", scope.layers},        {"assumed", scope.assumptions}};
-  if (numeric != nullptr) json["numeric"] = NumericJson(*numeric);
-  // Names are UTF-8.
-  return json.dump(2) + "\n";
-}
-
 // True if nothing is wrong.
-absl::StatusOr<bool> Verify(const Options& options) {
-  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Programs> programs, Read(options));
-  WEFT_ASSIGN_OR_RETURN(
-      const GivenSetting given,
-      SettingFor(options.setting, options.mains, programs->ranks, programs->Original().main));
-  const Setting& setting = given.setting;
-  if (options.numeric && (setting.reduction == Setting::Reduction::kSum ||
-                          !setting.distributed_params.empty() || !setting.groups.empty())) {
-    return absl::InvalidArgumentError(absl::StrCat("--numeric: ", kNumericNeeds));
-  }
-  VerifyOptions verify;
-  verify.setting = setting;
-  verify.expression_depth = options.expression_depth.value_or(0);
-  verify.original = programs->Original();
-  if (programs->server.has_value()) verify.server = &*programs->server;
-  const Findings findings = Verify(programs->ranks, verify);
-  Scope scope = ScopeOf(options, *programs, given);
-  scope.has_races_of_streams = HasRacesOfStreams(findings, programs->ranks, setting);
-  // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
-  // the reason.
-  absl::StatusOr<absl::optional<NumericReport>> numeric =
-      RunBoth(options, *programs, setting, findings);
-  if (!numeric.ok() && !findings.HasErrors()) return numeric.status();
-  if (!numeric.ok()) {
-    PrintWarning(kCommand, numeric.status().message());
-    numeric = absl::optional<NumericReport>();
-  }
-  if (options.format == "json") {
-    const NumericReport* report = numeric->has_value() ? &**numeric : nullptr;
-    std::fputs(FindingsJson(findings, programs->ranks, scope, report).c_str(), stdout);
-  } else {
-    PrintText(findings, programs->ranks, *numeric, scope, options.short_lines);
-  }
-  const bool is_right = !findings.HasErrors() && (!numeric->has_value() || !IsWrong(**numeric));
-  if (is_right && !options.certificate.empty()) {
+absl::StatusOr<bool> Verify(const VerifyFlags& options) {
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<VerifiedPrograms> programs, Read(options));
+  WEFT_ASSIGN_OR_RETURN(const Verdict verdict, VerifyPrograms(options, programs.get()));
+  if (!verdict.not_run.empty()) PrintWarning(kCommand, verdict.not_run);
+  const std::string text = options.format == "json"
+                               ? VerdictJson(verdict, *programs)
+                               : VerdictText(verdict, *programs, options.short_lines);
+  std::fputs(text.c_str(), stdout);
+  if (verdict.IsRight() && !options.certificate.empty()) {
     const bool has_startup = !options.startups.empty();
     const CertifiedPaths paths{options.original, options.mains[0],
                                has_startup ? options.original_startup : "",
                                has_startup ? options.startups[0] : ""};
     WEFT_RETURN_IF_ERROR(
-        WriteCertificate(paths, {scope.nranks, setting.reduction}, options.certificate));
+        WriteCertificate(paths, {verdict.scope.nranks, verdict.reduction}, options.certificate));
   }
-  return is_right;
+  return verdict.IsRight();
 }
 
-int Explain(const Options& options) {
+int Explain(const VerifyFlags& options) {
   const absl::StatusOr<std::string> page = ExplainRule(options.explain);
   if (page.ok()) std::fputs(WithFlags(*page).c_str(), stdout);
   return FinishCommand(kCommand, Annotate("--explain", page.status()), kExitDone, kExitUsage);
 }
 
 // Checks combinations of flags.
-void CheckFlags(const Options& options) {
+void CheckFlags(const VerifyFlags& options) {
   std::vector<std::pair<const char*, std::string>> inputs;
   for (const std::string& path : options.mains) inputs.emplace_back("MAIN", path);
   for (const std::string& path : options.startups) inputs.emplace_back("--startup", path);
@@ -529,47 +396,176 @@ void CheckFlags(const Options& options) {
 
 }  // namespace
 
+bool Verdict::IsRight() const {
+  return !findings.HasErrors() && (!numeric.has_value() || !IsWrong(*numeric));
+}
+
+absl::StatusOr<Verdict> VerifyPrograms(const VerifyFlags& flags, VerifiedPrograms* programs) {
+  WEFT_RETURN_IF_ERROR(Prepare(flags, programs));
+  WEFT_ASSIGN_OR_RETURN(
+      const GivenSetting given,
+      SettingFor(flags.setting, flags.mains, programs->ranks, programs->Original().main));
+  const Setting& setting = given.setting;
+  if (flags.numeric && (setting.reduction == Setting::Reduction::kSum ||
+                        !setting.distributed_params.empty() || !setting.groups.empty())) {
+    return absl::InvalidArgumentError(absl::StrCat("--numeric: ", kNumericNeeds));
+  }
+  VerifyOptions verify;
+  verify.setting = setting;
+  verify.expression_depth = flags.expression_depth.value_or(0);
+  verify.original = programs->Original();
+  if (programs->server.has_value()) verify.server = &*programs->server;
+  Verdict verdict;
+  verdict.findings = Verify(programs->ranks, verify);
+  verdict.scope = ScopeOf(flags, *programs, given);
+  verdict.scope.has_races_of_streams =
+      HasRacesOfStreams(verdict.findings, programs->ranks, setting);
+  verdict.reduction = setting.reduction;
+  // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
+  // the reason.
+  absl::StatusOr<absl::optional<NumericReport>> numeric =
+      RunBoth(flags, *programs, setting, verdict.findings);
+  if (!numeric.ok() && !verdict.findings.HasErrors()) return numeric.status();
+  if (numeric.ok()) {
+    verdict.numeric = *std::move(numeric);
+  } else {
+    verdict.not_run = std::string(numeric.status().message());
+  }
+  return verdict;
+}
+
+std::string VerdictText(const Verdict& verdict, const VerifiedPrograms& programs,
+                        bool short_lines) {
+  const Findings& findings = verdict.findings;
+  const std::vector<ConstProgramPair>& ranks = programs.ranks;
+  std::string text;
+  for (const std::string& assumption : verdict.scope.assumptions) {
+    absl::StrAppend(&text, "note: assumed: ", assumption, "\n");
+  }
+  for (const Finding& finding : findings.all()) text += TextOf(finding, ranks, short_lines);
+  for (const Rule& rule : Rules()) {
+    const int64_t omitted = findings.NumOmitted(rule.id);
+    if (omitted > 0) absl::StrAppend(&text, rule.id, ": ", omitted, " more like these\n");
+  }
+  const absl::optional<NumericReport>& numeric = verdict.numeric;
+  if (numeric.has_value()) absl::StrAppend(&text, "numeric: ", NumericReportText(*numeric));
+  const bool differs = numeric.has_value() && IsWrong(*numeric);
+  std::string counts = Counts(findings);
+  if (differs) {
+    absl::StrAppend(&counts, counts.empty() ? "" : ", ", "the result differs from the original");
+  }
+  if (!verdict.IsRight()) {
+    if (MayDifferOnPurpose(findings, ranks)) {
+      text +=
+          "note: if transpile noted that it changed updates on purpose, as --offload states and "
+          "sparse modes do, --original must have the same change, or be left out: "
+          "docs/offload.md#optimizers\n";
+    }
+    if (verdict.scope.has_races_of_streams) {
+      text +=
+          "note: Paddle's executor orders ops by the variables that they name since 2.5; --order "
+          "events judges by that\n";
+    }
+    absl::StrAppend(&text, "wrong: ", counts, "\n");
+    return text;
+  }
+  absl::StrAppend(&text, "verified: ", RanksText(verdict.scope), "; layers ",
+                  absl::StrJoin(verdict.scope.layers, ", "), counts.empty() ? "" : "; ", counts,
+                  "\n");
+  return text;
+}
+
+// The findings as JSON, a contract with programs that read it: an indented object with these keys,
+// followed by a newline:
+//   verified   true if there is no error and, if programs were run, no unexplained difference
+//   findings   a list, in the order of Findings::all(): rule, severity, rank (null if one program
+//              is for all ranks), startup, op, other, variable, more_variables (a list of names),
+//              message; op and other are objects with block, index and type, or null
+//   omitted    the number of findings that were dropped, by rule
+//   ranks      what the verdict is about: "2 ranks", "any number of ranks", "one device"
+//   layers     the layers that were checked: a list of names
+//   assumed    a list of sentences
+//   numeric    if programs were run: verdict ("equal bit by bit", "equal within rounding",
+//              "different"), nranks, steps, batch; compared, own_to_ranks, rough and unchanged:
+//              lists of names; largest_rounding (or null) and the list
+//              differences: variable, parameter, among_ranks, rank, step, index, expected, found,
+//              relative, of_original; explained: true if a finding says so of each difference
+std::string VerdictJson(const Verdict& verdict, const VerifiedPrograms& programs) {
+  const Findings& findings = verdict.findings;
+  const std::vector<ConstProgramPair>& ranks = programs.ranks;
+  const VerdictScope& scope = verdict.scope;
+  Json list = Json::array();
+  for (const Finding& finding : findings.all()) {
+    const ConstProgramPair& programs = ranks[finding.program.rank];
+    const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
+    list.push_back({{"rule", finding.rule},
+                    {"severity", SeverityName(finding.severity)},
+                    {"rank", ranks.size() == 1 ? Json() : Json(finding.program.rank)},
+                    {"startup", finding.program.is_startup},
+                    {"op", OpJson(program, finding.op)},
+                    {"other", OpJson(program, finding.other)},
+                    {"variable", finding.variable},
+                    {"more_variables", finding.more_variables},
+                    {"message", WithFlags(finding.message)}});
+  }
+  Json omitted = Json::object();
+  for (const Rule& rule : Rules()) {
+    const int64_t count = findings.NumOmitted(rule.id);
+    if (count > 0) omitted[rule.id] = count;
+  }
+  Json json = {{"verified", verdict.IsRight()}, {"findings", std::move(list)},
+               {"omitted", std::move(omitted)}, {"ranks", RanksText(scope)},
+               {"layers", scope.layers},        {"assumed", scope.assumptions}};
+  if (verdict.numeric.has_value()) json["numeric"] = NumericJson(*verdict.numeric);
+  // Names are UTF-8.
+  return json.dump(2) + "\n";
+}
+
+void AddVerifyFlags(CLI::App* app, VerifyFlags* flags) {
+  AddOption(*app, "mains", "MAIN", flags->mains,
+            "One program for all ranks, or one per rank, in order");
+  AddOption(*app, "--startup", "F", flags->startups,
+            "The startup program, or one per rank; without it, rings count as set up");
+  auto* original =
+      AddOption(*app, "--original", "F", flags->original, "The program before the rewrite");
+  AddOption(*app, "--server", "F", flags->server,
+            "The program of the parameter servers of a program for workers");
+  AddInteger(*app, "--expression_depth", flags->expression_depth, 1, 1000,
+             "Print values that differ (W601, W602) as a whole, too, down to so many levels")
+      ->needs(original);
+  AddSettingFlags(app, &flags->setting, original);
+  auto* numeric = app->add_flag(
+      "--numeric", flags->numeric,
+      "Also run both programs on small random data, the original on one rank with the global "
+      "batch (2 ranks by default), and compare persistable variables");
+  numeric->needs(original);
+  AddOption(*app, "--original_startup", "F", flags->original_startup,
+            "The startup program before the rewrite, compared too; with --numeric, it sets the "
+            "initial state (default: 0)")
+      ->needs(original);
+  AddInteger(*app, "--steps", flags->steps, 1, 1000, "Steps of these runs")
+      ->capture_default_str()
+      ->needs(numeric);
+  app->add_option("--format", flags->format, "json: findings as JSON")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app->add_flag("--short", flags->short_lines, "One line per finding, without the ops");
+  AddOption(*app, "--explain", "RULE", flags->explain,
+            "Instead: print what a rule, such as W312, means, with a program that breaks it");
+  app->callback([flags] { CheckFlags(*flags); });
+}
+
 Subcommand AddVerify(CLI::App* weft) {
   CLI::App* app = weft->add_subcommand(
       "verify",
       "Proves that a program is correct on many ranks: no data race, no deadlock, every gradient\n"
       "reduced once. With --original: that it computes what the original computes. Exit status 1:\n"
       "it is wrong.");
-  auto options = std::make_shared<Options>();
-  AddOption(*app, "mains", "MAIN", options->mains,
-            "One program for all ranks, or one per rank, in order");
-  AddOption(*app, "--startup", "F", options->startups,
-            "The startup program, or one per rank; without it, rings count as set up");
-  auto* original =
-      AddOption(*app, "--original", "F", options->original, "The program before the rewrite");
-  AddOption(*app, "--server", "F", options->server,
-            "The program of the parameter servers of a program for workers");
-  AddInteger(*app, "--expression_depth", options->expression_depth, 1, 1000,
-             "Print values that differ (W601, W602) as a whole, too, down to so many levels")
-      ->needs(original);
-  AddSettingFlags(app, &options->setting, original);
-  auto* numeric = app->add_flag(
-      "--numeric", options->numeric,
-      "Also run both programs on small random data, the original on one rank with the global "
-      "batch (2 ranks by default), and compare persistable variables");
-  numeric->needs(original);
-  AddOption(*app, "--original_startup", "F", options->original_startup,
-            "The startup program before the rewrite, compared too; with --numeric, it sets the "
-            "initial state (default: 0)")
-      ->needs(original);
-  AddInteger(*app, "--steps", options->steps, 1, 1000, "Steps of these runs")
-      ->capture_default_str()
-      ->needs(numeric);
+  auto options = std::make_shared<VerifyFlags>();
+  AddVerifyFlags(app, options.get());
   AddOption(*app, "--certificate", "DIR", options->certificate,
             "If nothing is wrong, write why, for checker/ to check: claim.txt and proof.txt")
-      ->needs(original);
-  app->add_option("--format", options->format, "json: findings as JSON")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
-  app->add_flag("--short", options->short_lines, "One line per finding, without the ops");
-  AddOption(*app, "--explain", "RULE", options->explain,
-            "Instead: print what a rule, such as W312, means, with a program that breaks it");
-  app->callback([options] { CheckFlags(*options); });
+      ->needs("--original");
   app->footer(
       "Examples:\n"
       "  weft verify out.pb --startup out_startup.pb --original main.pb\n"

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/training/num_ranks.h"
+#include "tools/cmd/program_texts.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/files/step_times_file.h"
 #include "tools/flags/assume_flag.h"
@@ -29,23 +30,7 @@ namespace {
 
 constexpr char kCommand[] = "weft view";
 
-struct Options {
-  std::string file, startup, original, original_startup, explain, trace, profile, comm_table, page;
-  SettingFlags setting;
-  int64_t batch = 32;
-};
-
-struct Programs {
-  Program main;
-  absl::optional<Program> startup, original, original_startup;
-  int64_t malformed = 0;  // places, in any of the files
-
-  static const Program* IfGiven(const absl::optional<Program>& program) {
-    return program.has_value() ? &*program : nullptr;
-  }
-};
-
-absl::StatusOr<Programs> ReadAll(const Options& options) {
+absl::StatusOr<ViewedPrograms> ReadAll(const ViewFlags& options) {
   int64_t malformed = 0;
   const auto read = [&](const std::string& path) -> absl::StatusOr<Program> {
     WEFT_ASSIGN_OR_RETURN(ReadableProgram program, ReadProgramToShow(kCommand, path));
@@ -53,7 +38,7 @@ absl::StatusOr<Programs> ReadAll(const Options& options) {
     return std::move(program.program);
   };
   WEFT_ASSIGN_OR_RETURN(Program main, read(options.file));
-  Programs programs = {std::move(main), {}, {}, {}};
+  ViewedPrograms programs = {std::move(main), {}, {}, {}};
   const std::pair<const std::string*, absl::optional<Program>*> others[] = {
       {&options.startup, &programs.startup},
       {&options.original, &programs.original},
@@ -72,25 +57,26 @@ struct Verdict {
   Findings findings;
 };
 
-absl::StatusOr<Verdict> VerifyProgram(const Options& options, const Programs& programs) {
-  const ConstProgramPair pair = {&programs.main, Programs::IfGiven(programs.startup)};
+absl::StatusOr<Verdict> VerifyProgram(const ViewFlags& options, const ViewedPrograms& programs) {
+  const ConstProgramPair pair = {&programs.main, ViewedPrograms::IfGiven(programs.startup)};
   Verdict verdict;
   WEFT_ASSIGN_OR_RETURN(verdict.given, SettingFor(options.setting, {options.file}, {pair},
-                                                  Programs::IfGiven(programs.original)));
+                                                  ViewedPrograms::IfGiven(programs.original)));
   VerifyOptions verify;
   verify.setting = verdict.given.setting;
-  verify.original = {Programs::IfGiven(programs.original),
-                     Programs::IfGiven(programs.original_startup)};
+  verify.original = {ViewedPrograms::IfGiven(programs.original),
+                     ViewedPrograms::IfGiven(programs.original_startup)};
   verdict.findings = Verify({pair}, verify);
   return verdict;
 }
 
 // "wrong: 2 errors, for any number of ranks".
-std::string VerdictOf(const Options& options, const Programs& programs, const Verdict& verdict) {
+std::string VerdictOf(const ViewFlags& options, const ViewedPrograms& programs,
+                      const Verdict& verdict) {
   const Findings& findings = verdict.findings;
   absl::optional<int> nranks = verdict.given.setting.nranks;
   if (!nranks.has_value()) {
-    nranks = FindNumRanks(programs.main, Programs::IfGiven(programs.startup));
+    nranks = FindNumRanks(programs.main, ViewedPrograms::IfGiven(programs.startup));
   }
   std::string ranks = "any number of ranks";
   if (nranks.has_value()) {
@@ -125,7 +111,7 @@ std::string VerdictOf(const Options& options, const Programs& programs, const Ve
                       omitted == 0 ? "" : absl::StrCat("; ", omitted, " of them are not listed"));
 }
 
-absl::Status ReadTimes(const Options& options, const Program& main, StepTimes* times) {
+absl::Status ReadTimes(const ViewFlags& options, const Program& main, StepTimes* times) {
   if (!options.comm_table.empty()) {
     WEFT_ASSIGN_OR_RETURN(times->collective, ReadAs(options.comm_table, ParseCollectiveTable));
   }
@@ -143,39 +129,17 @@ bool IsWellFormed(const Findings& findings) {
   });
 }
 
-absl::Status View(const Options& options) {
+absl::Status View(const ViewFlags& flags) {
   const std::vector<std::string> inputs = {
-      options.file,    options.startup, options.original, options.original_startup,
-      options.explain, options.trace,   options.profile,  options.comm_table};
-  WEFT_RETURN_IF_ERROR(CheckOutputs(inputs, {options.page}));
-  WEFT_ASSIGN_OR_RETURN(Programs programs, ReadAll(options));
-  WEFT_RETURN_IF_ERROR(AssumeOps(options.setting.assume, {{&programs.main, options.file}}));
-  if (programs.original.has_value()) AssumeAs(programs.main, &*programs.original);
-  ViewOptions view;
-  view.name = options.file;
-  view.original = Programs::IfGiven(programs.original);
-  std::vector<FileRemark> remarks;
-  if (!options.explain.empty()) {
-    WEFT_ASSIGN_OR_RETURN(remarks, ReadAs(options.explain, ParseRemarks));
-    view.remarks = &remarks;
-  }
-  WEFT_ASSIGN_OR_RETURN(const Verdict verdict, VerifyProgram(options, programs));
-  view.findings = &verdict.findings;
-  view.verdict = VerdictOf(options, programs, verdict);
-  view.predicts = IsWellFormed(verdict.findings);
-  view.predict.batch = options.batch;
-  WEFT_RETURN_IF_ERROR(ReadTimes(options, programs.main, &view.predict.times));
-  if (!options.trace.empty()) {
-    WEFT_ASSIGN_OR_RETURN(view.measured, ReadAs(options.trace, [&](absl::string_view text) {
-                            return ReadTrace(text, programs.main);
-                          }));
-  }
-  const ProgramView model = ProgramView::Of(programs.main, std::move(view));
-  WEFT_ASSIGN_OR_RETURN(const std::string page, ViewPage(model));
-  return Annotate(options.page, WriteFile(options.page, page));
+      flags.file,    flags.startup, flags.original, flags.original_startup,
+      flags.explain, flags.trace,   flags.profile,  flags.comm_table};
+  WEFT_RETURN_IF_ERROR(CheckOutputs(inputs, {flags.page}));
+  WEFT_ASSIGN_OR_RETURN(ViewedPrograms programs, ReadAll(flags));
+  WEFT_ASSIGN_OR_RETURN(const std::string page, PageText(flags, std::move(programs)));
+  return Annotate(flags.page, WriteFile(flags.page, page));
 }
 
-void CheckFlags(const Options& options) {
+void CheckFlags(const ViewFlags& options) {
   CheckStandardInput({{"FILE", options.file},
                       {"--startup", options.startup},
                       {"--original", options.original},
@@ -190,6 +154,59 @@ void CheckFlags(const Options& options) {
 
 }  // namespace
 
+void AddViewFlags(CLI::App* app, ViewFlags* flags) {
+  AddOption(*app, "file", "FILE", flags->file, "The program; - is standard input")->required();
+  AddOption(*app, "-o,--out", "PAGE.html", flags->page, "The page; - is standard output")
+      ->required();
+  auto* original =
+      AddOption(*app, "--original", "F", flags->original, "The program before the rewrite");
+  AddOption(*app, "--startup", "F", flags->startup,
+            "The startup program; without it, rings count as set up");
+  AddOption(*app, "--original_startup", "F", flags->original_startup,
+            "The startup program before the rewrite")
+      ->needs(original);
+  AddOption(*app, "--remarks,--explain", "FILE.json", flags->explain,
+            "Why ops were inserted, of transpile --remarks")
+      ->needs(original);
+  AddOption(*app, "--trace", "FILE.json", flags->trace,
+            "When ops ran, of weft run --trace of this program");
+  AddOption(*app, "--op_times,--profile", "FILE.json", flags->profile,
+            "Times of ops, of weft run --profile, for the prediction; default: estimated");
+  AddOption(*app, "--comm_table", "FILE.json", flags->comm_table,
+            "Times of collectives, of weft comm_bench; default: 20 us and 4 GB/s");
+  AddInteger(*app, "--batch", flags->batch, 1, INT32_MAX,
+             "Rows of a rank's batch, for estimated times")
+      ->capture_default_str();
+  AddSettingFlags(app, &flags->setting, /*original=*/nullptr);
+  app->callback([flags] { CheckFlags(*flags); });
+}
+
+absl::StatusOr<std::string> PageText(const ViewFlags& flags, ViewedPrograms programs) {
+  WEFT_RETURN_IF_ERROR(AssumeOps(flags.setting.assume, {{&programs.main, flags.file}}));
+  if (programs.original.has_value()) AssumeAs(programs.main, &*programs.original);
+  ViewOptions view;
+  view.name = flags.file;
+  view.original = ViewedPrograms::IfGiven(programs.original);
+  std::vector<FileRemark> remarks;
+  if (!flags.explain.empty()) {
+    WEFT_ASSIGN_OR_RETURN(remarks, ReadAs(flags.explain, ParseRemarks));
+    view.remarks = &remarks;
+  }
+  WEFT_ASSIGN_OR_RETURN(const Verdict verdict, VerifyProgram(flags, programs));
+  view.findings = &verdict.findings;
+  view.verdict = VerdictOf(flags, programs, verdict);
+  view.predicts = IsWellFormed(verdict.findings);
+  view.predict.batch = flags.batch;
+  WEFT_RETURN_IF_ERROR(ReadTimes(flags, programs.main, &view.predict.times));
+  if (!flags.trace.empty()) {
+    WEFT_ASSIGN_OR_RETURN(view.measured, ReadAs(flags.trace, [&](absl::string_view text) {
+                            return ReadTrace(text, programs.main);
+                          }));
+  }
+  const ProgramView model = ProgramView::Of(programs.main, std::move(view));
+  return ViewPage(model);
+}
+
 Subcommand AddView(CLI::App* weft) {
   CLI::App* app = weft->add_subcommand(
       "view",
@@ -197,31 +214,8 @@ Subcommand AddView(CLI::App* weft) {
       "the\n"
       "program by layers, what a rewrite changed and why, the findings of the verifier, and when\n"
       "ops run on streams and ranks.");
-  auto options = std::make_shared<Options>();
-  AddOption(*app, "file", "FILE", options->file, "The program; - is standard input")->required();
-  AddOption(*app, "-o,--out", "PAGE.html", options->page, "The page; - is standard output")
-      ->required();
-  auto* original =
-      AddOption(*app, "--original", "F", options->original, "The program before the rewrite");
-  AddOption(*app, "--startup", "F", options->startup,
-            "The startup program; without it, rings count as set up");
-  AddOption(*app, "--original_startup", "F", options->original_startup,
-            "The startup program before the rewrite")
-      ->needs(original);
-  AddOption(*app, "--remarks,--explain", "FILE.json", options->explain,
-            "Why ops were inserted, of transpile --remarks")
-      ->needs(original);
-  AddOption(*app, "--trace", "FILE.json", options->trace,
-            "When ops ran, of weft run --trace of this program");
-  AddOption(*app, "--op_times,--profile", "FILE.json", options->profile,
-            "Times of ops, of weft run --profile, for the prediction; default: estimated");
-  AddOption(*app, "--comm_table", "FILE.json", options->comm_table,
-            "Times of collectives, of weft comm_bench; default: 20 us and 4 GB/s");
-  AddInteger(*app, "--batch", options->batch, 1, INT32_MAX,
-             "Rows of a rank's batch, for estimated times")
-      ->capture_default_str();
-  AddSettingFlags(app, &options->setting, /*original=*/nullptr);
-  app->callback([options] { CheckFlags(*options); });
+  auto options = std::make_shared<ViewFlags>();
+  AddViewFlags(app, options.get());
   app->footer(
       "Example:\n"
       "  weft view out.pb --original main.pb --remarks why.json --trace trace.json -o page.html");

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
@@ -27,6 +28,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "proto/formats/program_file.h"
 #include "tools/flags/flag_names.h"
+#include "tools/flags/said.h"
 #include "tools/inspect/wrap_text.h"
 
 namespace weft {
@@ -126,6 +128,15 @@ std::string AdviceOn(const CLI::App& app, const std::string& argument) {
   return "";
 }
 
+std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error) {
+  // CLI11 looks for missing arguments before unexpected ones: for "weft shwo", it would report that
+  // a subcommand is required.
+  std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  if (!unknown.empty() && unknown[0] == "--") unknown.erase(unknown.begin());
+  if (unknown.empty()) return error.what();
+  return absl::StrCat("unexpected argument: ", unknown[0], AdviceOn(app, unknown[0]));
+}
+
 int PrintHelp(const CLI::App& app) {
   const std::string help = WithFlags(app.help());
   std::fwrite(help.data(), 1, help.size(), stdout);
@@ -199,6 +210,12 @@ void PrintWarning(absl::string_view command, absl::string_view message) {
   Print(command, "warning", message);
 }
 
+void Print(absl::string_view command, const Said& said) {
+  if (said.names_command) return Print(command, SeverityName(said.severity), said.text);
+  std::fprintf(stderr, "%s: %s\n", std::string(SeverityName(said.severity)).c_str(),
+               WithFlags(said.text).c_str());
+}
+
 void ShowInHelp(CLI::App& app, absl::Span<const char* const> shown) {
   app.set_help_all_flag("--help_all", "Print all flags and exit");
   std::set<const CLI::Option*> kept = {app.get_help_ptr(), app.get_help_all_ptr()};
@@ -245,15 +262,19 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv,
     return FinishCommand(app.get_name(), absl::OkStatus());
   } catch (const CLI::ParseError& error) {
     const std::string name = CommandName(app);
-    // CLI11 looks for missing arguments before unexpected ones: for "weft shwo", it would report
-    // that a subcommand is required.
-    const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
-    const std::string message = unknown.empty() ? error.what()
-                                                : absl::StrCat("unexpected argument: ", unknown[0],
-                                                               AdviceOn(app, unknown[0]));
-    PrintError(name, absl::StrCat(message, " (see ", name, " --help)"));
+    PrintError(name, absl::StrCat(UsageMessage(app, error), " (see ", name, " --help)"));
     return kExitUsage;
   }
+}
+
+absl::Status ParseArguments(CLI::App& app, std::vector<std::string> arguments) {
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 expects them
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(UsageMessage(app, error));
+  }
+  return absl::OkStatus();
 }
 
 CLI::Validator NumberThat(bool (*is_good)(double), std::string expected) {

@@ -18,6 +18,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -50,6 +51,11 @@ void PrintWarning(absl::string_view command, absl::string_view message);
 // shown.
 absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv,
                                      const std::function<void()>& before_help = nullptr);
+
+// Parses arguments of a command in a process that is not its own. Prints nothing, and leaves
+// signals as they are. InvalidArgument, with the message of ParseCommandLine, for arguments that
+// are wrong.
+absl::Status ParseArguments(CLI::App& app, std::vector<std::string> arguments);
 
 // Leaves all flags of a command but `shown` out of --help, and adds --help_all, which has all of
 // them. Throws CLI::OptionNotFound for a name that is no flag. Call it after the flags are added.

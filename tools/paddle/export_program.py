@@ -98,10 +98,7 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
     scheduler = getattr(main, "lr_scheduler", None)
     schedule = None if scheduler is None else lr_schedule(scheduler, schedule_steps,
                                                                plateau_steps)
-    with _noted_schedule(main, schedule) as is_noted:
-        main_path = _write_program(path("main"), main)
-    if schedule is not None and _is_pir(main):
-        is_noted = _note_in_json(main_path, main.lr_name, schedule)
+    main_path, is_noted = _write_with_schedule(path("main"), main, schedule)
     startup_path = _write_program(path("startup"), startup)
     if test is not None:
         _write_program(path("test"), test)
@@ -126,6 +123,26 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
     written = ["main", "startup"] + (["test"] if test is not None else [])
     _say_what_is_written(main, main_path, directory, written, command)
     return command
+
+
+def program_bytes(program, name="program", schedule_steps=10000):
+    """What `export` writes of one program: a serialized ProgramDesc, or PIR as JSON."""
+    _check_program(name, program)
+    scheduler = getattr(program, "lr_scheduler", None)
+    schedule = None if scheduler is None else lr_schedule(scheduler, schedule_steps)
+    with tempfile.TemporaryDirectory() as directory:
+        path, _ = _write_with_schedule(os.path.join(directory, "program"), program, schedule)
+        with open(path, "rb") as file:
+            return file.read()
+
+
+def _write_with_schedule(stem, program, schedule):
+    """Writes a program; returns its path, and whether the schedule, which may be None, is in it."""
+    with _noted_schedule(program, schedule) as is_noted:
+        path = _write_program(stem, program)
+    if schedule is not None and _is_pir(program):
+        is_noted = _note_in_json(path, program.lr_name, schedule)
+    return path, is_noted
 
 
 # Of the JSON of Paddle 3, as Weft reads it: what Paddle 3.0 to 3.3 write.

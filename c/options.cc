@@ -1,0 +1,159 @@
+// Options: what the commands' flags say of them, and the arguments that callers set.
+#include <algorithm>
+#include <set>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "c/handles.h"
+#include "c/weft.h"
+#include "tools/cmd/program_texts.h"
+#include "tools/cmd/transpile_flags.h"
+#include "tools/cmd/weft_run_flags.h"
+#include "tools/cmd/weft_verify.h"
+#include "tools/flags/command_line.h"
+#include "tools/flags/flag_names.h"
+
+namespace weft::c {
+namespace {
+
+// The flags of a command, for their names and help.
+struct CommandFlags {
+  CLI::App app;
+  TranspileFlags transpile;
+  VerifyFlags verify;
+  StatsFlags stats;
+  PlanFlags plan;
+  ViewFlags view;
+  RunFlags run;
+};
+
+// A command, and those of its flags that are arguments and results of a call.
+struct CommandEntry {
+  const char* name;
+  void (*add)(CommandFlags& flags);
+  std::set<absl::string_view> others;
+};
+
+const std::vector<CommandEntry>& Commands() {
+  static const auto* const commands = new std::vector<CommandEntry>{
+      {"transpile",
+       [](CommandFlags& flags) { AddFlags(flags.app, flags.transpile); },
+       {"startup_in", "startup_out", "server_out", "remarks", "certificate", "no_verify",
+        "list_modes", "list_passes"}},
+      {"verify",
+       [](CommandFlags& flags) { AddVerifyFlags(&flags.app, &flags.verify); },
+       {"startup", "original", "original_startup", "server", "format", "short", "explain"}},
+      {"stats", [](CommandFlags& flags) { AddStatsFlags(&flags.app, &flags.stats); }, {}},
+      {"plan", [](CommandFlags& flags) { AddPlanFlags(&flags.app, &flags.plan); }, {"gradients"}},
+      {"view",
+       [](CommandFlags& flags) { AddViewFlags(&flags.app, &flags.view); },
+       {"out", "startup", "original", "original_startup"}},
+      {"run",
+       [](CommandFlags& flags) { AddRunFlags(flags.app, flags.run); },
+       {"startup", "server", "servers", "feeds", "drop_last", "steps", "job_token_file",
+        "nccl_id_file", "save", "checkpoint", "save_every", "keep", "metrics", "fetch_npz", "trace",
+        "profile"}},
+  };
+  return *commands;
+}
+
+bool IsSettable(const CommandEntry& command, const CLI::Option& option) {
+  return option.nonpositional() && !option.get_lnames().empty() &&
+         !absl::StartsWith(option.get_lnames()[0], "help") &&
+         command.others.count(option.get_lnames()[0]) == 0;
+}
+
+weft_options::Info InfoOf(const CLI::Option& option) {
+  weft_options::Info info;
+  info.name = option.get_lnames()[0];
+  info.is_flag = option.get_items_expected_max() == 0;
+  info.is_list = option.get_items_expected_max() > 1;
+  if (!info.is_flag) info.type = option.get_type_name();
+  info.default_value = option.get_default_str();
+  info.help = absl::StrReplaceAll(WithFlags(option.get_description()), {{"\n", " "}});
+  return info;
+}
+
+}  // namespace
+}  // namespace weft::c
+
+using weft::c::Guard;
+
+weft_status* weft_options_new(const char* command, weft_options** options) {
+  return Guard([&]() -> absl::Status {
+    const auto& commands = weft::c::Commands();
+    const auto found = absl::c_find_if(
+        commands, [&](const auto& entry) { return absl::string_view(entry.name) == command; });
+    if (found == commands.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("no command is a ", command, ": expected ",
+                       absl::StrJoin(commands, ", ", [](std::string* out, const auto& entry) {
+                         absl::StrAppend(out, entry.name);
+                       })));
+    }
+    weft::c::CommandFlags flags;
+    found->add(flags);
+    auto made = std::make_unique<weft_options>();
+    made->command = command;
+    for (const CLI::Option* option : flags.app.get_options()) {
+      if (IsSettable(*found, *option)) made->infos.push_back(weft::c::InfoOf(*option));
+    }
+    *options = made.release();
+    return absl::OkStatus();
+  });
+}
+
+weft_status* weft_options_set(weft_options* options, const char* name, const char* value) {
+  return Guard([&]() -> absl::Status {
+    const auto& commands = weft::c::Commands();
+    const auto command = absl::c_find_if(
+        commands, [&](const auto& entry) { return entry.name == options->command; });
+    weft::c::CommandFlags flags;
+    command->add(flags);
+    const CLI::Option* const option = flags.app.get_option_no_throw(absl::StrCat("--", name));
+    if (option == nullptr) {  // the error names similar ones
+      return weft::ParseArguments(flags.app, {absl::StrCat("--", name)});
+    }
+    if (!IsSettable(*command, *option)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", name, " of the command is an argument or a result here"));
+    }
+    // Flags take no other value than that they are there.
+    const absl::string_view text = value;
+    if (option->get_items_expected_max() == 0) {
+      if (text == "true") options->arguments.push_back(absl::StrCat("--", name));
+      if (text == "true" || text == "false") return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", name, ": expected true or false, found ", text));
+    }
+    if (text.empty()) {
+      options->arguments.push_back(absl::StrCat("--", name));
+      options->arguments.emplace_back();
+    } else {
+      options->arguments.push_back(absl::StrCat("--", name, "=", text));
+    }
+    return absl::OkStatus();
+  });
+}
+
+size_t weft_options_count(const weft_options* options) { return options->infos.size(); }
+
+weft_option weft_options_get(const weft_options* options, size_t index) {
+  const weft_options::Info& info = options->infos[index];
+  return {info.name.c_str(), info.type.c_str(), info.default_value.c_str(),
+          info.help.c_str(), info.is_flag,      info.is_list};
+}
+
+void weft_options_set_progress(weft_options* options,
+                               void (*progress)(void* context, const char* pass), void* context) {
+  options->progress = nullptr;
+  if (progress == nullptr) return;
+  options->progress = [progress, context](const char* pass) { progress(context, pass); };
+}
+
+void weft_options_free(weft_options* options) { delete options; }

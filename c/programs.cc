@@ -1,0 +1,140 @@
+// Programs, and what the commands say of them.
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "c/handles.h"
+#include "c/weft.h"
+#include "proto/diff/program_diff.h"
+#include "proto/formats/program_bytes.h"
+#include "proto/formats/program_file.h"
+#include "tools/cmd/program_texts.h"
+
+using weft::c::Guard;
+
+namespace weft::c {
+namespace {
+
+absl::StatusOr<ProgramFormat> FormatOf(weft_format format) {
+  switch (format) {
+    case WEFT_FORMAT_BINARY:
+      return ProgramFormat::kBinary;
+    case WEFT_FORMAT_PROTO_TEXT:
+      return ProgramFormat::kProtoText;
+    case WEFT_FORMAT_PROGRAM_TEXT:
+      return ProgramFormat::kProgramText;
+    case WEFT_FORMAT_PIR:
+      return ProgramFormat::kPir;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("format: expected 0 to 3, found ", format));
+}
+
+absl::optional<Program> CopyOf(const weft_program* program) {
+  return program == nullptr ? absl::nullopt : absl::make_optional(program->program);
+}
+
+}  // namespace
+}  // namespace weft::c
+
+weft_status* weft_program_read(const char* path, weft_program** program) {
+  return Guard([&]() -> absl::Status {
+    absl::StatusOr<weft::Program> read = weft::ReadProgram(path);
+    WEFT_RETURN_IF_ERROR(weft::Annotate(path, read.status()));
+    *program = weft::c::NewProgram(*std::move(read), path);
+    return absl::OkStatus();
+  });
+}
+
+weft_status* weft_program_parse(const void* bytes, size_t size, weft_format format,
+                                const char* name, weft_program** program) {
+  return Guard([&]() -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const weft::ProgramFormat known, weft::c::FormatOf(format));
+    const auto owned = std::make_shared<std::string>(static_cast<const char*>(bytes), size);
+    absl::StatusOr<weft::Program> read = weft::ParseProgramFile({owned, *owned}, known);
+    WEFT_RETURN_IF_ERROR(weft::Annotate(name, read.status()));
+    *program = weft::c::NewProgram(*std::move(read), name);
+    return absl::OkStatus();
+  });
+}
+
+weft_status* weft_program_write(const weft_program* program, const char* path) {
+  return Guard([&] { return weft::WriteProgram(program->program, path); });
+}
+
+weft_status* weft_program_serialize(const weft_program* program, weft_format format,
+                                    weft_text** text) {
+  return Guard([&]() -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const weft::ProgramFormat known, weft::c::FormatOf(format));
+    absl::StatusOr<std::string> bytes = weft::ProgramBytes(program->program, known);
+    WEFT_RETURN_IF_ERROR(weft::Annotate(program->name, bytes.status()));
+    *text = weft::c::NewText(*std::move(bytes));
+    return absl::OkStatus();
+  });
+}
+
+weft_format weft_program_format(const weft_program* program) {
+  return program->program.origin() != nullptr ? WEFT_FORMAT_PIR : WEFT_FORMAT_BINARY;
+}
+const char* weft_program_name(const weft_program* program) { return program->name.c_str(); }
+size_t weft_program_num_ops(const weft_program* program) { return program->program.num_ops(); }
+void weft_program_free(weft_program* program) { delete program; }
+
+weft_status* weft_diff(const weft_program* a, const weft_program* b, weft_text** text) {
+  return Guard([&] {
+    *text = weft::c::NewText(weft::DifferencesText(weft::DiffPrograms(a->program, b->program)));
+    return absl::OkStatus();
+  });
+}
+
+weft_status* weft_stats(const weft_options* options, const weft_program* program,
+                        weft_text** text) {
+  return Guard([&]() -> absl::Status {
+    CLI::App app;
+    weft::StatsFlags flags;
+    weft::AddStatsFlags(&app, &flags);
+    WEFT_RETURN_IF_ERROR(weft::c::Parse(app, "stats", options, {"--", program->name}));
+    std::vector<weft::Said> said;
+    WEFT_ASSIGN_OR_RETURN(std::string stats, weft::StatsText(flags, program->program, &said));
+    *text = weft::c::NewText(std::move(stats));
+    return absl::OkStatus();
+  });
+}
+
+weft_status* weft_plan(const weft_options* options, const weft_program* program, weft_text** text) {
+  return Guard([&]() -> absl::Status {
+    CLI::App app;
+    weft::PlanFlags flags;
+    weft::AddPlanFlags(&app, &flags);
+    WEFT_RETURN_IF_ERROR(weft::c::Parse(app, "plan", options, {"--", program->name}));
+    std::vector<weft::Said> said;
+    WEFT_ASSIGN_OR_RETURN(std::string plan, weft::PlanText(flags, program->program, &said));
+    *text = weft::c::NewText(std::move(plan));
+    return absl::OkStatus();
+  });
+}
+
+weft_status* weft_view(const weft_options* options, const weft_program* program,
+                       const weft_program* startup, const weft_program* original,
+                       const weft_program* original_startup, weft_text** text) {
+  return Guard([&]() -> absl::Status {
+    CLI::App app;
+    weft::ViewFlags flags;
+    weft::AddViewFlags(&app, &flags);
+    std::vector<std::string> more = {"--out=page.html"};
+    const std::pair<const char*, const weft_program*> others[] = {
+        {"--startup=", startup},
+        {"--original=", original},
+        {"--original_startup=", original_startup}};
+    for (const auto& [flag, other] : others) {
+      if (other != nullptr) more.push_back(flag + other->name);
+    }
+    more.insert(more.end(), {"--", program->name});
+    WEFT_RETURN_IF_ERROR(weft::c::Parse(app, "view", options, std::move(more)));
+    weft::ViewedPrograms programs = {program->program, weft::c::CopyOf(startup),
+                                     weft::c::CopyOf(original), weft::c::CopyOf(original_startup)};
+    WEFT_ASSIGN_OR_RETURN(std::string page, weft::PageText(flags, std::move(programs)));
+    *text = weft::c::NewText(std::move(page));
+    return absl::OkStatus();
+  });
+}

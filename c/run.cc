@@ -1,0 +1,212 @@
+// weft_run_*.
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "c/handles.h"
+#include "c/weft.h"
+#include "ops/schema/tensor_type.h"
+#include "ops/tensor.h"
+#include "tools/cmd/run_session.h"
+#include "tools/cmd/weft_run_flags.h"
+#include "tools/inspect/run_report.h"
+
+struct weft_arrays {
+  // Shapes are in the tensors, which do not move.
+  std::vector<std::pair<std::string, weft::Tensor>> tensors;
+};
+
+struct weft_run {
+  std::unique_ptr<weft::RunSession> session;
+  absl::Span<const weft::StepResult> results;  // of the last step
+  weft::c::Messages messages;
+  std::vector<std::string> names;  // of the last batch
+};
+
+namespace weft::c {
+namespace {
+
+weft_array ArrayOf(const Tensor& tensor) {
+  return {static_cast<weft_dtype>(tensor.dtype()), tensor.rank(), tensor.dims().data(),
+          tensor.raw()};
+}
+
+// A tensor over the memory of the caller.
+absl::StatusOr<Tensor> TensorOf(const char* name, const weft_array& array) {
+  const absl::optional<DType> dtype = DTypeFromProto(array.dtype);
+  if (!dtype.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected an element type, found number ", array.dtype));
+  }
+  const Dims dims(array.dims, array.dims + array.num_dims);
+  for (const int64_t dim : dims) {
+    if (dim >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected dimensions of 0 or more, found ", DimsToString(dims)));
+  }
+  // An array without elements may be nowhere.
+  static char nothing[64];
+  void* const data = array.data != nullptr ? const_cast<void*>(array.data) : nothing;
+  return Tensor::Wrap(*dtype, dims, nullptr, data);
+}
+
+absl::StatusOr<RunFlags> ParseRun(const weft_options* options, const weft_program& main,
+                                  const weft_program* startup, bool has_params) {
+  CLI::App app;
+  RunFlags flags;
+  AddRunFlags(app, flags);
+  flags.by_steps = true;
+  app.callback([&] { CheckRunFlags(app, flags); });
+  std::vector<std::string> more;
+  if (startup != nullptr) more.push_back("--startup=" + startup->name);
+  if (has_params) more.emplace_back("--params=params");
+  more.insert(more.end(), {"--", main.name});
+  WEFT_RETURN_IF_ERROR(Parse(app, "run", options, std::move(more)));
+  return flags;
+}
+
+absl::Status NewRun(const weft_options* options, const weft_program& main,
+                    const weft_program* startup, absl::Span<const char* const> names,
+                    absl::Span<const weft_array> params, weft_run** run) {
+  WEFT_ASSIGN_OR_RETURN(RunFlags flags, ParseRun(options, main, startup, !params.empty()));
+  RunFiles given;
+  given.main = main.program;
+  if (startup != nullptr) given.startup = startup->program;
+  if (!params.empty()) {
+    std::map<std::string, Tensor> tensors;
+    for (size_t i = 0; i < params.size(); ++i) {
+      WEFT_ASSIGN_OR_RETURN(const Tensor tensor, TensorOf(names[i], params[i]));
+      tensors[names[i]] = tensor.Clone();
+    }
+    WEFT_ASSIGN_OR_RETURN(given.params, SplitParams(std::move(tensors), {&*given.main}));
+  }
+  auto made = std::make_unique<weft_run>();
+  WEFT_ASSIGN_OR_RETURN(made->session, RunSession::Create(std::move(flags), std::move(given)));
+  *run = made.release();
+  return absl::OkStatus();
+}
+
+absl::Status Step(weft_run* run, absl::Span<const char* const> names,
+                  absl::Span<const weft_array> batch) {
+  run->results = {};
+  run->names.resize(names.size());
+  std::vector<Tensor> tensors;
+  tensors.reserve(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    run->names[i] = names[i];
+    WEFT_ASSIGN_OR_RETURN(tensors.emplace_back(), TensorOf(names[i], batch[i]));
+  }
+  WEFT_ASSIGN_OR_RETURN(run->results, run->session->Step(run->names, std::move(tensors)));
+  return absl::OkStatus();
+}
+
+// Rows of a taller tensor are an array of the rows, and one of their indices.
+void AddFetched(const std::string& name, const Tensor& tensor, weft_arrays* arrays) {
+  if (!tensor.is_rows()) {
+    arrays->tensors.emplace_back(name, tensor);
+    return;
+  }
+  Tensor rows;
+  rows.Resize(DType::kInt64, {static_cast<int64_t>(tensor.rows().size())});
+  std::copy(tensor.rows().begin(), tensor.rows().end(), rows.data<int64_t>());
+  arrays->tensors.emplace_back(name + "/values", tensor.RowValues());
+  arrays->tensors.emplace_back(name + "/rows", std::move(rows));
+}
+
+}  // namespace
+}  // namespace weft::c
+
+using weft::c::Guard;
+
+size_t weft_arrays_count(const weft_arrays* arrays) { return arrays->tensors.size(); }
+const char* weft_arrays_name(const weft_arrays* arrays, size_t index) {
+  return arrays->tensors[index].first.c_str();
+}
+weft_array weft_arrays_get(const weft_arrays* arrays, size_t index) {
+  return weft::c::ArrayOf(arrays->tensors[index].second);
+}
+void weft_arrays_free(weft_arrays* arrays) { delete arrays; }
+
+weft_status* weft_run_new(const weft_options* options, const weft_program* main,
+                          const weft_program* startup, const char* const* param_names,
+                          const weft_array* params, size_t num_params, weft_run** run) {
+  return Guard([&] {
+    return weft::c::NewRun(options, *main, startup, absl::MakeConstSpan(param_names, num_params),
+                           absl::MakeConstSpan(params, num_params), run);
+  });
+}
+
+weft_status* weft_run_step(weft_run* run, const char* const* names, const weft_array* batch,
+                           size_t num_arrays) {
+  return Guard([&] {
+    return weft::c::Step(run, absl::MakeConstSpan(names, num_arrays),
+                         absl::MakeConstSpan(batch, num_arrays));
+  });
+}
+
+int weft_run_num_ranks(const weft_run* run) { return run->session->nranks(); }
+int64_t weft_run_next_step(const weft_run* run) { return run->session->step(); }
+size_t weft_run_num_fetched(const weft_run* run) { return run->session->fetch().size(); }
+const char* weft_run_fetched_name(const weft_run* run, size_t index) {
+  return run->session->fetch()[index].c_str();
+}
+
+double weft_run_fetched_number(const weft_run* run, size_t index) {
+  double sum = 0;
+  for (const weft::StepResult& result : run->results) sum += weft::MeanOf(result.values[index]);
+  const bool are_parts = run->session->sums().count(run->session->fetch()[index]) > 0;
+  return are_parts ? sum : sum / static_cast<double>(run->results.size());
+}
+
+weft_array weft_run_fetched(const weft_run* run, size_t index, int rank) {
+  return weft::c::ArrayOf(run->results[rank].values[index]);
+}
+
+weft_status* weft_run_take_fetched(weft_run* run, weft_arrays** arrays) {
+  return Guard([&] {
+    auto made = std::make_unique<weft_arrays>();
+    const std::vector<std::string>& fetch = run->session->fetch();
+    for (size_t i = 0; i < fetch.size(); ++i) {
+      for (const weft::StepResult& result : run->results) {
+        weft::c::AddFetched(fetch[i], result.values[i], made.get());
+      }
+    }
+    *arrays = made.release();
+    return absl::OkStatus();
+  });
+}
+
+weft_status* weft_run_state(weft_run* run, weft_arrays** arrays) {
+  return Guard([&]() -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(auto tensors, run->session->Persistables());
+    auto made = std::make_unique<weft_arrays>();
+    for (auto& [name, tensor] : tensors) made->tensors.emplace_back(name, std::move(tensor));
+    *arrays = made.release();
+    return absl::OkStatus();
+  });
+}
+
+weft_status* weft_run_save(weft_run* run, const char* path) {
+  return Guard([&] { return run->session->Save(path); });
+}
+
+weft_status* weft_run_checkpoint(weft_run* run, const char* path) {
+  return Guard([&] { return run->session->WriteCheckpoint(path); });
+}
+
+size_t weft_run_take_messages(weft_run* run, const weft_message** messages) {
+  run->messages.Set(run->session->TakeSaid());
+  *messages = run->messages.all().data();
+  return run->messages.all().size();
+}
+
+weft_status* weft_run_end(weft_run* run) {
+  return Guard([&] { return run->session->End(); });
+}
+
+void weft_run_free(weft_run* run) {
+  if (run == nullptr) return;
+  weft::RunSession::Free(std::move(run->session));
+  delete run;
+}

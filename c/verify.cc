@@ -1,0 +1,109 @@
+// weft_verify.
+#include <utility>
+
+#include "absl/types/span.h"
+#include "base/status_macros.h"
+#include "c/handles.h"
+#include "c/weft.h"
+#include "tools/cmd/weft_verify.h"
+#include "tools/flags/flag_names.h"
+
+struct weft_report {
+  bool ok = false;
+  std::string text, json;
+  weft::Verdict verdict;
+  std::vector<std::string> op_types, messages;
+  std::vector<weft_finding> findings;
+};
+
+namespace weft::c {
+namespace {
+
+absl::Status ParseVerify(const weft_options* options, absl::Span<const weft_program* const> mains,
+                         absl::Span<const weft_program* const> startups,
+                         const weft_program* original, const weft_program* original_startup,
+                         const weft_program* server, VerifyFlags* flags) {
+  CLI::App app;
+  AddVerifyFlags(&app, flags);
+  std::vector<std::string> more;
+  for (const weft_program* startup : startups) more.push_back("--startup=" + startup->name);
+  const std::pair<const char*, const weft_program*> others[] = {
+      {"--original=", original}, {"--original_startup=", original_startup}, {"--server=", server}};
+  for (const auto& [flag, other] : others) {
+    if (other != nullptr) more.push_back(flag + other->name);
+  }
+  more.emplace_back("--");
+  for (const weft_program* main : mains) more.push_back(main->name);
+  return Parse(app, "verify", options, std::move(more));
+}
+
+// Findings with texts in vectors that do not move.
+void AddFindings(const VerifiedPrograms& programs, weft_report* report) {
+  const std::vector<Finding>& all = report->verdict.findings.all();
+  report->op_types.resize(all.size());
+  report->messages.resize(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Finding& finding = all[i];
+    const ConstProgramPair& pair = programs.ranks[finding.program.rank];
+    weft_finding of_c = {};
+    of_c.rule = finding.rule.c_str();
+    of_c.severity = static_cast<weft_severity>(finding.severity);
+    of_c.rank = programs.ranks.size() == 1 ? -1 : finding.program.rank;
+    of_c.in_startup = finding.program.is_startup ? 1 : 0;
+    of_c.op_index = -1;
+    of_c.variable = finding.variable.c_str();
+    report->messages[i] = WithFlags(finding.message);
+    of_c.message = report->messages[i].c_str();
+    if (finding.op.valid()) {
+      const Op op = (finding.program.is_startup ? pair.startup : pair.main)->op(finding.op);
+      report->op_types[i] = std::string(op.type());
+      of_c.op_type = report->op_types[i].c_str();
+      of_c.block = op.block();
+      of_c.op_index = op.position();
+    }
+    report->findings.push_back(of_c);
+  }
+}
+
+}  // namespace
+}  // namespace weft::c
+
+weft_status* weft_verify(const weft_options* options, const weft_program* const* mains,
+                         size_t num_mains, const weft_program* const* startups, size_t num_startups,
+                         const weft_program* original, const weft_program* original_startup,
+                         const weft_program* server, weft_report** report) {
+  return weft::c::Guard([&]() -> absl::Status {
+    const auto all_mains = absl::MakeConstSpan(mains, num_mains);
+    const auto all_startups = absl::MakeConstSpan(startups, num_startups);
+    weft::VerifyFlags flags;
+    WEFT_RETURN_IF_ERROR(weft::c::ParseVerify(options, all_mains, all_startups, original,
+                                              original_startup, server, &flags));
+    weft::VerifiedPrograms programs;
+    for (const weft_program* main : all_mains) {
+      programs.mains.push_back(std::make_shared<const weft::Program>(main->program));
+    }
+    for (const weft_program* startup : all_startups) {
+      programs.startups.push_back(std::make_shared<const weft::Program>(startup->program));
+    }
+    if (original != nullptr) programs.original = original->program;
+    if (original_startup != nullptr) programs.original_startup = original_startup->program;
+    if (server != nullptr) programs.server = server->program;
+    auto made = std::make_unique<weft_report>();
+    WEFT_ASSIGN_OR_RETURN(made->verdict, weft::VerifyPrograms(flags, &programs));
+    made->ok = made->verdict.IsRight();
+    made->text = weft::VerdictText(made->verdict, programs, /*short_lines=*/false);
+    made->json = weft::VerdictJson(made->verdict, programs);
+    weft::c::AddFindings(programs, made.get());
+    *report = made.release();
+    return absl::OkStatus();
+  });
+}
+
+int weft_report_ok(const weft_report* report) { return report->ok ? 1 : 0; }
+size_t weft_report_num_findings(const weft_report* report) { return report->findings.size(); }
+weft_finding weft_report_finding(const weft_report* report, size_t index) {
+  return report->findings[index];
+}
+const char* weft_report_text(const weft_report* report) { return report->text.c_str(); }
+const char* weft_report_json(const weft_report* report) { return report->json.c_str(); }
+void weft_report_free(weft_report* report) { delete report; }

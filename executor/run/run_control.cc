@@ -1,0 +1,40 @@
+#include "executor/run/run_control.h"
+
+#include <chrono>
+#include <thread>
+
+namespace weft {
+namespace {
+
+// Longer than a caller takes between two steps to convert results and batches, and short compared
+// with what the system gives a thread at a time.
+constexpr std::chrono::microseconds kSpin(50);
+
+}  // namespace
+
+void RunControl::Give(Order order) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  order_ = order;
+  if (order == Order::kEnd) has_ended_ = true;
+  ++number_;
+  is_given_.notify_all();
+}
+
+RunControl::Order RunControl::Next(int64_t* number) {
+  const auto is_there = [&] { return number_ > *number || has_ended_; };
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  while (!is_there() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  std::unique_lock<std::mutex> lock(mutex_);
+  is_given_.wait(lock, is_there);
+  if (has_ended_) return Order::kEnd;
+  ++*number;
+  return order_;
+}
+
+void RunControl::Stop() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  has_ended_ = true;
+  is_given_.notify_all();
+}
+
+}  // namespace weft

@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""The package, over the library of this build.
+
+usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS
+"""
+import array
+import ast
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import warnings
+
+import numpy as np
+
+LIBRARY, PACKAGE, MAIN, WEFT, TRANSPILE, SYMBOLS = map(os.path.abspath, sys.argv[1:])
+os.environ["WEFT_C_LIBRARY"] = LIBRARY
+sys.path.insert(0, os.path.dirname(os.path.dirname(PACKAGE)))
+
+import weft  # pylint: disable=wrong-import-position
+from weft import _native, _options  # pylint: disable=wrong-import-position
+
+STARTUP = os.path.join(os.path.dirname(MAIN), "startup.pb")
+FEEDS = os.path.join(os.path.dirname(MAIN), "feeds.npz")
+
+
+def batches():
+    """Those of the file, which weft run takes."""
+    with np.load(FEEDS) as file:
+        steps = len({name.split("/")[0] for name in file.files})
+        return [{"x": file["%d/x" % step], "y": file["%d/y" % step]} for step in range(steps)]
+
+
+class ProgramTest(unittest.TestCase):
+    def test_comes_from_a_path_bytes_or_text(self):
+        program = weft.Program(MAIN)
+        with open(MAIN, "rb") as file:
+            data = file.read()
+        self.assertEqual(program.to_bytes(), data)
+        self.assertEqual(weft.Program(data), program)
+        self.assertFalse(weft.diff(weft.Program.from_text(str(program)), MAIN))
+        self.assertIn("sgd", str(program))
+        self.assertEqual(program.format, "pb")
+        self.assertIn("ops", repr(program))
+
+    def test_saves_by_extension(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "main.prog")
+            weft.Program(MAIN).save(path)
+            self.assertFalse(weft.diff(path, MAIN))
+            with self.assertRaisesRegex(weft.Error, "unknown kind of program file"):
+                weft.Program(MAIN).save(os.path.join(folder, "main.txt"))
+
+    def test_errors_say_what_was_expected(self):
+        with self.assertRaisesRegex(weft.Error, "^missing.pb: ") as raised:
+            weft.Program("missing.pb")
+        self.assertEqual(raised.exception.code, "NOT_FOUND")
+        with self.assertRaisesRegex(weft.Error, "expected a path, bytes, a weft.Program or"):
+            weft.Program(3)
+
+    def test_comes_from_a_program_of_paddle(self):
+        with open(MAIN, "rb") as file:
+            paddle = Paddle(file.read())
+        self.assertEqual(weft.Program(paddle), weft.Program(MAIN))
+        self.assertEqual(weft.transpile(paddle, mode="grad_allreduce").main,
+                         weft.transpile(MAIN, mode="grad_allreduce").main)
+
+    def test_shows_itself_in_a_notebook(self):
+        self.assertIn("<iframe srcdoc=", weft.Program(MAIN)._repr_html_())
+        out = weft.transpile(MAIN, mode="grad_allreduce", nranks=2)
+        self.assertIn("<iframe srcdoc=", out._repr_html_())
+        self.assertIn("<iframe srcdoc=", out.diff()._repr_html_())
+        self.assertIn("<summary>verified: ", weft.verify(out, original=MAIN)._repr_html_())
+
+
+class TranspileTest(unittest.TestCase):
+    def test_makes_what_the_command_makes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out, startup = (os.path.join(folder, name) for name in ("out.pb", "startup.pb"))
+            subprocess.run([TRANSPILE, "--mode", "grad_allreduce", "--nranks", "4", "--exact_loss",
+                            "--startup_in", STARTUP, "--startup_out", startup, MAIN, out], check=True)
+            here = weft.transpile(MAIN, STARTUP, mode="grad_allreduce", nranks=4, exact_loss=True)
+            self.assertEqual(here.main, weft.Program(out))
+            self.assertEqual(here.startup, weft.Program(startup))
+
+    def test_errors_are_those_of_the_command(self):
+        for options in ({}, {"mode": "grad_alreduce"}, {"mode": "grad_allreduce", "nranks": 0},
+                        {"mode": "grad_allreduce", "k_steps": 2}, {"mode": "zero", "passes": "a"}):
+            command = [TRANSPILE]
+            for name, value in options.items():
+                command += ["--" + name, str(value)]
+            found = subprocess.run(command + [MAIN, "/tmp/not_written.pb"], stderr=subprocess.PIPE,
+                                   check=False)
+            self.assertNotEqual(found.returncode, 0)
+            expected = found.stderr.decode().strip().split("error: ", 1)[1]
+            with self.assertRaises(weft.Error) as raised:
+                weft.transpile(MAIN, **options)
+            said = str(raised.exception).replace("main.pb", "")
+            self.assertEqual(said, expected.replace(" (see transpile --help)", "").replace(
+                "main.pb", ""))
+
+    def test_has_a_server_notes_remarks_and_progress(self):
+        passes = []
+        out = weft.transpile(MAIN, mode="grad_allreduce", nranks=2, progress=passes.append)
+        self.assertIn("grad-all-reduce", passes)
+        self.assertIsNone(out.server)
+        self.assertIsNone(out.startup)
+        self.assertIn("passes", out.remarks)
+        self.assertTrue(out.diff())
+
+    def test_warnings_are_pythons(self):
+        # Without the wait for the ring, a race.
+        text = str(weft.transpile(MAIN, mode="grad_allreduce", nranks=2).main)
+        racy = "".join(line for line in text.splitlines(True) if "c_wait_comm" not in line)
+        self.assertNotEqual(racy, text)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            out = weft.transpile(weft.Program.from_text(racy, "racy"), mode="none")
+        said = [note for note in out.notes if note.severity == "warning"]
+        self.assertRegex(said[0], "^racy: W4")
+        self.assertEqual([str(one.message) for one in caught], said)
+        self.assertEqual({one.category for one in caught}, {weft.Warning})
+        self.assertEqual({one.filename for one in caught}, {__file__})
+
+
+class VerifyTest(unittest.TestCase):
+    def test_right_programs_are_true(self):
+        out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+        report = weft.verify(out, original=MAIN)
+        self.assertTrue(report)
+        self.assertTrue(report.ok)
+        report.raise_if_wrong()
+        self.assertIn("verified: any number of ranks", str(report))
+        self.assertTrue(any("each rank gets a part of x" in note for note in report.notes))
+
+    def test_findings_are_data(self):
+        report = weft.verify(MAIN, nranks=2)
+        self.assertFalse(report)
+        finding = next(one for one in report.findings if one.severity == "error")
+        self.assertRegex(finding.rule, "^W[0-9]+$")
+        self.assertIsNone(finding.rank)
+        self.assertIn(finding.op_type, finding.message)
+        with self.assertRaisesRegex(weft.Error, "^" + finding.rule):
+            report.raise_if_wrong()
+
+    def test_programs_of_ranks_are_a_list(self):
+        program = weft.transpile(MAIN, mode="grad_allreduce", nranks=2).main
+        self.assertTrue(weft.verify([program, program], original=MAIN))
+
+
+class RunTest(unittest.TestCase):
+    def test_trains_as_weft_run_does(self):
+        out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+        for ranks in (1, 2):
+            with tempfile.TemporaryDirectory() as folder:
+                here, there = (os.path.join(folder, name) for name in ("here.npz", "there.npz"))
+                paths = [os.path.join(folder, name) for name in ("out.pb", "startup.pb")]
+                out.main.save(paths[0])
+                out.startup.save(paths[1])
+                printed = subprocess.run(
+                    [WEFT, "run", paths[0], "--startup", paths[1], "--feeds", FEEDS, "--ranks",
+                     str(ranks), "--save", there], check=True, stdout=subprocess.PIPE)
+                with weft.Run(out, ranks=ranks) as run:
+                    lines = []
+                    for step, batch in enumerate(batches()):
+                        loss, = run.step(batch)
+                        lines.append("step %d: %s %.7g" % (step, loss.name, loss))
+                    run.save(here)
+                    state = run.state_dict()
+                found = printed.stdout.decode().splitlines()
+                self.assertEqual(lines, [line.split(" (")[0] for line in found[:len(lines)]])
+                with np.load(here) as a, np.load(there) as b:
+                    self.assertEqual(sorted(a.files), sorted(b.files))
+                    self.assertEqual(sorted(a.files), sorted(state))
+                    for name in a.files:
+                        np.testing.assert_array_equal(a[name], b[name])
+                        np.testing.assert_array_equal(a[name], state[name])
+
+    def test_goes_on_from_its_own_checkpoint_and_that_of_the_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "c.weft")
+            with weft.Run(MAIN, STARTUP) as whole:
+                for step, batch in enumerate(batches() + batches()):
+                    if step == 5:
+                        whole.checkpoint(path)
+                    loss, = whole.step(batch)
+                steps = whole.next_step
+                with weft.Run(MAIN, STARTUP, resume=path) as rest:
+                    self.assertEqual(rest.next_step, 5)
+                    for batch in (batches() + batches())[5:]:
+                        again, = rest.step(batch)
+                    self.assertEqual(float(again), float(loss))
+                    self.assertEqual(rest.next_step, steps)
+                saved = os.path.join(folder, "saved.npz")
+                subprocess.run([WEFT, "run", MAIN, "--resume", path, "--feeds", FEEDS, "--steps",
+                                str(steps - 5), "--save", saved], check=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                with np.load(saved) as file:
+                    for name, value in whole.state_dict().items():
+                        np.testing.assert_array_equal(file[name], value)
+
+    def test_takes_arrays_of_all_kinds(self):
+        batch = batches()[0]
+        losses = []
+        x, y = batch["x"], batch["y"]
+        view = memoryview(array.array("f", x.ravel().tolist())).cast("B").cast("f", x.shape)
+        for fed in (x, np.asfortranarray(x), view, Dlpack(x),
+                    np.repeat(x, 2, axis=0)[::2]):
+            with weft.Run(MAIN, STARTUP) as run:
+                losses.append(float(run.step({"y": y, "x": fed})[0]))
+        self.assertEqual(len(set(losses)), 1, losses)
+
+    def test_wrong_arrays_are_errors(self):
+        batch = batches()[0]
+        for fed, message in ((batch["x"].astype("float64"), "expected fp32.*astype"),
+                             ([1, 2], "expected an array .NumPy, DLPack or a buffer., found list"),
+                             (batch["x"].astype("O"), "no element type object"),
+                             (batch["x"][:3], "op 2 .elementwise_sub.: input Y")):
+            with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, message):
+                run.step({"x": fed, "y": batch["y"]})
+
+    def test_results_keep_their_values_without_copies(self):
+        with weft.Run(MAIN, STARTUP, fetch=["fc_0.tmp_1", "mean_0.tmp_0"]) as run:
+            prediction, loss = run.step(batches()[0])
+            kept = prediction.numpy()
+            first = kept.copy()
+            self.assertEqual(kept.ctypes.data, prediction.ranks[0]._data)
+            run.step(batches()[1])
+            again = np.from_dlpack(prediction.ranks[0])
+        del prediction
+        np.testing.assert_array_equal(kept, first)
+        np.testing.assert_array_equal(again, first)
+        self.assertEqual(first.shape, (20, 1))
+        self.assertAlmostEqual(float(loss.ranks[0]), float(loss), places=5)
+
+    def test_parameters_are_arrays_or_a_file(self):
+        with tempfile.TemporaryDirectory() as folder, weft.Run(MAIN, STARTUP) as run:
+            run.step(batches()[0])
+            state = run.state_dict()
+            path = os.path.join(folder, "state.safetensors")
+            run.save(path)
+            for params in (state, path, {name: np.asarray(one) for name, one in state.items()}):
+                with weft.Run(MAIN, STARTUP, params=params) as other:
+                    for name, value in other.state_dict().items():
+                        np.testing.assert_array_equal(value, state[name])
+
+    def test_an_error_stays(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            batch = dict(batches()[0], y=np.full((20, 1), np.inf, "float32"))
+            with self.assertRaisesRegex(weft.Error, "step 0, rank 0: loss .* is "):
+                run.step(batch)
+            with self.assertRaisesRegex(weft.Error, "step 0, rank 0: loss .* is "):
+                run.state_dict()
+        with self.assertRaisesRegex(weft.Error, "step 0, rank 0: loss"):
+            run.step(batches()[0])
+
+    def test_a_run_that_is_closed_says_so(self):
+        run = weft.Run(MAIN, STARTUP)
+        run.step(batches()[0])
+        run.close()
+        with self.assertRaisesRegex(weft.Error, "the run has ended"):
+            run.step(batches()[0])
+
+    def test_an_interrupt_comes_after_the_step(self):
+        run = weft.Run(MAIN, STARTUP)
+        batch = batches()[0]
+        run.step(batch)
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            while True:
+                run.step(batch)
+        done = run.next_step
+        run.step(batch)
+        self.assertEqual(run.next_step, done + 1)
+
+    def test_a_fork_after_a_step_is_an_error_that_says_so(self):
+        run = weft.Run(MAIN, STARTUP)
+        run.step(batches()[0])
+        child = os.fork()
+        if child == 0:
+            try:
+                weft.Run(MAIN, STARTUP).step(batches()[0])
+            except weft.Error as error:
+                os._exit(0 if "was forked from process" in str(error) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_learning_rates_follow_schedules(self):
+        def losses(**options):
+            with weft.Run(MAIN, STARTUP, **options) as run:
+                return [float(run.step(batch)[0]) for batch in batches()]
+        rate = next(var for var in str(weft.Program(MAIN)).split() if var.startswith("learning_rate"))
+        self.assertNotEqual(losses(set={rate: 0.001}), losses())
+        table = "table{values=0.1:0.01}"
+        with self.assertRaisesRegex(weft.Error, "no value for step 2"):
+            losses(lr_schedule=table)
+
+
+class Paddle:
+    """As much of a program of Paddle 2 as is asked."""
+
+    def __init__(self, data):
+        self.desc = self
+        self._data = data
+
+    def serialize_to_string(self):
+        return self._data
+
+    def global_block(self):
+        return self
+
+
+class Dlpack:
+    """An array that has nothing but DLPack."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __dlpack__(self, **options):
+        return self._value.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._value.__dlpack_device__()
+
+
+class PackageTest(unittest.TestCase):
+    def test_help_has_every_option(self):
+        for command, documented in (("transpile", weft.transpile), ("verify", weft.verify),
+                                    ("stats", weft.stats), ("plan", weft.plan), ("run", weft.Run)):
+            for option in _options.options_of(command):
+                self.assertIn("\n", documented.__doc__)
+                self.assertRegex(documented.__doc__, r"\b%s_?: " % option.name)
+
+    def test_functions_are_those_of_the_header(self):
+        with open(SYMBOLS, encoding="utf-8") as file:
+            self.assertEqual(sorted(_native._FUNCTIONS), file.read().split())
+
+    def test_sources_are_python_3_8(self):
+        folder = os.path.dirname(PACKAGE)
+        names = [name for name in os.listdir(folder) if name.endswith(".py")]
+        self.assertGreater(len(names), 5)
+        for name in names:
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                ast.parse(file.read(), name, feature_version=(3, 8))
+
+    def test_nothing_else_is_imported(self):
+        code = ("import sys; import weft; "
+                "print([name for name in ('numpy', 'paddle', 'torch') if name in sys.modules])")
+        found = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE,
+                               env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+        self.assertEqual(found.stdout.decode().strip(), "[]")
+
+    def test_a_missing_library_is_an_error_with_a_next_step(self):
+        found = subprocess.run(
+            [sys.executable, "-c", "import weft; weft.version()"], check=False, stderr=subprocess.PIPE,
+            env=dict(os.environ, WEFT_C_LIBRARY="/nowhere/libweft_c.so",
+                     PYTHONPATH=os.pathsep.join(sys.path)))
+        self.assertIn(b"WEFT_C_LIBRARY names another one", found.stderr)
+
+    def test_statistics_and_plans_are_texts(self):
+        self.assertIn("parameters", weft.stats(MAIN, batch=32))
+        self.assertIn("by policy bytes", weft.plan(MAIN))
+        self.assertRegex(weft.version(), r"^\d+\.\d+")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -1,0 +1,1 @@
+../../tools/paddle/export_program.py

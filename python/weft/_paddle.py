@@ -1,0 +1,37 @@
+"""Programs of the Paddle in this process."""
+import os
+import tempfile
+
+from weft import _export_program, _native
+
+
+def program_bytes(program, name):
+    """The bytes of a static program of Paddle 2.0 to 3.3, with the schedule of its learning rate."""
+    try:
+        return _export_program.program_bytes(program, name)
+    except (AttributeError, ValueError) as error:
+        if hasattr(program, "desc") or hasattr(program, "global_block"):
+            raise _native.Error(str(error), "INVALID_ARGUMENT") from error
+        raise _native.Error(
+            "%s: expected a path, bytes, a weft.Program or a static program of Paddle, found %s" % (
+                name, type(program).__name__), "INVALID_ARGUMENT") from error
+
+
+def program_of(program):
+    """A static program of Paddle."""
+    import paddle  # pylint: disable=import-outside-toplevel
+
+    data = program.to_bytes()
+    if program.format == "pb":
+        return paddle.static.Program.parse_from_string(data)
+    from paddle.base import core  # pylint: disable=import-outside-toplevel
+
+    made = paddle.static.Program()
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "program.json")
+        with open(path, "wb") as file:
+            file.write(data)
+        if not core.deserialize_pir_program(path, made):
+            raise _native.Error("%s: Paddle %s does not read it" % (
+                program.name, paddle.__version__), "UNIMPLEMENTED")
+    return made

@@ -1,0 +1,236 @@
+"""Tensors that go in and out without copies, by NumPy's array interface, DLPack or buffers."""
+import ctypes
+from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
+
+from weft import _native
+
+# By number (weft_dtype): name, size, NumPy's type (of bfloat16 and fp8, which NumPy lacks: of the
+# bits), format of struct, and code of DLPack.
+_DTYPES = {
+    0: ("bool", 1, "|b1", "?", 6), 1: ("int16", 2, "<i2", "h", 0), 2: ("int32", 4, "<i4", "i", 0),
+    3: ("int64", 8, "<i8", "q", 0), 4: ("float16", 2, "<f2", "e", 2),
+    5: ("float32", 4, "<f4", "f", 2), 6: ("float64", 8, "<f8", "d", 2),
+    20: ("uint8", 1, "|u1", "B", 1), 21: ("int8", 1, "|i1", "b", 0),
+    22: ("bfloat16", 2, "<u2", "H", 4), 23: ("complex64", 8, "<c8", None, 5),
+    24: ("complex128", 16, "<c16", None, 5), 32: ("float8_e4m3fn", 1, "|u1", "B", None),
+    33: ("float8_e5m2", 1, "|u1", "B", None), 36: ("uint16", 2, "<u2", "H", 1),
+    37: ("uint32", 4, "<u4", "I", 1), 38: ("uint64", 8, "<u8", "Q", 1),
+}
+_BY_TYPESTR = {row[2]: number for number, row in sorted(_DTYPES.items(), reverse=True)
+               if row[0] not in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
+_BY_NAME = {row[0]: number for number, row in _DTYPES.items()}
+_BY_FORMAT = {row[3]: number for number, row in sorted(_DTYPES.items(), reverse=True)
+              if row[3] and row[0] not in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
+_BY_FORMAT["l"] = 3
+_BY_FORMAT["L"] = 38
+_BY_DLPACK = {(row[4], row[1] * 8): number for number, row in _DTYPES.items()
+              if row[4] is not None}
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32),
+                ("ndim", c_int32), ("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16),
+                ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
+                ("byte_offset", c_uint64)]
+
+
+class _Managed(ctypes.Structure):
+    pass
+
+
+_DELETER = ctypes.CFUNCTYPE(None, POINTER(_Managed))
+_Managed._fields_ = [("tensor", _DLTensor), ("context", c_void_p), ("deleter", _DELETER)]
+_CPU = 1
+_lent = {}  # by address of a _Managed: it, its shape, and the tensor whose memory it has
+
+
+@_DELETER
+def _give_back(managed):
+    _lent.pop(ctypes.addressof(managed.contents), None)
+
+
+@ctypes.PYFUNCTYPE(None, c_void_p)
+def _free_capsule(capsule):
+    is_valid = ctypes.pythonapi.PyCapsule_IsValid
+    is_valid.argtypes = [c_void_p, c_char_p]
+    if not is_valid(capsule, b"dltensor"):
+        return  # somebody has taken it
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = c_void_p, [c_void_p, c_char_p]
+    _lent.pop(get(capsule, b"dltensor"), None)
+
+
+class Tensor:
+    """A tensor in memory of Weft: numpy.asarray and from_dlpack take it without a copy.
+
+    dtype   "float32", "bfloat16", ...
+    shape   a tuple
+    """
+
+    __slots__ = ("_owner", "_number", "shape", "_data", "__weakref__")
+
+    def __init__(self, owner, array):
+        self._owner = owner  # keeps the memory
+        self._number = array.dtype
+        self.shape = tuple(array.dims[:array.num_dims])
+        self._data = array.data or 0
+
+    @property
+    def dtype(self):
+        """The element type, as NumPy names it."""
+        return _DTYPES[self._number][0]
+
+    @property
+    def size(self):
+        """The number of elements."""
+        size = 1
+        for dim in self.shape:
+            size *= dim
+        return size
+
+    @property
+    def nbytes(self):
+        """The size in bytes."""
+        return self.size * _DTYPES[self._number][1]
+
+    @property
+    def __array_interface__(self):
+        return {"version": 3, "typestr": _DTYPES[self._number][2], "shape": self.shape,
+                "data": (self._data, False)}
+
+    def numpy(self):
+        """A NumPy array over the same memory; of bfloat16 and fp8, of the bits."""
+        import numpy  # pylint: disable=import-outside-toplevel
+        return numpy.asarray(self)
+
+    def __dlpack_device__(self):
+        return (_CPU, 0)
+
+    def __dlpack__(self, stream=None, **_):
+        name, size, _, _, code = _DTYPES[self._number]
+        if code is None:
+            raise BufferError("DLPack has no %s" % name)
+        shape = (c_int64 * len(self.shape))(*self.shape)
+        managed = _Managed(
+            _DLTensor(self._data, _CPU, 0, len(self.shape), code, size * 8, 1,
+                      ctypes.cast(shape, POINTER(c_int64)), None, 0), None, _give_back)
+        address = ctypes.addressof(managed)
+        _lent[address] = managed, shape, self
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
+        return make(address, b"dltensor", ctypes.cast(_free_capsule, c_void_p))
+
+    def tobytes(self):
+        """A copy of the elements, in row-major order."""
+        return ctypes.string_at(self._data, self.nbytes)
+
+    def tolist(self):
+        """Nested lists of Python numbers; of bfloat16 and fp8, of the bits."""
+        kind = _DTYPES[self._number][3]
+        if kind is None:
+            return self.numpy().tolist()
+        flat = memoryview(self.tobytes()).cast(kind) if kind != "e" else _halves(self.tobytes())
+        if not self.shape:
+            return flat[0]
+        values = list(flat)
+        for dim in reversed(self.shape[1:]):
+            values = [values[i:i + dim] for i in range(0, len(values), dim)] if dim else [
+                [] for _ in range(self.shape[0])]
+        return values
+
+    def __float__(self):
+        if self.size != 1:
+            raise TypeError("expected one element, found shape %s" % (self.shape,))
+        value = self.tolist()
+        while isinstance(value, list):
+            value = value[0]
+        return float(value)
+
+    def __len__(self):
+        if not self.shape:
+            raise TypeError("a tensor without dimensions has no length")
+        return self.shape[0]
+
+    def __repr__(self):
+        return "<weft.Tensor %s%s>" % (self.dtype, list(self.shape))
+
+
+def _halves(data):
+    import struct  # pylint: disable=import-outside-toplevel
+    return struct.unpack("<%de" % (len(data) // 2), data)
+
+
+def fill(array, value, name):
+    """Makes a _native.Array of whatever is an array; returns what must live as long."""
+    interface = getattr(value, "__array_interface__", None)
+    if interface is not None:
+        strides = interface.get("strides")
+        if strides is not None and not _is_contiguous(value, interface):
+            import numpy  # pylint: disable=import-outside-toplevel
+            value = numpy.ascontiguousarray(value)
+            interface = value.__array_interface__
+        number = _BY_TYPESTR.get(interface["typestr"])
+        if number is None or interface["typestr"][1] == "V":
+            number = _BY_NAME.get(str(value.dtype))
+        if number is None:
+            raise _unknown(name, str(getattr(value, "dtype", interface["typestr"])))
+        return _set(array, number, interface["shape"], interface["data"][0], value)
+    if hasattr(value, "__dlpack__"):
+        return _fill_from_dlpack(array, value, name)
+    try:
+        view = memoryview(value)
+    except TypeError:
+        raise _native.Error(
+            "feed %s: expected an array (NumPy, DLPack or a buffer), found %s" % (
+                name, type(value).__name__), "INVALID_ARGUMENT") from None
+    number = _BY_FORMAT.get(view.format.lstrip("@=<"))
+    if number is None:
+        raise _unknown(name, view.format)
+    data = ctypes.create_string_buffer(view.tobytes(), max(view.nbytes, 1))
+    return _set(array, number, view.shape, ctypes.addressof(data), data)
+
+
+def _unknown(name, found):
+    return _native.Error("feed %s: Weft has no element type %s" % (name, found),
+                         "INVALID_ARGUMENT")
+
+
+def _is_contiguous(value, interface):
+    flags = getattr(value, "flags", None)
+    if flags is not None:
+        return flags["C_CONTIGUOUS"]
+    return interface["strides"] is None
+
+
+def _set(array, number, shape, data, keep):
+    dims = (c_int64 * len(shape))(*shape)
+    array.dtype = number
+    array.num_dims = len(shape)
+    array.dims = dims
+    array.data = data
+    return keep, dims
+
+
+def _fill_from_dlpack(array, value, name):
+    device = value.__dlpack_device__()[0]
+    if int(device) != _CPU:
+        raise _native.Error("feed %s: expected memory of the host, found device type %d; with "
+                            "PyTorch: .cpu()" % (name, device), "INVALID_ARGUMENT")
+    if getattr(value, "requires_grad", False):
+        value = value.detach()
+    capsule = value.__dlpack__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = c_void_p, [py_object, c_char_p]
+    tensor = ctypes.cast(get(capsule, b"dltensor"), POINTER(_Managed)).contents.tensor
+    shape = tuple(tensor.shape[:tensor.ndim])
+    if tensor.strides:
+        expected = 1
+        for dim, stride in zip(reversed(shape), reversed(tensor.strides[:tensor.ndim])):
+            if dim > 1 and stride != expected:
+                raise _native.Error("feed %s: expected rows without gaps; with PyTorch: "
+                                    ".contiguous()" % name, "INVALID_ARGUMENT")
+            expected *= dim
+    number = _BY_DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if number is None:
+        raise _unknown(name, "of DLPack's code %d and %d bits" % (tensor.code, tensor.bits))
+    return _set(array, number, shape, (tensor.data or 0) + tensor.byte_offset, capsule)

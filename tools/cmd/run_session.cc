@@ -1,0 +1,287 @@
+#include "tools/cmd/run_session.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "executor/communicators/local_communicator.h"
+#include "executor/gpu/local_gpu_communicator.h"
+#include "executor/gpu/nccl_communicator.h"
+#include "executor/run/feed_sources.h"
+#include "executor/run/run_state.h"
+#include "ops/analysis/core/group_variables.h"
+#include "ops/analysis/training/data_variables.h"
+#include "proto/program.h"
+#include "tools/schedules/plateau_schedule.h"
+#include "tools/schedules/run_schedule.h"
+
+namespace weft {
+namespace {
+
+// The process in which the first session began: kernels may keep threads after its end.
+std::atomic<pid_t> first_process{0};
+
+// A run has as many steps as are ordered. Far from the largest number, to which steps are added.
+constexpr int64_t kOpen = int64_t{1} << 50;
+
+// The data variables that an op reads.
+std::vector<std::string> DataOf(const Program& main) {
+  std::vector<std::string> names;
+  const auto data = FindData(main);
+  std::set<Symbol> read;
+  for (OpId id : main.block(0).ops()) {
+    for (Symbol name : main.op(id).input_args()) read.insert(name);
+  }
+  for (VarId id : main.block(0).vars()) {
+    if (data.contains(id) && read.count(main.var(id).name_symbol()) > 0) {
+      names.emplace_back(main.var(id).name());
+    }
+  }
+  return names;
+}
+
+std::map<std::string, Tensor> CopyOf(const std::map<std::string, Tensor>& tensors) {
+  std::map<std::string, Tensor> copies;
+  for (const auto& [name, tensor] : tensors) copies[name] = tensor.Clone();
+  return copies;
+}
+
+std::map<std::string, Tensor> PersistablesOf(const Program& main, const Checkpoint& checkpoint) {
+  const std::map<std::string, std::vector<int>> groups = FindGroupVariables(main);
+  std::map<std::string, Tensor> persistables;
+  const auto add = [&](const std::string& name) {
+    if (absl::StartsWith(name, "@step/")) return;  // no variable: a value that a step leaves
+    const auto group = groups.find(name);
+    const int rank = group == groups.end() ? 0 : group->second.front();
+    if (const Tensor* const value = FindValue(checkpoint, rank, name)) persistables[name] = *value;
+  };
+  for (const auto& [name, tensor] : checkpoint.shared) add(name);
+  for (const auto& own : checkpoint.own) {
+    for (const auto& [name, tensor] : own) add(name);
+  }
+  return persistables;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunSession>> RunSession::Create(RunFlags flags, RunFiles given) {
+  auto session = std::unique_ptr<RunSession>(new RunSession(std::move(flags)));
+  RunSession* const self = session.get();
+  self->flags_.by_steps = true;
+  self->flags_.say = [self](const Said& said) {
+    std::lock_guard<std::mutex> lock(self->mutex_);
+    self->said_.push_back(said);
+  };
+  self->given_ = std::move(given);
+  WEFT_RETURN_IF_ERROR(CheckRunDevice(self->flags_));
+  if (!self->flags_.resume.empty()) {
+    WEFT_ASSIGN_OR_RETURN(self->resume_, ReadCheckpoint(self->flags_.resume));
+    WEFT_RETURN_IF_ERROR(
+        Annotate(self->flags_.resume, ContinueFrom(*self->resume_, &self->flags_)));
+    self->flags_.steps.reset();
+  }
+  self->step_ = self->flags_.run.begin_step;
+  WEFT_RETURN_IF_ERROR(self->Read(DataOf(*self->given_.main)));
+  return session;
+}
+
+RunSession::~RunSession() { End().IgnoreError(); }
+
+void RunSession::Free(std::unique_ptr<RunSession> session) {
+  const bool is_of_another = session->process_ != 0 && session->process_ != getpid();
+  if (is_of_another) static_cast<void>(session.release());
+}
+
+absl::Status RunSession::Read(std::vector<std::string> names) {
+  RunFiles given = given_;
+  names_ = std::move(names);
+  given.feeds.variables = names_;
+  given.feeds.when = BatchReader::When::kInTime;
+  given.feeds.read = [this](int64_t) -> absl::StatusOr<std::vector<Tensor>> { return batch_; };
+  WEFT_ASSIGN_OR_RETURN(files_, ReadRunFiles(flags_, /*link=*/nullptr, std::move(given)));
+  flags_.reports = false;  // all is said
+  return absl::OkStatus();
+}
+
+absl::Status RunSession::CheckProcess() const {
+  const pid_t here = getpid();
+  pid_t first = 0;
+  if ((process_ == 0 || process_ == here) &&
+      (first_process.compare_exchange_strong(first, here) || first == here)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this process was forked from process ", process_ != 0 && process_ != here ? process_ : first,
+      ", in which a run had started threads, which a fork does not copy: fork before the first "
+      "run, "
+      "or start the process anew (in Python: multiprocessing's method spawn)"));
+}
+
+absl::Status RunSession::Begin() {
+  WEFT_RETURN_IF_ERROR(CheckProcess());
+  if (process_ != 0) return absl::OkStatus();
+  process_ = getpid();
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+absl::Status RunSession::AddCheckpoint(const Checkpoint& checkpoint) {
+  Checkpoint copy = checkpoint;
+  copy.shared = CopyOf(checkpoint.shared);
+  for (size_t rank = 0; rank < copy.own.size(); ++rank)
+    copy.own[rank] = CopyOf(checkpoint.own[rank]);
+  copy.end_step = copy.step;  // nobody knows where the run will end
+  std::lock_guard<std::mutex> lock(mutex_);
+  checkpoint_ = std::move(copy);
+  changed_.notify_all();
+  return absl::OkStatus();
+}
+
+// The thread of the run.
+void RunSession::Run() {
+  RunInputs inputs;
+  inputs.main = &*files_->main;
+  inputs.startup = files_->startup.has_value() ? &*files_->startup : nullptr;
+  inputs.params = files_->params.has_value() ? &files_->params->params : nullptr;
+  inputs.resume = resume_.has_value() ? &*resume_ : nullptr;
+  inputs.feeds = files_->feeds;
+  absl::optional<PlateauSchedule> plateau;
+  if (files_->plateau.has_value()) plateau = files_->plateau->schedule;
+  inputs.on_result = [&](const StepResult& result) -> absl::Status {
+    if (plateau.has_value()) WEFT_RETURN_IF_ERROR(plateau->Add(result));
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (fetch_.empty()) fetch_ = *result.names;
+    results_.push_back(result);
+    results_.back().names = &fetch_;
+    if (static_cast<int>(results_.size()) == nranks()) changed_.notify_all();
+    return absl::OkStatus();
+  };
+  bool is_asked = true;  // not for the state at the end
+  inputs.on_checkpoint = [&](Checkpoint checkpoint) -> absl::Status {
+    is_asked = !control_.has_ended();
+    if (!is_asked) return absl::OkStatus();
+    checkpoint.settings = SettingsOf(flags_.schedule, plateau.has_value() ? &*plateau : nullptr);
+    checkpoint.settings[kProgramOfCheckpoint] = FingerprintOf(*files_);
+    return AddCheckpoint(checkpoint);
+  };
+  RunOptions options = flags_.run;
+  options.control = &control_;
+  options.steps = kOpen - options.begin_step;
+  options.returns_persistables = false;
+  options.warn = [this](const std::string& message) {
+    flags_.say({Severity::kWarning, message, /*names_command=*/true});
+  };
+  const bool shares_gpu = flags_.backend == "local";
+  ChooseDevice(
+      flags_, [shares_gpu](int rank) { return shares_gpu ? 0 : rank; }, &options);
+  if (flags_.device == "gpu") {
+    options.new_group = [shares_gpu](GroupOptions group) {
+      return shares_gpu ? NewLocalGpuGroup(std::move(group)) : NewNcclGroup(std::move(group), {});
+    };
+  }
+  if (plateau.has_value()) {
+    options.feedback = Feedback{files_->plateau->variable, plateau->every(),
+                                [&plateau](int64_t step) { return plateau->RateAt(step); }};
+    if (!plateau->metric().empty()) options.fetch = files_->reported;
+  }
+  const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
+  std::lock_guard<std::mutex> lock(mutex_);
+  end_ = NameFile(flags_, flags_.backend.empty() ? "local" : flags_.backend, result.status());
+  changed_.notify_all();
+}
+
+// The error of a run that has ended.
+absl::Status RunSession::Fail() {
+  if (!end_->ok()) return *end_;
+  return absl::FailedPreconditionError("the run has ended");
+}
+
+absl::StatusOr<absl::Span<const StepResult>> RunSession::Step(absl::Span<const std::string> names,
+                                                              std::vector<Tensor> batch) {
+  if (names != absl::MakeConstSpan(names_)) {
+    if (process_ != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step ", step_, ": expected a batch of ", absl::StrJoin(names_, ", "),
+          ", as in the first step, found ", names.empty() ? "none" : absl::StrJoin(names, ", ")));
+    }
+    WEFT_RETURN_IF_ERROR(Read({names.begin(), names.end()}));
+  }
+  WEFT_RETURN_IF_ERROR(Begin());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (end_.has_value()) return Fail();
+    results_.clear();
+    batch_ = std::move(batch);
+  }
+  control_.Give(RunControl::Order::kStep);
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto is_done = [this] { return static_cast<int>(results_.size()) == nranks(); };
+  changed_.wait(lock, [&] { return is_done() || end_.has_value(); });
+  batch_.clear();
+  // A loss that is not finite is the result of a step, too.
+  for (const StepResult& result : results_) {
+    if (result.status.ok()) continue;
+    changed_.wait(lock, [this] { return end_.has_value(); });
+  }
+  if (end_.has_value()) return Fail();
+  ++step_;
+  return absl::MakeConstSpan(results_);
+}
+
+absl::StatusOr<Checkpoint> RunSession::State() {
+  WEFT_RETURN_IF_ERROR(Begin());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (end_.has_value()) return Fail();
+    checkpoint_.reset();
+  }
+  control_.Give(RunControl::Order::kGiveState);
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return checkpoint_.has_value() || end_.has_value(); });
+  if (!checkpoint_.has_value()) return Fail();
+  Checkpoint checkpoint = *std::move(checkpoint_);
+  checkpoint_.reset();
+  return checkpoint;
+}
+
+absl::StatusOr<std::map<std::string, Tensor>> RunSession::Persistables() {
+  WEFT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, State());
+  return PersistablesOf(*files_->main, checkpoint);
+}
+
+absl::Status RunSession::WriteCheckpoint(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, State());
+  return weft::WriteCheckpoint(path, checkpoint);
+}
+
+absl::Status RunSession::Save(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(auto tensors, Persistables());
+  return SaveState(path, *files_, std::move(tensors));
+}
+
+absl::Status RunSession::End() {
+  if (process_ == 0) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(CheckProcess());
+  if (thread_.joinable()) {
+    control_.Give(RunControl::Order::kEnd);
+    thread_.join();
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  return *end_;
+}
+
+std::vector<Said> RunSession::TakeSaid() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Said> said;
+  said.swap(said_);
+  return said;
+}
+
+}  // namespace weft

@@ -1,0 +1,111 @@
+// A run inside a process that is not that of weft run: its steps come one by one.
+#ifndef WEFT_TOOLS_CMD_RUN_SESSION_H_
+#define WEFT_TOOLS_CMD_RUN_SESSION_H_
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "executor/files/checkpoint.h"
+#include "executor/run/result_queue.h"
+#include "executor/run/run_control.h"
+#include "executor/run/runner.h"
+#include "ops/tensor.h"
+#include "tools/cmd/weft_run_files.h"
+#include "tools/flags/said.h"
+
+namespace weft {
+
+// What weft run does with its flags, programs and parameters; the caller gives batches, and takes
+// results and states. All ranks are threads of this process, which begin with the first step or
+// state. One thread at a time uses a session.
+//
+// The first error of a step ends the run: later calls return it again. Errors are those of weft
+// run, under the names that the flags give to the programs. FailedPrecondition in a process that
+// has been forked from one where a session had begun: threads do not survive that.
+class RunSession {
+ public:
+  // `given` has the programs, and the parameters if there are any that are not in a file. Verifies
+  // the programs as weft run does.
+  static absl::StatusOr<std::unique_ptr<RunSession>> Create(RunFlags flags, RunFiles given);
+  // Ends the run after the current step. In a child of a fork, use Free.
+  ~RunSession();
+
+  // Deletes a session. One whose threads are in another process is left as it is: what they wait
+  // for cannot be destroyed.
+  static void Free(std::unique_ptr<RunSession> session);
+
+  // Runs a step with the batch of all ranks: as many tensors as names, which may be in memory of
+  // the caller until this returns. Every step has the variables of the first, in that order.
+  // The results by rank are valid until the next call.
+  absl::StatusOr<absl::Span<const StepResult>> Step(absl::Span<const std::string> names,
+                                                    std::vector<Tensor> batch);
+
+  // The state before the next step, copied.
+  absl::StatusOr<Checkpoint> State();
+  // Of it, what --save writes: the persistable variables, as on rank 0, or on the first rank of a
+  // group that keeps them equal.
+  absl::StatusOr<std::map<std::string, Tensor>> Persistables();
+  // As --checkpoint and --save write it.
+  absl::Status WriteCheckpoint(const std::string& path);
+  absl::Status Save(const std::string& path);
+
+  // Ends the run, and waits for its threads. The error of the run, if it has failed.
+  absl::Status End();
+
+  // The next one.
+  int64_t step() const { return step_; }
+  int nranks() const { return flags_.run.nranks; }
+  // The fetched variables, in the order of StepResult::values. Empty before the first step.
+  const std::vector<std::string>& fetch() const { return fetch_; }
+  // Of these, those of which ranks have partial sums.
+  const std::set<std::string>& sums() const { return files_->sums; }
+
+  // What is said since the last call.
+  std::vector<Said> TakeSaid();
+
+ private:
+  explicit RunSession(RunFlags flags) : flags_(std::move(flags)) {}
+  absl::Status Read(std::vector<std::string> names);
+  absl::Status Begin();
+  absl::Status CheckProcess() const;
+  void Run();
+  absl::Status AddCheckpoint(const Checkpoint& checkpoint);
+  absl::Status Fail();
+
+  RunFlags flags_;
+  RunFiles given_;
+  absl::optional<Checkpoint> resume_;
+  absl::optional<RunFiles> files_;
+  std::vector<std::string> names_;  // of the batches
+  int64_t step_ = 0;
+  std::vector<std::string> fetch_;
+  pid_t process_ = 0;  // that has the threads; 0: none has
+
+  RunControl control_;
+  std::thread thread_;
+  std::vector<Tensor> batch_;  // of the step that is ordered
+  std::mutex mutex_;           // of what follows
+  std::condition_variable changed_;
+  std::vector<StepResult> results_;        // of the last step
+  absl::optional<Checkpoint> checkpoint_;  // that was ordered
+  absl::optional<absl::Status> end_;       // of the run
+  std::vector<Said> said_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_CMD_RUN_SESSION_H_
