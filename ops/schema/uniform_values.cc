@@ -56,7 +56,8 @@ Number AllEqual(const Op&, Inputs x, int64_t) {
 
 Number ReduceSum(const Op&, Inputs x, int64_t size) {
   if (x[0].size <= 0 || size <= 0 || x[0].size % size != 0) return absl::nullopt;
-  return *x[0].number * static_cast<double>(x[0].size / size);
+  const int64_t count = x[0].size / size;
+  return *x[0].number * static_cast<double>(count);
 }
 
 // Of input X alone, but for those that tell a shape.
