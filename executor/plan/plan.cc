@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "executor/plan/plan_builder.h"
-#include "ops/analysis/core/stale_copies.h"
+#include "ops/analysis/core/shared_writes.h"
 #include "ops/analysis/training/data_variables.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/make_kernel.h"
@@ -18,6 +18,7 @@
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/server_ops.h"
+#include "ops/schema/view_ops.h"
 #include "ops/schema/weft_attrs.h"
 
 namespace weft {
@@ -26,8 +27,10 @@ absl::StatusOr<Plan> PlanBuilder::Build() {
   // Missing kernels are reported first.
   const absl::Status types_fit = CheckTypes();
   WEFT_RETURN_IF_ERROR(CheckKernels());
-  const std::vector<StaleCopy> stale = FindStaleCopies(program_);
-  if (!stale.empty()) return absl::UnimplementedError(ToString(program_, stale[0]));
+  shared_ = FindSharedWrites(program_);
+  if (!shared_.stale.empty()) {
+    return absl::UnimplementedError(ToString(program_, shared_.stale[0]));
+  }
   plan_.on_two_devices = placement_.on_two_devices();
   AddVariables();
   WEFT_RETURN_IF_ERROR(FindLoopGradients());
@@ -76,9 +79,26 @@ absl::Status PlanBuilder::AddBlock(int block) {
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
     WEFT_RETURN_IF_ERROR(AddOp(op, op.DebugName()));
+    const auto copies = shared_.copies.find(id);
+    if (copies == shared_.copies.end()) continue;
+    for (const SharedMemory& copy : copies->second) WEFT_RETURN_IF_ERROR(AddCopy(op, copy));
   }
   block_ = around;
   device_ = device_around;
+  return absl::OkStatus();
+}
+
+absl::Status PlanBuilder::AddCopy(const Op& op, const SharedMemory& copy) {
+  const OpSchema& schema = *FindOpSchema(kShareDataType);
+  Plan::PlanOp plan_op;
+  plan_op.name = op.DebugName();
+  plan_op.type = schema.type();
+  plan_op.kernel_spec.inputs["X"] = {0, 1};
+  plan_op.kernel_spec.outputs["Out"] = {0, 1};
+  WEFT_RETURN_IF_ERROR(ResolveAll({copy.in}, plan_op.name, &plan_op.inputs));
+  WEFT_RETURN_IF_ERROR(ResolveAll({copy.out}, plan_op.name, &plan_op.outputs));
+  WEFT_RETURN_IF_ERROR(FillKernel(op, schema, OpAttrs::Make(schema), &plan_op));
+  AddPlanOp(std::move(plan_op));
   return absl::OkStatus();
 }
 

@@ -18,6 +18,7 @@
 #include "executor/plan/control_kernels.h"
 #include "executor/plan/plan.h"
 #include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/shared_writes.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/device_ops.h"
@@ -72,6 +73,9 @@ class PlanBuilder {
   absl::Status AddBlock(int block);
 
   absl::Status AddOp(const Op& op, const std::string& name);
+
+  // After an op that has written memory that two variables share.
+  absl::Status AddCopy(const Op& op, const SharedMemory& copy);
 
   static Step SyncStep(const Op& op, const OpAttrs& attrs, DeviceKind device);
 
@@ -288,6 +292,7 @@ class PlanBuilder {
   const PlanOptions& options_;
   Communications communications_;
   const DevicePlacement placement_;
+  SharedWrites shared_;
   // By OpId: a variable of the op is SelectedRows at run time, as declared or inferred.
   std::vector<bool> has_rows_;
   std::vector<bool> slots_are_known_;             // by op signature

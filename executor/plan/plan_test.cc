@@ -89,14 +89,27 @@ ProgramBuilder SparseGradient() {
   return builder;
 }
 
-TEST(PlanTest, CopyThatSharesMemoryInPaddleIsNotReadAfterAWrite) {
+TEST(PlanTest, WhatIsWrittenUnderOneNameIsCopiedToTheOther) {
   ProgramBuilder p;
   p.Var("x").Op("share_data", {{"X", {"x"}}}, {{"Out", {"y"}}});
   Scale(p, "x", "x");
   Scale(p, "y", "z");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(p.Build(), Options()));
+  ASSERT_EQ(plan.ops.size(), 4);
+  EXPECT_EQ(plan.ops[2].type, "share_data");
+  EXPECT_EQ(plan.ops[2].name, "op 1 (scale)");
+  EXPECT_THAT(plan.ops[2].inputs, ElementsAre(plan.FindVariable("x")));
+  EXPECT_THAT(plan.ops[2].outputs, ElementsAre(plan.FindVariable("y")));
+}
+
+TEST(PlanTest, ViewIsNotReadAfterAWriteToItsMemory) {
+  ProgramBuilder p;
+  p.Var("x").Op("share_data", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  p.Op("c_allreduce_sum", {{"X", {"x"}}}, {{"Out", {"x"}}}).IntAttr("ring_id", 0);
+  Scale(p, "y", "z");
   EXPECT_THAT(Plan::Build(p.Build(), Options()),
-              IsUnimplemented("op 1 (scale) writes memory that y shares by op 0 (share_data), and "
-                              "op 2 (scale) reads y afterwards"));
+              IsUnimplemented("op 1 (c_allreduce_sum) writes memory that y shares by op 0 "
+                              "(share_data), and op 2 (scale) reads y afterwards"));
 }
 
 TEST(PlanTest, OpsWithSelectedRowsNeedKernelsForThem) {

@@ -123,7 +123,7 @@ void AddCollectivesOfPaddle3(OpSchemaTable* schemas) {
       OpSchema("broadcast", "x -> out").Attr("ring_id", 0).Attr("root", 0).Pir("broadcast_").Pir(),
       like_x));
   schemas->Add(
-      Collective(OpSchema("reduce_scatter", "x -> out").Attr("nranks", 1).Attr("ring_id", 0),
+      Collective(OpSchema("reduce_scatter", "x -> out").Attr("nranks", 1).Attr("ring_id", 0).Pir(),
                  InOrder({CheckNumRanks, IfKnown("x", InferReduceScatter)})));
 }
 
@@ -230,8 +230,35 @@ int64_t PaddedElements(int64_t elements, int64_t element_size, int64_t alignment
 
 // Output i is a view, of Input i's shape, into FusedOutput, whose size is the sum of their padded
 // sizes. Without align_size the device determines the padding, and FusedOutput stays unset.
+// Attributes concated_shapes and concated_ranks, if they are set, say what the inputs have.
+absl::Status CheckConcatedShapes(const InferContext& context) {
+  const std::vector<int64_t> shapes = context.attrs().Ints("concated_shapes");
+  const std::vector<int64_t> ranks = context.attrs().Ints("concated_ranks");
+  if (shapes.empty() && ranks.empty()) return absl::OkStatus();
+  size_t at = 0;
+  bool fits = ranks.size() == context.NumInputs("Input");
+  for (size_t i = 0; i < ranks.size() && fits; ++i) {
+    fits = ranks[i] >= 0 && static_cast<size_t>(ranks[i]) <= shapes.size() - at;
+    if (!fits) break;
+    const TensorType* const input = context.Input("Input", i);
+    const Dims given(shapes.begin() + at, shapes.begin() + at + ranks[i]);
+    at += given.size();
+    fits = input == nullptr || input->dims.size() == given.size();
+    for (size_t d = 0; fits && input != nullptr && d < given.size(); ++d) {
+      fits = input->dims[d] == given[d] || input->dims[d] < 0;
+    }
+  }
+  if (fits && at == shapes.size()) return absl::OkStatus();
+  return context.AttrError("concated_shapes",
+                           "the shapes of the inputs, one after the other, and their numbers of "
+                           "dimensions in concated_ranks",
+                           absl::StrCat("[", absl::StrJoin(shapes, ", "), "] with ranks [",
+                                        absl::StrJoin(ranks, ", "), "]"));
+}
+
 absl::Status InferCoalesceTensor(InferContext& context) {
   const OpAttrs& attrs = context.attrs();
+  WEFT_RETURN_IF_ERROR(CheckConcatedShapes(context));
   WEFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromAttr(context, "dtype"));
   const int64_t given_size = attrs.Int("user_defined_size_of_dtype");
   const int64_t element_size = given_size > 0 ? given_size : static_cast<int64_t>(SizeOf(dtype));

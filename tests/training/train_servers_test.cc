@@ -235,7 +235,9 @@ TEST_P(TrainServersTest, ScheduledMomentumTrainToTheBitsOfAnAllReduce) {
   for (const char* optimizer :
        {"{type=sgd,lr=0.1,momentum=exp(0.9:2:0.9)}",
         "{type=sgd,lr=0.1,momentum=exp(0.9:2:0.5),nesterov=true,weight_decay=0.01}",
-        "{type=rmsprop,lr=0.1,rho=exp(0.9:2:0.5)}", "{type=adagrad,lr=0.1}"}) {
+        "{type=rmsprop,lr=0.1,rho=exp(0.9:2:0.5)}", "{type=adagrad,lr=0.1}",
+        "{type=adam,lr=0.1,beta_1=exp(0.9:3:0.9)}",
+        "{type=adam,lr=0.1,beta_1=exp(0.9:3:0.9),beta_2=exp(0.99:3:0.9)}"}) {
     SCOPED_TRACE(optimizer);
     WEFT_ASSERT_OK_AND_ASSIGN(const Programs reduced, Rewrite(Model(), {}, {}, "", optimizer));
     ServerRun run;

@@ -9,9 +9,12 @@
 namespace weft {
 namespace {
 
+// A scale, or a product with or a quotient by another variable: X is multiplied.
 bool IsBackwardScale(const Op& op) {
-  return IsBackward(op) && op.input_args().size() == 1 && op.output_args().size() == 1 &&
-         AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kScale;
+  if (!IsBackward(op) || op.Input("X").size() != 1 || op.output_args().size() != 1) return false;
+  const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
+  if (algebra == Algebra::kScale) return op.input_args().size() == 1;
+  return algebra == Algebra::kMultiply || algebra == Algebra::kDivide;
 }
 
 // Takes the dims of the loss, as static.gradients has it.
@@ -37,8 +40,10 @@ void LossGradients::FindAll() {
       for (Symbol out : op.output_args()) owed[out.value()] = 0;
       continue;
     }
-    if (!IsBackwardScale(op) || owed[op.input_args()[0].value()] < 0) continue;
-    const Symbol in = op.input_args()[0], out = op.output_args()[0];
+    if (!IsBackwardScale(op) || owed[op.Input("X")[0].value()] < 0) continue;
+    const Symbol in = op.Input("X")[0], out = op.output_args()[0];
+    // A product with another variable is nothing that differentiation makes of a scale.
+    if (op.input_args().size() > 1 && !AreOfOneVariable(in, out)) continue;
     const bool is_declared = op.HasAttr(kNumRanksAttr);
     const bool is_same = AreOfOneVariable(in, out);
     int of_forward = owed[in.value()];

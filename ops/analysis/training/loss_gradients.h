@@ -13,7 +13,8 @@ class LossGradients {
   // The program must outlive it and not change.
   explicit LossGradients(const Program& program) : program_(program) {}
 
-  // Whether `op`, of the root block, multiplies the gradient of a loss by a factor that
+  // Whether `op`, of the root block, multiplies the gradient of a loss by a factor, or by another
+  // variable, that
   // differentiation does not ask for, as a division by the number of ranks does: in place, or as
   // another gradient of the same variable ("loss@GRAD" as "loss@GRAD@RENAME@7").
   //

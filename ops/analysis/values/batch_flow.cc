@@ -167,7 +167,7 @@ void BatchInterpreter::WalkStep() {
     // The gradient of a loss shows where one is whose op has lost its role.
     return (program_.op(id).role() & kRoleLoss) != 0;
   });
-  for (OpId id : ops.first(ops.rend() - last)) Visit(program_.op(id));
+  WalkOps(ops.first(ops.rend() - last));
 }
 
 void BatchInterpreter::Visit(const Op& op) {
@@ -228,7 +228,9 @@ bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) 
       FactsOf(program_.op(first.gathered_by)).algebra != Algebra::kSplitEqual) {
     return false;
   }
-  WriteAll(op, out, BatchValue(BatchRelation::Replicated(first.gathered_unscaled_sums).Times(1)));
+  BatchValue sum(BatchRelation::Replicated(first.gathered_unscaled_sums).Times(1));
+  sum.is_summed = true;
+  WriteAll(op, out, sum);
   return true;
 }
 
@@ -243,7 +245,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& facts) 
                      facts.algebra == Algebra::kConcat || Stacks(op.type());
   if (joins) AdaptZeros();
   const bool is_zero = MakesZeros(op, facts);
-  const int divisions = DividesByRanks(op, facts) ? 1 : 0;
+  const int divisions = DividesByRanks(op) ? 1 : 0;
   if (divisions > 0 && !op.HasAttr(kNumRanksAttr)) has_guessed_ = is_guessed_ = true;
   if (divisions > 0 && IsInteger(Resolve(op.output_args()[0]))) {
     // It is rounded.
@@ -306,7 +308,7 @@ bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const SignatureFacts& 
   return absl::c_all_of(ins_, is_alike);
 }
 
-bool BatchInterpreter::DividesByRanks(const Op& op, const SignatureFacts& facts) {
+bool BatchInterpreter::DividesByRanks(const Op& op) {
   if (op.output_args().size() != 1) return false;
   const absl::optional<ConstantFactors::Factor> factor = constant_factors_.Of(op);
   if (!factor.has_value() || !IsNthPart(factor->value, options_.setting.nranks.value_or(1))) {
@@ -318,12 +320,13 @@ bool BatchInterpreter::DividesByRanks(const Op& op, const SignatureFacts& facts)
   if (own_scalings_.contains(op.id())) return false;
   const BatchValue& value = ins_[factor->operand];
   const BatchRelation in = value.relation;
-  if (in.IsReplicated() && in.power > 0 && value.is_summed && !value.is_gradient) return true;
-  if (facts.algebra != Algebra::kScale) return false;
+  const bool is_sum = (in.IsReplicated() || in.IsSharded()) && in.power > 0 && value.is_summed;
+  if (is_sum && !value.is_gradient) return true;
   if (loss_gradients_.IsScaledBy(op)) return true;
-  const OpId writer = WriterOf(Resolve(op.input_args()[0]));
+  const Symbol multiplied = op.input_args()[factor->operand];
+  const OpId writer = WriterOf(Resolve(multiplied));
   return writer.valid() && IsLossGrad(program_.op(writer)) && IsBackward(op) &&
-         op.input_args()[0] == op.output_args()[0];
+         multiplied == op.output_args()[0];
 }
 
 void BatchInterpreter::FindOwnScalings(const Program& original) {
@@ -456,8 +459,9 @@ BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp&
                                      ? BatchRelation::Unrelated()
                                      : AfterCollective(collective, in.relation, IsInteger(var));
   BatchValue out = Made(op, relation, {in});
-  out.is_summed =
-      in.is_summed || (out.relation.IsReplicated() && out.relation.power > in.relation.power);
+  const bool is_scattered = collective.kind == CollectiveKind::kReduceScatter;
+  out.is_summed = in.is_summed || ((out.relation.IsReplicated() || is_scattered) &&
+                                   out.relation.power > in.relation.power);
   const bool is_mean_or_same = in.relation.IsPartial() || in.relation.IsReplicated();
   if (collective.kind == CollectiveKind::kAllGather && is_mean_or_same) {
     out.gathered_by = op.id();

@@ -107,7 +107,7 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the
   // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
   // factor may be 1/n by chance.
-  bool DividesByRanks(const Op& op, const SignatureFacts& facts);
+  bool DividesByRanks(const Op& op);
   void FindOwnScalings(const Program& original);
   void ReadInputs(const Op& op);
   void EditInputs(const Op& op);

@@ -18,8 +18,10 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
+#include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
+#include "ops/schema/uniform_values.h"
 #include "proto/all_ops.h"
 
 namespace weft {
@@ -186,7 +188,7 @@ class ConstantFactors::Walk {
   // What slot Out of the op is filled with.
   Number Made(const Op& op, const SignatureFacts& facts) const {
     const bool is_source = facts.algebra == Algebra::kConstant || facts.algebra == Algebra::kFill ||
-                           facts.algebra == Algebra::kZeros;
+                           facts.algebra == Algebra::kZeros || ReadsDims(op.type());
     if (numbers_.empty() && !is_source) return absl::nullopt;
     if (facts.kind == SignatureFacts::Kind::kCollective) return Exchanged(op);
     if (facts.kind != SignatureFacts::Kind::kFunction || facts.schema == nullptr) {
@@ -216,6 +218,7 @@ class ConstantFactors::Walk {
     const Number number = NumberIn(op, collective->Inputs(op));
     if (!number.has_value()) return absl::nullopt;
     if (collective->kind == CollectiveKind::kBroadcast) return number;
+    if (collective->kind == CollectiveKind::kAllGather) return number;
     if (collective->kind != CollectiveKind::kAllReduce) return absl::nullopt;
     if (collective->reduction == Reduction::kProd) return absl::nullopt;
     if (collective->reduction != Reduction::kSum) return number;
@@ -241,9 +244,24 @@ class ConstantFactors::Walk {
                                                           : (*x + bias) * *scale;
   }
 
+  Number OfTable(const Op& op) const {
+    if (op.output_args().size() != 1) return absl::nullopt;
+    const auto tensor_of = [&](Symbol name) {
+      const VarId var = program_.block(op.block()).Resolve(name);
+      UniformTensor tensor{NumberIn(op, {name}), -1};
+      if (!var.valid()) return tensor;
+      const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+      if (type.has_value()) tensor.size = NumElements(type->dims);
+      return tensor;
+    };
+    std::vector<UniformTensor> inputs;
+    for (Symbol name : op.input_args()) inputs.push_back(tensor_of(name));
+    return UniformResult(op, inputs, tensor_of(op.output_args()[0]).size);
+  }
+
   Number Computed(const Op& op, const SignatureFacts& facts) const {
     const Arithmetic* const arithmetic = FindArithmetic(facts.algebra);
-    if (arithmetic == nullptr || arithmetic->compute == nullptr) return absl::nullopt;
+    if (arithmetic == nullptr || arithmetic->compute == nullptr) return OfTable(op);
     if (static_cast<int>(op.input_args().size()) != arithmetic->num_operands) return absl::nullopt;
     const Number x = NumberIn(op, op.Input("X"));
     const Number y = arithmetic->num_operands == 2 ? NumberIn(op, op.Input("Y")) : Number(0);

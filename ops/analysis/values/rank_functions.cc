@@ -4,8 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/values/rank_shares.h"
@@ -146,7 +146,7 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
     case Algebra::kZeros:
       if (FillsZeros(op, facts)) return SetAll(expressions_.ZeroValue());
       // Other ones begin a gradient that is part of the loss, as that of a penalty.
-      if (facts.algebra == Algebra::kFill && IsLossGrad(op) && FillsFixedShape(op)) return;
+      if (IsLossGrad(op) && FillsFixedShape(op)) return;
       break;
     default:
       if (ins_.size() == 1 && outs_.size() == 1 && facts.is_elementwise &&
@@ -168,16 +168,21 @@ void RankFunctions::FoldConstants(const Op& op) {
   }
 }
 
-// Of the dims of an input, which do not depend on values: as static.gradients begins with ones.
+// With a multiple of ones, as gradients begin: of fixed dims, or of those of an input, which do not
+// depend on values.
 bool RankFunctions::FillsFixedShape(const Op& op) {
   if (outs_.size() != 1) return false;
   const absl::optional<TensorType> type = memory_.TypeOf(op.output_args()[0]);
   if (!type.has_value() || NumElements(type->dims) < 0) return false;
+  float value = op.FloatAttr("value").value_or(0);
+  const std::string text = op.StringAttr("str_value").value_or("");
+  if (!text.empty() && !absl::SimpleAtof(text, &value)) return false;
+  if (!std::isfinite(value) || value == 0) return false;
   RankValue filled;
+  filled.factor = ExactFactor(value);
   if (expressions_.AreMade()) {
-    const std::string value = absl::StrFormat("%.17g", op.FloatAttr("value").value_or(0));
-    filled.expr = expressions_.Named(absl::StrCat("fill ", ToString(*type), " ", value),
-                                     absl::StrCat("fill[", value, "]"));
+    filled.expr =
+        expressions_.Named(absl::StrCat("fill ", ToString(*type)), std::string(op.type()));
   }
   SetAll(filled);
   return true;

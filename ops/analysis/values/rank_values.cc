@@ -26,6 +26,7 @@
 #include "ops/analysis/values/signature_facts.h"
 #include "ops/analysis/values/sum_losses.h"
 #include "ops/analysis/values/sum_terms.h"
+#include "ops/schema/beta_powers.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
 #include "proto/all_ops.h"
@@ -259,12 +260,10 @@ class RankInterpreter final : public RankMemory {
     const absl::Span<const OpId> ops = program_.block(0).ops();
     if (options_.table == nullptr || options_.first_expression == 0) return Walk(0);
     const size_t first = std::min(options_.first_expression, ops.size());
-    if (!options_.is_one_device) {
-      for (OpId id : ops.first(first)) Visit(program_.op(id));
-    }
+    if (!options_.is_one_device) WalkOps(ops.first(first));
     expressions_.Begin();
     ForgetExpressions(options_.RankFactor());
-    for (OpId id : ops.subspan(first)) Visit(program_.op(id));
+    WalkOps(ops.subspan(first));
   }
 
   // --- Ops ---------------------------------------------------------------------------------------
@@ -682,7 +681,8 @@ class RankInterpreter final : public RankMemory {
       }
       const absl::Span<const RankValue> outs = Outputs(op, facts);
       for (size_t i = 0; i < out.size(); ++i) {
-        if (!facts.is_left[i]) Write(Resolve(out[i]), outs[i]);
+        if (facts.is_left[i] || LeavesBetaPower(op, out[i])) continue;
+        Write(Resolve(out[i]), outs[i]);
       }
       CountGradientsOfTerms(op, facts);
     } else if (all_alike) {

@@ -165,11 +165,14 @@ class ScalarSlicer {
     if (is_constant) return Constant(op, instruction);
     instruction.compute = arithmetic->compute;
     const int num_operands = arithmetic->num_operands;
-    if (op.Input("X").size() != 1 || static_cast<int>(op.input_args().size()) != num_operands ||
-        (num_operands == 2 && op.Input("Y").size() != 1)) {
+    const absl::Span<const Symbol> in = op.input_args();
+    // The one operand may have another slot, as that of print has.
+    const bool are_known =
+        num_operands == 1 || (op.Input("X").size() == 1 && op.Input("Y").size() == 1);
+    if (static_cast<int>(in.size()) != num_operands || !are_known) {
       return Unknown(out, absl::StrCat("is written by ", op.DebugName(), " with other slots"));
     }
-    WEFT_ASSIGN_OR_RETURN(instruction.x, NumberOf(op.Input("X")[0]));
+    WEFT_ASSIGN_OR_RETURN(instruction.x, NumberOf(num_operands == 1 ? in[0] : op.Input("X")[0]));
     if (num_operands == 2) {
       WEFT_ASSIGN_OR_RETURN(instruction.y, NumberOf(op.Input("Y")[0]));
     }

@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "ops/analysis/core/program_facts.h"
+#include "ops/analysis/core/shared_writes.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/core/unguarded_reads.h"
 #include "ops/analysis/values/signature_facts.h"
@@ -44,7 +45,8 @@ class StepWalk {
         facts_(facts),
         empty_(program_.FindSymbol(kEmptyVarName)),
         signatures_(facts.Get<SignatureTable>()),
-        storage_(facts.Get<Storage>()) {
+        storage_(facts.Get<Storage>()),
+        copies_(facts.Get(FindSharedWrites).copies) {
     for (const UnguardedRead& read : facts.Get(FindUnguardedReads)) unguarded_.insert(read.var);
   }
   virtual ~StepWalk() = default;
@@ -136,8 +138,14 @@ class StepWalk {
   // Visits the ops of a block, in order; meanwhile, names are looked up there.
   void Walk(int block) {
     const int around = std::exchange(block_, block);
-    for (OpId id : program_.block(block).ops()) Visit(program_.op(id));
+    WalkOps(program_.block(block).ops());
     block_ = around;
+  }
+  void WalkOps(absl::Span<const OpId> ops) {
+    for (OpId id : ops) {
+      Visit(program_.op(id));
+      if (!copies_.empty()) CopyShared(id);
+    }
   }
   int block() const { return block_; }
   std::vector<Value> TakeValues() { return std::move(values_); }
@@ -232,15 +240,23 @@ class StepWalk {
     if (buffer.var.valid()) buffers_[buffer.var.value()] = &buffer;
   }
 
+  // What the op has written under one name, it has written under another.
+  void CopyShared(OpId op) {
+    const auto found = copies_.find(op);
+    if (found == copies_.end()) return;
+    for (const auto& [in, out] : found->second) Write(Resolve(out), at(Resolve(in)));
+  }
+
   const Symbol empty_;
   int block_ = 0;
   const SignatureTable& signatures_;
   const Storage& storage_;
-  std::vector<Value> values_;                    // by VarId
-  std::vector<bool> is_held_;                    // by VarId
-  absl::flat_hash_set<VarId> unguarded_;         // hardly ever any
-  std::vector<const Storage::Buffer*> buffers_;  // by VarId; null: no buffer
-  std::vector<BlockVisits> visits_;              // by block
+  const decltype(SharedWrites::copies)& copies_;  // hardly ever any
+  std::vector<Value> values_;                     // by VarId
+  std::vector<bool> is_held_;                     // by VarId
+  absl::flat_hash_set<VarId> unguarded_;          // hardly ever any
+  std::vector<const Storage::Buffer*> buffers_;   // by VarId; null: no buffer
+  std::vector<BlockVisits> visits_;               // by block
   // Of the blocks that enclose the current op.
   std::vector<std::vector<LogEntry>> logs_;
 };

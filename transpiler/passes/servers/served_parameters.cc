@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/updates.h"
+#include "ops/schema/beta_powers.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 #include "proto/op_role.h"
@@ -93,12 +94,9 @@ class ServedFinder {
 
   // All that the update itself writes is state.
   void AddOutputs(const Op& op, ServedParameter* served) const {
-    // Powers of betas that other ops compute are read, though the optimizer names them as outputs.
-    const bool keeps_powers = op.BoolAttr("use_global_beta_pow").value_or(false);
     for (const OpSignature::Slot& slot : op.signature().outputs) {
-      const absl::string_view name = program_.name(slot.name);
-      if (keeps_powers && (name == "Beta1PowOut" || name == "Beta2PowOut")) continue;
       for (Symbol out : op.args(slot)) {
+        if (LeavesBetaPower(op, out)) continue;
         const bool is_state = op.id() == served->update || IsKept(out);
         std::vector<Symbol>& own = is_state ? served->states : served->temporaries;
         const bool is_new = out != served->param && out != served->grad &&

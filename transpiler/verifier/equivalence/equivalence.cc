@@ -1,6 +1,7 @@
 #include "transpiler/verifier/equivalence/equivalence.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -8,11 +9,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/host_values.h"
+#include "ops/analysis/values/constant_factors.h"
 #include "ops/analysis/values/rank_shares.h"
+#include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
@@ -159,6 +163,48 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
   CheckFetches();
   CheckAveragedInTurn();
   ReportResets();
+  NoteFactorsOfOne();
+}
+
+namespace {
+
+// By factor: the ops that multiply by a number that is not 1, and counts as such.
+std::map<double, std::vector<OpId>> FactorsOfOne(const Program& program) {
+  const SignatureTable signatures(program);
+  ConstantFactors factors(program, signatures, absl::nullopt);
+  std::map<double, std::vector<OpId>> found;
+  for (const Op& op : AllOps(program)) {
+    const absl::optional<ConstantFactors::Factor> factor = factors.Of(op);
+    if (!factor.has_value() || !SameFactor(factor->value, 1)) continue;
+    // As it stands there, and not the fraction that it stands for.
+    const double value = factor->constant < 0 ? op.FloatAttr("scale").value_or(1) : factor->value;
+    if (value != 1) found[value].push_back(op.id());
+  }
+  return found;
+}
+
+}  // namespace
+
+void EquivalenceChecker::NoteFactorsOfOne() {
+  std::map<double, std::vector<OpId>> before = FactorsOfOne(*original_.main);
+  Reporter reporter(given_.ref, &findings_);
+  const auto note = [&](const Program& program, OpId id, double factor, absl::string_view where) {
+    const Op op = program.op(id);
+    const Symbol out = op.output_args()[0];
+    reporter.Add(
+        "W614", &program == rewritten_.main ? id : OpId(), program.name(out),
+        absl::StrCat(where, op.DebugName(), " multiplies by ", absl::StrFormat("%.9g", factor),
+                     ", which counts as 1: in a state, it adds up over the steps, to ",
+                     absl::StrFormat("%.6g", std::pow(factor, 1e6)), " in a million"));
+  };
+  for (const auto& [factor, ops] : FactorsOfOne(*rewritten_.main)) {
+    std::vector<OpId>& known = before[factor];
+    for (size_t i = known.size(); i < ops.size(); ++i) note(*rewritten_.main, ops[i], factor, "");
+    known.erase(known.begin(), known.begin() + std::min(known.size(), ops.size()));
+  }
+  for (const auto& [factor, ops] : before) {
+    for (OpId id : ops) note(*original_.main, id, factor, "here, nothing does: in the original, ");
+  }
 }
 
 void EquivalenceChecker::CheckAveragedInTurn() {

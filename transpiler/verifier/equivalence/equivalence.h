@@ -80,8 +80,8 @@ class ComparedVariables {
 
 // Compares every persistable variable, of all blocks, after a step, as an expression over the
 // inputs of the step: in the original on one device with the global batch, and in the rewritten
-// program on all ranks (W601 to W609, W613). And, where fetch ops of both fetch into one column,
-// the last value there, and the losses (W610).
+// program on all ranks (W601 to W609, W613, W614). And, where fetch ops of both fetch into one
+// column, the last value there, and the losses (W610).
 //
 // Values are equal up to re-association of sums, where gradients are means over ranks. Under
 // LocalSGD they are equal up to averaging over the ranks, always or on a condition. Conditions run
@@ -113,6 +113,8 @@ class EquivalenceChecker {
     VarId other;  // in the rewritten program
   };
 
+  // Factors that count as 1, and that one of the programs has (W614).
+  void NoteFactorsOfOne();
   void CheckAddedStates();
   void CheckStartup();
   // The values that states of Setting::shares and Setting::common hold.

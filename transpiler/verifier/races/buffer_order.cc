@@ -4,10 +4,12 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_args.h"
 #include "ops/analysis/core/fused_buffers.h"
+#include "ops/analysis/core/shared_writes.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "transpiler/verifier/servers/server_programs.h"
 
@@ -27,6 +29,45 @@ std::string Describe(const Op& op, const UnorderedAccesses& pair) {
                       absl::CEscape(program.name(name)));
 }
 
+// Whether the names of the ops from `first` to `second` say that the second comes after the first.
+bool AreOrderedByNames(const Program& program, OpId first, OpId second) {
+  const int block = program.op(first).block();
+  if (block != program.op(second).block()) return false;
+  absl::flat_hash_set<Symbol> read, written;  // by the first op and by what comes after it
+  BlockArgs args(program);
+  bool has_come = false;
+  for (OpId id : program.block(block).ops()) {
+    std::vector<Symbol> reads, writes;
+    has_come |= id == first;
+    if (!has_come) continue;
+    args.Append(program.op(id), &reads, &writes);
+    const auto is_written = [&](Symbol name) { return written.contains(name); };
+    const auto is_used = [&](Symbol name) { return read.contains(name) || is_written(name); };
+    const bool comes_after =
+        id == first || absl::c_any_of(reads, is_written) || absl::c_any_of(writes, is_used);
+    if (id == second) return comes_after;
+    if (!comes_after) continue;
+    read.insert(reads.begin(), reads.end());
+    written.insert(writes.begin(), writes.end());
+  }
+  return false;
+}
+
+void CheckOrderOfSharedWrites(const ProgramFacts& facts, Reporter* reporter) {
+  const Program& program = facts.program();
+  for (const StaleCopy& copy : facts.Get(FindSharedWrites).followed) {
+    if (AreOrderedByNames(program, copy.writes, copy.reads)) continue;
+    const std::string name = absl::CEscape(program.name(copy.name));
+    reporter->Add("W412", copy.reads, program.name(copy.name),
+                  absl::StrCat(program.op(copy.reads).DebugName(), " reads ", name, " after ",
+                               program.op(copy.writes).DebugName(), " writes its memory: ",
+                               program.op(copy.shares).DebugName(), " shares it with ", name,
+                               ", and Paddle's executor may run the two in any order; read the "
+                               "name that is written, or keep what was there by assign"),
+                  copy.writes);
+  }
+}
+
 }  // namespace
 
 void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, ProgramRef ref,
@@ -36,6 +77,7 @@ void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, Program
   // Paddle does not have the ops that copy between devices, or to servers.
   if (facts.Get<DevicePlacement>().on_two_devices() || facts.Get(HasServerOps)) return;
   Reporter reporter(ref, findings);
+  CheckOrderOfSharedWrites(facts, &reporter);
   for (const UnorderedAccesses& pair : FindUnorderedAccesses(facts, startup)) {
     const std::string part(program.name(pair.part)), buffer(program.name(pair.buffer));
     reporter.Add("W412", pair.second, part,

@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/op_traits.h"
-#include "ops/analysis/core/stale_copies.h"
+#include "ops/analysis/core/shared_writes.h"
 #include "ops/analysis/streams/streams.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
@@ -204,7 +204,7 @@ bool IsOfPaddle3ForCpus(const ProgramFacts& startup) {
 
 void CheckRaces(const ProgramFacts& facts, ProgramRef ref, Findings* findings) {
   const Program& program = facts.program();
-  for (const StaleCopy& copy : FindStaleCopies(program)) {
+  for (const StaleCopy& copy : FindSharedWrites(program).stale) {
     Reporter(ref, findings)
         .Add("W413", copy.writes, program.name(copy.name), ToString(program, copy), copy.reads);
   }

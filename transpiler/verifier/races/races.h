@@ -10,7 +10,7 @@ namespace weft {
 
 // Reports data races between streams and redundant synchronizations (W401 to W408), by the rules of
 // ops/analysis/streams/streams.h, and writes to shared memory that other layers do not see (W413,
-// ops/analysis/core/stale_copies.h). A program on a single stream has no races. Skips undeclared
+// ops/analysis/core/shared_writes.h). A program on a single stream has no races. Skips undeclared
 // names, so the program may be incomplete. A startup program of Paddle 3 that sets up no ring is
 // one for CPUs, where one stream runs all ops. O(arguments + synchronizations * rings).
 void CheckRaces(const ProgramFacts& facts, ProgramRef ref, Findings* findings);

@@ -260,7 +260,7 @@ TEST(Races, NamesThatShareMemoryKeepTheirOwn) {
 TEST(Races, W413NamesWhatSharesWhatWritesAndWhatReads) {
   EXPECT_THAT(
       Found(ExampleOf("W413")),
-      ElementsAre("error: W413: op 1 (clip) writes memory that shared shares by op 0 (share_data), "
+      ElementsAre("error: W413: op 1 (clip) writes memory that shared shares by op 0 (view_shape), "
                   "and op 2 (assign) reads shared afterwards: expected the read before the write; "
                   "in Paddle shared has what is written, in Weft what it had before"));
 }

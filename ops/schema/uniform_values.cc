@@ -1,0 +1,127 @@
+#include "ops/schema/uniform_values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+
+namespace weft {
+namespace {
+
+using Number = absl::optional<double>;
+using Inputs = absl::Span<const UniformTensor>;
+using Function = Number (*)(const Op& op, Inputs x, int64_t size);
+
+template <double (*kCompute)(double)>
+Number Unary(const Op&, Inputs x, int64_t) {
+  return kCompute(*x[0].number);
+}
+double Ceil(double x) { return std::ceil(x); }
+double Exp(double x) { return std::exp(x); }
+double Floor(double x) { return std::floor(x); }
+double Log(double x) { return std::log(x); }
+double Magnitude(double x) { return std::abs(x); }
+double Reciprocal(double x) { return 1 / x; }
+double Relu(double x) { return std::max(x, 0.0); }
+double Rsqrt(double x) { return 1 / std::sqrt(x); }
+double Same(double x) { return x; }
+double Square(double x) { return x * x; }
+
+Number Clip(const Op& op, Inputs x, int64_t) {
+  const Number low = op.FloatAttr("min"), high = op.FloatAttr("max");
+  if (!low.has_value() || !high.has_value() || *low > *high) return absl::nullopt;
+  return std::min(std::max(*x[0].number, *low), *high);
+}
+
+Number Increment(const Op& op, Inputs x, int64_t) {
+  return *x[0].number + op.FloatAttr("step").value_or(1);
+}
+
+Number Pow(const Op& op, Inputs x, int64_t) {
+  return std::pow(*x[0].number, op.FloatAttr("factor").value_or(1));
+}
+
+Number Sum(const Op&, Inputs x, int64_t) {
+  double sum = 0;
+  for (const UniformTensor& one : x) sum += *one.number;
+  return sum;
+}
+
+Number AllEqual(const Op&, Inputs x, int64_t) {
+  const auto is_other = [&](const UniformTensor& one) { return one.number != x[0].number; };
+  return absl::c_any_of(x, is_other) ? absl::nullopt : x[0].number;
+}
+
+Number ReduceSum(const Op&, Inputs x, int64_t size) {
+  if (x[0].size <= 0 || size <= 0 || x[0].size % size != 0) return absl::nullopt;
+  const int64_t count = x[0].size / size;
+  return *x[0].number * static_cast<double>(count);
+}
+
+// Of input X alone, but for those that tell a shape.
+struct Row {
+  Function compute;
+  bool takes_several = false;  // tensors X
+  bool has_shape = false;      // other inputs are shapes
+};
+
+const Row* FindRow(absl::string_view type) {
+  static const auto* const kRows = new absl::flat_hash_map<std::string, Row>{
+      {"abs", {Unary<Magnitude>}},
+      {"ceil", {Unary<Ceil>}},
+      {"clip", {Clip}},
+      {"concat", {AllEqual, true}},
+      {"exp", {Unary<Exp>}},
+      {"expand", {Unary<Same>, false, true}},
+      {"expand_as_v2", {Unary<Same>, false, true}},
+      {"expand_v2", {Unary<Same>, false, true}},
+      {"floor", {Unary<Floor>}},
+      {"increment", {Increment}},
+      {"log", {Unary<Log>}},
+      {"mean", {Unary<Same>}},
+      {"pow", {Pow}},
+      {"reciprocal", {Unary<Reciprocal>}},
+      {"reduce_max", {Unary<Same>}},
+      {"reduce_mean", {Unary<Same>}},
+      {"reduce_min", {Unary<Same>}},
+      {"reduce_sum", {ReduceSum}},
+      {"relu", {Unary<Relu>}},
+      {"rsqrt", {Unary<Rsqrt>}},
+      {"square", {Unary<Square>}},
+      {"stack", {AllEqual, true}},
+      {"sum", {Sum, true}},
+      {"tile", {Unary<Same>, false, true}},
+  };
+  const auto found = kRows->find(type);
+  return found == kRows->end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+absl::optional<double> UniformResult(const Op& op, absl::Span<const UniformTensor> inputs,
+                                     int64_t size) {
+  if (op.type() == "size") {
+    const int64_t count = inputs.size() == 1 ? inputs[0].size : -1;
+    return count < 0 ? absl::nullopt : Number(static_cast<double>(count));
+  }
+  const absl::Span<const Symbol> x = op.Input("X");
+  if (x.empty()) return absl::nullopt;
+  const Inputs of_x = inputs.subspan(x.data() - op.args().data(), x.size());
+  const auto is_unknown = [](const UniformTensor& one) { return !one.number.has_value(); };
+  if (absl::c_any_of(of_x, is_unknown)) return absl::nullopt;
+  if (op.type() == "elementwise_pow") {
+    const absl::Span<const Symbol> y = op.Input("Y");
+    if (x.size() != 1 || y.size() != 1) return absl::nullopt;
+    const Number exponent = inputs[y.data() - op.args().data()].number;
+    return exponent.has_value() ? Number(std::pow(*of_x[0].number, *exponent)) : absl::nullopt;
+  }
+  const Row* const row = FindRow(op.type());
+  if (row == nullptr || (x.size() > 1 && !row->takes_several)) return absl::nullopt;
+  if (inputs.size() > x.size() && !row->has_shape) return absl::nullopt;
+  const Number result = row->compute(op, of_x, size);
+  return result.has_value() && std::isfinite(*result) ? result : absl::nullopt;
+}
+
+}  // namespace weft

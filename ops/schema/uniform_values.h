@@ -1,0 +1,26 @@
+// What ops make of tensors that are filled with one number.
+#ifndef WEFT_OPS_SCHEMA_UNIFORM_VALUES_H_
+#define WEFT_OPS_SCHEMA_UNIFORM_VALUES_H_
+
+#include <cstdint>
+
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "proto/program.h"
+
+namespace weft {
+
+struct UniformTensor {
+  absl::optional<double> number;  // that fills it, if it is known
+  int64_t size = -1;              // number of elements; -1: not known
+};
+
+// The number that fills the only output, which has `size` elements (-1: not known). `inputs`: by
+// Op::input_args(). None for ops that this table lacks: it has elementwise functions, sums,
+// reductions, and ops that repeat or join values, where no trait and no algebra says it. O(inputs).
+absl::optional<double> UniformResult(const Op& op, absl::Span<const UniformTensor> inputs,
+                                     int64_t size);
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_SCHEMA_UNIFORM_VALUES_H_

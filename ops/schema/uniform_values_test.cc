@@ -1,0 +1,63 @@
+#include "ops/schema/uniform_values.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program.h"
+#include "proto/text/program_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Eq;
+
+// What the op makes of tensors with these numbers and sizes.
+absl::optional<double> Result(const std::string& op, const std::vector<UniformTensor>& inputs,
+                              int64_t size = 1) {
+  const Program program = *ParseProgramText(
+      "program {\n  block 0 parent=-1 {\n    var a : fp32[4]\n    var b : fp32[4]\n"
+      "    var out : fp32[4]\n    " +
+      op + "\n  }\n}\n");
+  return UniformResult(program.op(program.block(0).ops()[0]), inputs, size);
+}
+
+TEST(UniformValues, OfFunctions) {
+  EXPECT_THAT(Result("Out=[out] = rsqrt(X=[a])", {{4.0, 4}}), Eq(0.5));
+  EXPECT_THAT(Result("Out=[out] = reciprocal(X=[a])", {{4.0, 4}}), Eq(0.25));
+  EXPECT_THAT(Result("Out=[out] = pow(X=[a]) {factor=0.5}", {{4.0, 4}}), Eq(2));
+  EXPECT_THAT(Result("Out=[out] = clip(X=[a]) {min=1.0, max=2.0}", {{4.0, 4}}), Eq(2));
+  EXPECT_THAT(Result("Out=[out] = increment(X=[a]) {step=1.0}", {{1.0, 1}}), Eq(2));
+  EXPECT_THAT(Result("Out=[out] = elementwise_pow(X=[a], Y=[b])", {{2.0, 4}, {3.0, 4}}), Eq(8));
+  EXPECT_THAT(Result("Out=[out] = log(X=[a])", {{0.0, 4}}), Eq(absl::nullopt)) << "not finite";
+  EXPECT_THAT(Result("Out=[out] = tanh(X=[a])", {{0.0, 4}}), Eq(absl::nullopt)) << "not here";
+}
+
+TEST(UniformValues, OfSeveralTensors) {
+  EXPECT_THAT(Result("Out=[out] = sum(X=[a, b])", {{1.0, 4}, {2.0, 4}}), Eq(3));
+  EXPECT_THAT(Result("Out=[out] = sum(X=[a, b])", {{1.0, 4}, {absl::nullopt, 4}}),
+              Eq(absl::nullopt));
+  EXPECT_THAT(Result("Out=[out] = concat(X=[a, b])", {{2.0, 4}, {2.0, 4}}), Eq(2));
+  EXPECT_THAT(Result("Out=[out] = concat(X=[a, b])", {{2.0, 4}, {3.0, 4}}), Eq(absl::nullopt));
+}
+
+TEST(UniformValues, OfReductions) {
+  EXPECT_THAT(Result("Out=[out] = reduce_sum(X=[a])", {{1.0, 4}}, 2), Eq(2));
+  EXPECT_THAT(Result("Out=[out] = reduce_sum(X=[a])", {{1.0, -1}}, 1), Eq(absl::nullopt));
+  EXPECT_THAT(Result("Out=[out] = reduce_sum(X=[a])", {{1.0, 4}}, -1), Eq(absl::nullopt));
+  EXPECT_THAT(Result("Out=[out] = reduce_max(X=[a])", {{3.0, -1}}, 1), Eq(3));
+  EXPECT_THAT(Result("Out=[out] = size(Input=[a])", {{absl::nullopt, 4}}), Eq(4));
+  EXPECT_THAT(Result("Out=[out] = size(Input=[a])", {{absl::nullopt, -1}}), Eq(absl::nullopt));
+}
+
+TEST(UniformValues, OtherInputsTellShapesOnly) {
+  EXPECT_THAT(Result("Out=[out] = expand_v2(X=[a], Shape=[b])", {{2.0, 1}, {absl::nullopt, 2}}),
+              Eq(2));
+  EXPECT_THAT(
+      Result("Out=[out] = clip(X=[a], Min=[b]) {min=1.0, max=2.0}", {{2.0, 1}, {absl::nullopt, 1}}),
+      Eq(absl::nullopt));
+}
+
+}  // namespace
+}  // namespace weft
