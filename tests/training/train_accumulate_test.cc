@@ -400,6 +400,100 @@ TEST_P(AccumulatedTest, PartsOfABatchTrainAsTheWholeBatch) {
 INSTANTIATE_TEST_SUITE_P(All, AccumulatedTest, ValuesIn(Specs()),
                          [](const auto& info) { return info.param.name; });
 
+// --- Losses that are no means over the batch -----------------------------------------------------
+
+// A mean over the samples that count, of which a part of the batch may have none.
+constexpr char kMaskedMain[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 2] need_check_feed stop_gradient
+    var mask : fp32[-1, 1] need_check_feed stop_gradient
+    var w : fp32[2, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var p : fp32[-1, 1]
+    var p@GRAD : fp32[-1, 1]
+    var q : fp32[-1, 1]
+    var q@GRAD : fp32[-1, 1]
+    var m : fp32[-1, 1]
+    var m@GRAD : fp32[-1, 1]
+    var s : fp32[]
+    var s@GRAD : fp32[]
+    var c : fp32[]
+    var d : fp32[]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    var w@GRAD : fp32[2, 1]
+    Out=[p] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[q] = square(X=[p]) role=forward
+    Out=[m] = elementwise_mul(X=[q], Y=[mask]) role=forward {axis=-1}
+    Out=[s] = reduce_sum(X=[m]) role=forward {dim=ints[], reduce_all=true, keep_dim=false}
+    Out=[c] = reduce_sum(X=[mask]) role=forward {dim=ints[], reduce_all=true, keep_dim=false}
+    Out=[d] = clip(X=[c]) role=forward {min=1.0, max=1000.0}
+    Out=[loss] = elementwise_div(X=[s], Y=[d]) role=forward|loss {axis=-1}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[s@GRAD] = elementwise_div_grad(X=[s], Y=[d], Out=[loss], Out@GRAD=[loss@GRAD]) role=backward {axis=-1}
+    X@GRAD=[m@GRAD] = reduce_sum_grad(X=[m], Out@GRAD=[s@GRAD]) role=backward {dim=ints[], reduce_all=true, keep_dim=false}
+    X@GRAD=[q@GRAD] = elementwise_mul_grad(X=[q], Y=[mask], Out@GRAD=[m@GRAD]) role=backward {axis=-1}
+    X@GRAD=[p@GRAD] = square_grad(X=[p], Out@GRAD=[q@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[p@GRAD]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD]
+  }
+})";
+constexpr char kMaskedStartup[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var w : fp32[2, 1] parameter persistable
+    var lr : fp32[1] persistable
+    Out=[w] = fill_constant() role=forward {shape=longs[2, 1], dtype=5, value=0.5}
+    Out=[lr] = fill_constant() role=forward {shape=longs[1], dtype=5, value=0.25}
+  }
+})";
+
+// Eight samples in each step.
+FeedSource MaskedSamples() {
+  return {{"x", "mask"}, [](int64_t step) {
+            // Of the second batch, no sample of the first half counts.
+            constexpr float kCounts[][8] = {
+                {1, 0, 0, 0, 1, 1, 0, 1}, {0, 0, 0, 0, 0, 1, 1, 0}, {1, 1, 1, 1, 0, 0, 1, 0}};
+            Tensor x, mask;
+            x.Resize(DType::kFloat32, {8, 2});
+            mask.Resize(DType::kFloat32, {8, 1});
+            for (int i = 0; i < 16; ++i) {
+              x.data<float>()[i] = static_cast<float>((7 * i + 3 * step) % 11) / 8 - 0.5f;
+            }
+            std::copy_n(kCounts[step % 3], 8, mask.data<float>());
+            return std::vector<Tensor>{x, mask};
+          }};
+}
+
+std::vector<float> FloatsOf(const Bits& bits) {
+  std::vector<float> floats;
+  for (uint32_t one : bits) floats.push_back(FloatOf(one));
+  return floats;
+}
+
+TEST(TrainAccumulateTest, PartsOfAMaskedMeanTrainAsTheWholeBatch) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program whole, ParseProgramText(kMaskedMain));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program whole_startup, ParseProgramText(kMaskedStartup));
+  constexpr int kBatches = 3;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Fetched expected,
+                            Train(whole, whole_startup, MaskedSamples(), {"w"}, kBatches, 1));
+  constexpr char kExact[] = ",average=true,exact_loss=true}";
+  for (const int k : {1, 2, 4}) {
+    SCOPED_TRACE(absl::StrCat("k=", k));
+    Program main = whole, startup = whole_startup;
+    WEFT_ASSERT_OK(Rewrite(absl::StrCat("grad-accumulate{k=", k, kExact), &main, &startup));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Fetched found, Train(main, startup, PartsOf(MaskedSamples(), k),
+                                                         {"w"}, int64_t{kBatches} * k, 1));
+    for (int batch = 0; batch < kBatches; ++batch) {
+      EXPECT_THAT(FloatsOf(found[(batch + 1) * k - 1][0][0]),
+                  Pointwise(FloatNear(2e-6), FloatsOf(expected[batch][0][0])))
+          << "after batch " << batch;
+    }
+  }
+  Program main = whole, startup = whole_startup;
+  EXPECT_THAT(Rewrite(absl::StrCat("grad-accumulate{k=2", kExact), &main, &startup, 2),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected one rank")));
+}
+
 // The second backward pass reads what the first one has updated.
 TEST(TrainAccumulateTest, UpdateBetweenTwoBackwardPassesIsRefused) {
   TrainingPrograms programs = BuildPrograms(TwoLayers([](TrainingSpec* spec) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -28,6 +29,7 @@
 #include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/passes/support/step_condition.h"
+#include "transpiler/passes/updates/batch_divisor.h"
 #include "transpiler/passes/updates/update_slice.h"
 
 namespace weft {
@@ -63,17 +65,31 @@ bool ErasePairs(const absl::flat_hash_set<std::string>& unpaired, pb::OpDesc* op
   return any;
 }
 
+void SetRole(int role, pb::OpDesc* op) {
+  for (pb::OpDesc::Attr& attr : *op->mutable_attrs()) {
+    if (attr.name() == kOpRoleAttr) attr.set_i(role);
+  }
+}
+
 // What accumulated gradients are multiplied by: one over k, for a mean, and over scale_sense, which
 // is a variable, as in MindSpore.
 class GradientScale {
  public:
-  GradientScale(const GradAccumulate::Options& options, ProgramEdits* edits)
-      : steps_(options.average ? options.k : 1), edits_(*edits) {
+  // `steps`: what is divided by besides scale_sense.
+  GradientScale(const GradAccumulate::Options& options, int steps, ProgramEdits* edits)
+      : steps_(steps), edits_(*edits) {
     if (!options.scale_sense.has_value()) return;
     variable_ = edits_.names.Of("scale_sense");
     edits_.AddState(variable_, DType::kFloat32, {1},
                     Fill(variable_, DType::kFloat32, {1}, static_cast<float>(*options.scale_sense),
                          kRoleForward));
+  }
+
+  // A variable of the block in which the gradients are used.
+  void DivideBy(const std::string& variable, const Dims& dims) {
+    variable_ = variable;
+    dims_ = dims;
+    divides_ = true;
   }
 
   bool IsOne() const { return variable_.empty() && steps_ == 1; }
@@ -104,10 +120,14 @@ class GradientScale {
         prepend(ScaleOp(divisor, times, steps_, kRoleOptimize));
         divisor = times;
       }
-      factor = Temporary("scale_sense@RECIPROCAL", block, dtype);
-      prepend({"reciprocal", {{"X", {divisor}}}, {{"Out", {factor}}}, {}, kRoleOptimize});
+      factor = divisor;
+      if (!divides_) {
+        factor = Temporary("scale_sense@RECIPROCAL", block, dtype);
+        prepend({"reciprocal", {{"X", {divisor}}}, {{"Out", {factor}}}, {}, kRoleOptimize});
+      }
     }
-    NewOp times = BinaryOp("elementwise_mul", x, factor, out, kRoleOptimize);
+    NewOp times =
+        BinaryOp(divides_ ? "elementwise_div" : "elementwise_mul", x, factor, out, kRoleOptimize);
     times.attrs = {{"axis", -1}};
     return times;
   }
@@ -115,31 +135,37 @@ class GradientScale {
  private:
   std::string Temporary(const std::string& wanted, int block, DType dtype) {
     std::string name = edits_.names.Of(wanted);
-    edits_.main.AddVar(block, TensorVar(name, dtype, {1}));
+    edits_.main.AddVar(block, TensorVar(name, dtype, dims_));
     return name;
   }
 
   const int steps_;
   ProgramEdits& edits_;
   std::string variable_;
+  Dims dims_ = {1};
+  bool divides_ = false;
   std::map<std::pair<int, DType>, std::string> factors_;
 };
 
 class Accumulation {
  public:
+  // `divisor`: with exact_loss; none: the mean over the steps is exact.
   Accumulation(const GradAccumulate::Options& options, const UpdateSlice& part,
-               ProgramPair* programs)
+               absl::optional<BatchDivisor> divisor, ProgramPair* programs)
       : options_(options),
         part_(part),
+        divisor_(std::move(divisor)),
         main_(*programs->main),
         edits_(*programs),
-        scale_(options, &edits_) {}
+        scale_(options, options.average && !divisor_.has_value() ? options.k : 1, &edits_) {}
 
   absl::Status Run() {
     Unpair();
     for (const PartGradient& gradient : part_.gradients) WriteAccumulator(gradient);
+    if (divisor_.has_value()) WriteCount();
     const std::string is_due = WriteCondition();
     const int block = AppendBranch(0, is_due, VariablesOfBlock(), "accumulate_scope", &edits_);
+    if (divisor_.has_value()) WriteDivisor(block);
     WriteGradients(block);
     MoveUpdatePart(options_.skip_nonfinite ? WriteGuard(block) : block);
     WriteResets(block);
@@ -161,9 +187,7 @@ class Accumulation {
       unpaired.insert(Name(gradient.paired));
       if (gradient.grad == gradient.paired) continue;
       pb::OpDesc cast = main_.op(gradient.completed_by).ToProto();
-      for (pb::OpDesc::Attr& attr : *cast.mutable_attrs()) {
-        if (attr.name() == kOpRoleAttr) attr.set_i(kRoleBackward);
-      }
+      SetRole(kRoleBackward, &cast);
       edits_.main.Replace(gradient.completed_by, cast);
     }
     for (OpId id : main_.block(0).ops()) {
@@ -210,6 +234,51 @@ class Accumulation {
     return SizeOf(dtype) < SizeOf(DType::kFloat32) ? DType::kFloat32 : dtype;
   }
 
+  // The backward pass begins with the divisor, so that what it computes is not divided by it.
+  void WriteCount() {
+    const Op seed = main_.op(divisor_->seed);
+    const std::string gradient = Name(seed.output_args()[0]);
+    NewOp times = BinaryOp("elementwise_mul", gradient,
+                           std::string(main_.var(divisor_->divisor).name()), gradient, seed.role());
+    times.attrs = {{"axis", -1}};
+    edits_.main.InsertAfter(seed.id(), BuildOp(times));
+    const Var count = main_.var(divisor_->count);
+    const TensorType type = *DeclaredType(count);
+    count_ = State(absl::StrCat(count.name(), "@ACCUMULATED"), type.dtype, type.dims);
+    NewOp add =
+        BinaryOp("elementwise_add", count_, std::string(count.name()), count_, kRoleBackward);
+    add.attrs = {{"axis", -1}};
+    Append(0, add);
+  }
+
+  // The divisor of all samples: what a step computes from its count, from that of all steps.
+  void WriteDivisor(int block) {
+    absl::flat_hash_map<Symbol, std::string> renamed;
+    renamed[main_.var(divisor_->count).name_symbol()] = count_;
+    for (OpId id : divisor_->ops) {
+      pb::OpDesc op = main_.op(id).ToProto();
+      for (Symbol out : main_.op(id).output_args()) {
+        const VarId var = main_.block(0).FindVar(out);
+        pb::VarDesc desc = main_.var(var).ToProto();
+        desc.set_name(edits_.names.Of(absl::StrCat(desc.name(), "@OF_ALL")));
+        renamed[out] = desc.name();
+        edits_.main.AddVar(block, desc);
+      }
+      for (auto* slots : {op.mutable_inputs(), op.mutable_outputs()}) {
+        for (pb::OpDesc::Var& slot : *slots) {
+          for (std::string& argument : *slot.mutable_arguments()) {
+            const auto name = renamed.find(main_.FindSymbol(argument));
+            if (name != renamed.end()) argument = name->second;
+          }
+        }
+      }
+      SetRole(kRoleOptimize, &op);
+      edits_.main.Append(block, op);
+    }
+    const Var divisor = main_.var(divisor_->divisor);
+    scale_.DivideBy(renamed.at(divisor.name_symbol()), DeclaredType(divisor)->dims);
+  }
+
   // Whether the number of the step, from 1 on, is a multiple of k.
   std::string WriteCondition() {
     StepCounter counter("accumulate", /*before=*/OpId(), &edits_);
@@ -229,6 +298,18 @@ class Accumulation {
       if (!gradients.contains(symbol)) reads.push_back(Name(symbol));
     }
     if (!scale_.variable().empty()) reads.push_back(scale_.variable());
+    if (divisor_.has_value()) {
+      reads.push_back(count_);
+      writes.push_back(count_);
+      // Constants, too.
+      absl::flat_hash_set<Symbol> made = {main_.var(divisor_->count).name_symbol()};
+      for (OpId id : divisor_->ops) {
+        for (Symbol in : main_.op(id).input_args()) {
+          if (!made.contains(in)) reads.push_back(Name(in));
+        }
+        made.insert(main_.op(id).output_args().begin(), main_.op(id).output_args().end());
+      }
+    }
     for (Symbol symbol : part_.writes) writes.push_back(Name(symbol));
     return {Unique(reads), Unique(writes)};
   }
@@ -283,6 +364,9 @@ class Accumulation {
       Append(block, Fill(accumulators_[i], AccumulatorType(gradient), gradient.type.dims, 0,
                          kRoleOptimize));
     }
+    if (!divisor_.has_value()) return;
+    const TensorType type = *DeclaredType(main_.var(divisor_->count));
+    Append(block, Fill(count_, type.dtype, type.dims, 0, kRoleOptimize));
   }
 
   static Names Unique(const Names& names) {
@@ -296,9 +380,11 @@ class Accumulation {
 
   const GradAccumulate::Options& options_;
   const UpdateSlice& part_;
+  const absl::optional<BatchDivisor> divisor_;
   const Program& main_;
   ProgramEdits edits_;
   GradientScale scale_;
+  std::string count_;  // of all steps of a round; empty: there is no divisor
   Names accumulators_;
 };
 
@@ -335,10 +421,10 @@ void ReadInBlocks(const std::set<int>& blocks, const std::string& variable, cons
 // form=sharded.
 absl::StatusOr<bool> ScaleAccumulated(const GradAccumulate::Options& options,
                                       const PassContext& context, const ProgramPair& programs) {
-  if (options.k != 1 || options.average || options.skip_nonfinite) {
+  if (options.k != 1 || options.average || options.skip_nonfinite || options.exact_loss) {
     return absl::InvalidArgumentError(
-        "form=sharded scales gradients that the program accumulates itself; expected no k, average "
-        "or skip_nonfinite");
+        "form=sharded scales gradients that the program accumulates itself; expected no k, "
+        "average, exact_loss or skip_nonfinite");
   }
   const Program& main = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis, AnalyzeGradients(main, {}));
@@ -347,7 +433,7 @@ absl::StatusOr<bool> ScaleAccumulated(const GradAccumulate::Options& options,
         "gradient ", main.name(unclear.grad), " is accumulated over several steps: ", unclear.why));
   }
   ProgramEdits edits(programs);
-  GradientScale scale(options, &edits);
+  GradientScale scale(options, 1, &edits);
   std::set<int> blocks;
   for (const Gradient& gradient : analysis.gradients) {
     const std::string name(main.name(gradient.grad));
@@ -387,22 +473,29 @@ absl::StatusOr<bool> ScaleAccumulated(const GradAccumulate::Options& options,
 
 // The mean of k means is the mean of all samples. For any other loss it is not what one batch of k
 // times the size would give, as for ranks (W701).
-void WarnOfOtherLosses(int k, const PassContext& context, const Program& main) {
+void WarnOfOtherLosses(const GradAccumulate::Options& accumulate, const PassContext& context,
+                       const Program& main) {
+  const int k = accumulate.k;
   BatchFlowOptions options;
   options.setting.feeds = context.setting.feeds;
   options.extent = BatchFlowOptions::Extent::kToLosses;
   const BatchFlow flow = BatchFlow::Of(main, options);
   for (Symbol loss : FindLosses(main)) {
     const VarId var = main.block(0).FindVar(loss);
-    if (!var.valid()) continue;
-    const BatchRelation relation = flow.AtEnd(var).relation;
+    if (!var.valid() || accumulate.exact_loss) continue;
+    const BatchValue& value = flow.AtEnd(var);
+    const BatchRelation relation = value.relation;
     if (relation.IsSame() || relation == BatchRelation::Partial()) continue;
+    const bool is_sum = relation == BatchRelation::PartialSum();
+    const bool has_exact = !is_sum && FindBatchDivisor(main, context.setting.feeds).ok();
     context.sink.Warn(absl::StrCat(
-        "loss ", main.name(loss), " is no mean over the batch: the average of its gradients over ",
-        k, " batches is not the gradient of one batch of all their samples",
-        relation == BatchRelation::PartialSum()
-            ? absl::StrCat(", but 1/", k, " of it")
-            : ", as each batch counts alike, whatever it divides by"));
+        "loss ", main.name(loss), " is no mean over the batch",
+        value.cause.valid() ? absl::StrCat(" after ", main.op(value.cause).DebugName()) : "",
+        ": the average of its gradients over ", k,
+        " batches is not the gradient of one batch of all their samples",
+        is_sum ? absl::StrCat(", but 1/", k, " of it; leave out average")
+               : ", as each batch counts alike, whatever it divides by",
+        has_exact ? "; exact_loss=true accumulates the divisor, too" : ""));
   }
   for (const BatchEffectAt& at : flow.effects()) {
     if (at.effect != BatchEffect::kStatistics) continue;
@@ -429,6 +522,9 @@ void GradAccumulate::Options::Bind(OptionBinder& bind) {
                 return absl::InvalidArgumentError("no divisor");
               });
   bind.Bool("average", &average, "divide by k, too");
+  bind.Bool("exact_loss", &exact_loss,
+            "average=true of a loss that is divided by a number of the batch: divide by the "
+            "number of all batches");
   bind.Bool("skip_nonfinite", &skip_nonfinite, "no update by gradients of which one is not finite");
   bind.Choice("form", &form, "sharded: scale gradients that the program accumulates itself",
               {{"plain", Form::kPlain}, {"sharded", Form::kSharded}});
@@ -464,7 +560,21 @@ absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair
         "counter of steps to 0, and scale_sense");
   }
   if (is_sharded) return ScaleAccumulated(options_, context, programs);
-  if (options_.average) WarnOfOtherLosses(options_.k, context, *programs.main);
+  if (options_.exact_loss && (!options_.average || options_.scale_sense.has_value())) {
+    return absl::InvalidArgumentError(
+        "exact_loss divides by what the loss divides by; expected average=true, and no "
+        "scale_sense");
+  }
+  absl::optional<BatchDivisor> of_loss;
+  if (options_.exact_loss) {
+    WEFT_ASSIGN_OR_RETURN(of_loss, FindBatchDivisor(*programs.main, context.setting.feeds));
+    if (of_loss.has_value() && context.target.cluster.nranks().value_or(1) > 1) {
+      return absl::FailedPreconditionError(
+          "exact_loss accumulates the divisor on one device; expected one rank; without "
+          "grad-accumulate, pass exact-loss makes the loss exact over the ranks");
+    }
+  }
+  if (options_.average) WarnOfOtherLosses(options_, context, *programs.main);
   WEFT_ASSIGN_OR_RETURN(const UpdateSlice part, FindUpdateSlice(*programs.main));
   if (options_.skip_nonfinite) {
     WEFT_RETURN_IF_ERROR(RefuseOtherChecks(*programs.main, part));
@@ -475,7 +585,7 @@ absl::StatusOr<bool> GradAccumulate::Run(const PassContext& context, ProgramPair
         " in every step, and not with the accumulated gradients: it is not "
         "of role optimize"));
   }
-  Accumulation accumulation(options_, part, &programs);
+  Accumulation accumulation(options_, part, std::move(of_loss), &programs);
   WEFT_RETURN_IF_ERROR(accumulation.Run());
   for (size_t i = 0; i < part.gradients.size(); ++i) {
     const PartGradient& gradient = part.gradients[i];

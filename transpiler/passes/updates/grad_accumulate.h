@@ -41,20 +41,29 @@ namespace weft {
 // schedules, which therefore count updates. A gradient of half precision is accumulated in fp32: if
 // its only use is a cast to fp32, the cast stays outside and its result is accumulated.
 //
+// average: the accumulated gradients are divided by k, too. A warning, if that is not the gradient
+// of one batch of all samples: for losses that are no means over the batch, and ops that normalize
+// by statistics of the batch.
+//
+// exact_loss: a loss that is a sum over the batch divided by a number of the batch, such as that of
+// its tokens, gets the gradient of one batch of all samples (BatchDivisor): each step multiplies
+// the gradient of the loss by its divisor, and adds up the number; the accumulated gradients are
+// divided by the divisor of all steps.
+//
 // skip_nonfinite: the ops that moved are in a block of their own, in that one, which runs if all
 // accumulated gradients are finite.
 //
 // form=sharded: for a program that accumulates gradients itself, and resets them (gradient merge of
 // Paddle). The accumulated gradients are scaled before their first use, and nothing else changes.
 //
-// InvalidArgument: k or form that do not fit each other; a scale_sense whose reciprocal is no fp32
-// number other than 0. FailedPrecondition, naming op and variable: no startup program; no gradient
-// that an op of the update part uses; a program that accumulates already; a gradient that is
-// compressed, sparse, of unknown dimensions, or held by a variable that holds several in turn; an
-// op of every step that reads what the update writes before it, or overwrites what it reads; an
-// update that reads a value of a single step, other than a scalar that is fed; skip_nonfinite with
-// ops that check gradients already. By contract, a program with reduced gradients or averaged
-// parameters. O(arguments).
+// InvalidArgument: k, form, average or exact_loss that do not fit each other; a scale_sense whose
+// reciprocal is no fp32 number other than 0. FailedPrecondition, naming op and variable: no startup
+// program; no gradient that an op of the update part uses; a program that accumulates already; a
+// gradient that is compressed, sparse, of unknown dimensions, or held by a variable that holds
+// several in turn; an op of every step that reads what the update writes before it, or overwrites
+// what it reads; an update that reads a value of a single step, other than a scalar that is fed;
+// skip_nonfinite with ops that check gradients already. By contract, a program with reduced
+// gradients or averaged parameters. O(arguments).
 class GradAccumulate : public Pass {
  public:
   static constexpr absl::string_view kName = "grad-accumulate";
@@ -65,6 +74,7 @@ class GradAccumulate : public Pass {
     int k = 1;
     absl::optional<double> scale_sense;  // none: nothing is divided
     bool average = false;
+    bool exact_loss = false;  // with average
     bool skip_nonfinite = false;
     Form form = Form::kPlain;
     void Bind(OptionBinder& bind);

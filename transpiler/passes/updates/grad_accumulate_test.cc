@@ -137,6 +137,73 @@ TEST(GradAccumulate, TheAverageOfOtherLossesThanMeansIsAWarning) {
   EXPECT_THAT(messages("reduce_sum", ""), IsEmpty());
 }
 
+// m is no data of the batch in kDeclarations: the number of rows that count is.
+ProgramTexts Divided(const std::string& loss, const std::string& make_divisor = "") {
+  ProgramTexts texts = Training(kSgd, R"(
+    var mask : fp32[-1, 1] need_check_feed
+    var c, d, e, s, loss, loss@GRAD, s@GRAD : fp32[]
+)");
+  texts.main = absl::StrReplaceAll(
+      texts.main,
+      {{"    Out=[loss] = reduce_mean(X=[y]) role=loss {reduce_all=true}\n",
+        absl::StrCat("    Out=[s] = reduce_sum(X=[y]) {reduce_all=true}\n"
+                     "    Out=[c] = reduce_sum(X=[mask]) {reduce_all=true}\n",
+                     make_divisor, loss)},
+       {"    X@GRAD=[y@GRAD] = reduce_mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward "
+        "{reduce_all=true}\n",
+        "    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[s@GRAD]) role=backward "
+        "{reduce_all=true}\n"}});
+  return texts;
+}
+
+TEST(GradAccumulate, OneDivisorOfTheWholeLossIsAccumulated) {
+  constexpr char kGrad[] =
+      "    X@GRAD=[s@GRAD] = elementwise_div_grad(X=[s], Y=[c], Out=[loss], Out@GRAD=[loss@GRAD]) "
+      "role=backward\n";
+  const auto messages = [&](const std::string& loss, absl::string_view options,
+                            const std::string& make = "") {
+    ProgramTexts texts = Divided(loss, make);
+    texts.main = absl::StrReplaceAll(
+        texts.main, {{"    X@GRAD=[y@GRAD]", absl::StrCat(kGrad, "    X@GRAD=[y@GRAD]")}});
+    const std::string pass = absl::StrCat("grad-accumulate{k=2", options, "}");
+    const absl::Status status = RewriteStatus(pass, texts);
+    if (!status.ok()) return std::vector<std::string>{std::string(status.message())};
+    return testing::ResultLines(Rewrite(pass, texts).result.messages);
+  };
+  constexpr char kQuotient[] = "    Out=[loss] = elementwise_div(X=[s], Y=[c]) role=loss\n";
+  constexpr char kExact[] = ",average=true,exact_loss=true";
+  EXPECT_THAT(messages(kQuotient, ",average=true"),
+              ElementsAre(AllOf(HasSubstr("loss loss is no mean over the batch after op 3 "
+                                          "(elementwise_div): the average"),
+                                HasSubstr("; exact_loss=true accumulates the divisor"))));
+  EXPECT_THAT(messages(kQuotient, kExact), IsEmpty());
+  // A term that is a mean, whatever counts.
+  constexpr char kPlusMean[] =
+      "    Out=[e] = elementwise_div(X=[s], Y=[c])\n    Out=[d] = reduce_mean(X=[y]) "
+      "{reduce_all=true}\n    Out=[loss] = elementwise_add(X=[e], Y=[d]) role=loss\n";
+  EXPECT_THAT(messages(kPlusMean, kExact),
+              ElementsAre(HasSubstr("exact_loss: loss loss: expected a sum over the batch that is "
+                                    "divided by a number of the batch, found")));
+  // A term that is a sum, and one divisor of two.
+  constexpr char kClip[] = "    Out=[d] = clip(X=[c]) {min=1.0, max=100.0}\n";
+  constexpr char kPlusSum[] =
+      "    Out=[e] = elementwise_div(X=[s], Y=[d])\n"
+      "    Out=[loss] = elementwise_add(X=[e], Y=[s]) role=loss\n";
+  EXPECT_THAT(messages(kPlusSum, kExact, kClip),
+              ElementsAre(HasSubstr("found terms that d does not divide, or divides twice")));
+  constexpr char kTwo[] =
+      "    Out=[s@GRAD] = clip(X=[c]) {min=2.0, max=100.0}\n"
+      "    Out=[e] = elementwise_div(X=[s], Y=[d])\n"
+      "    Out=[s@GRAD] = elementwise_div(X=[s], Y=[s@GRAD])\n"
+      "    Out=[loss] = elementwise_add(X=[e], Y=[s@GRAD]) role=loss\n";
+  EXPECT_THAT(messages(kTwo, kExact, kClip),
+              ElementsAre(HasSubstr("expected a sum over the batch that is divided by a number")));
+  EXPECT_THAT(messages(kQuotient, ",exact_loss=true"),
+              ElementsAre(HasSubstr("expected average=true, and no scale_sense")));
+  EXPECT_THAT(messages("    Out=[loss] = scale(X=[s]) role=loss\n", kExact),
+              ElementsAre(HasSubstr("found a sum over the batch; leave out average")));
+}
+
 TEST(GradAccumulate, ScaleSenseIsAVariableThatDivides) {
   constexpr char kScaleSense[] = "    var scale_sense : fp32[1] persistable stop_gradient\n";
   const auto result = ExpectRewrite(
