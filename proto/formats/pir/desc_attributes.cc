@@ -157,7 +157,8 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
     if (!given) Add("reduce_all", pb::BOOLEAN)->set_b(reduces_all);
   }
   // Data orders a collective and the ops around it, as one stream would.
-  if (rule.desc == "all_reduce" || rule.desc == "all_gather" || rule.desc == "broadcast") {
+  if (rule.desc == "all_reduce" || rule.desc == "all_gather" || rule.desc == "broadcast" ||
+      rule.desc == "reduce_scatter") {
     Add("use_calc_stream", pb::BOOLEAN)->set_b(true);
   }
   if (rule.desc == "cast") {

@@ -95,7 +95,7 @@ absl::string_view ElementText(absl::string_view bytes, absl::string_view id) {
 absl::Status Exporter::TakeChanges(const Op& op) {
   const absl::Status refused = absl::UnimplementedError(
       "a pass has changed this op; PIR files are written with inserted ops, and with ops that read "
-      "other variables; write a .pb file");
+      "or write other variables; write a .pb file");
   const size_t id = op.id().value();
   const uint32_t i = import_.op_of_id[id];
   const auto is_part = [&](size_t other) {
@@ -130,8 +130,25 @@ absl::Status Exporter::TakeChanges(const Op& op) {
       renamed_[of_file.id_begin] = program_.FindSymbol(now.arguments(k));
     }
   }
+  if (before.outputs_size() != after.outputs_size()) return refused;
+  for (int slot = 0; slot < before.outputs_size(); ++slot) {
+    const pb::OpDesc::Var &old = before.outputs(slot), &now = after.outputs(slot);
+    if (old.SerializeAsString() == now.SerializeAsString()) continue;
+    const auto result = absl::c_find_if(rule.results, [&](const ResultRule& found) {
+      return found.slot == old.parameter() && !found.is_list && found.in_place_of < 0;
+    });
+    if (result == rule.results.end() || old.parameter() != now.parameter() ||
+        old.arguments_size() != 1 || now.arguments_size() != 1) {
+      return refused;
+    }
+    const auto place = static_cast<uint32_t>(result - rule.results.begin());
+    if (place >= document_.op(i).num_results) return refused;
+    renamed_results_[document_.op(i).first_result + place] = program_.FindSymbol(now.arguments(0));
+  }
   before.clear_inputs();
   after.clear_inputs();
+  before.clear_outputs();
+  after.clear_outputs();
   return before.SerializeAsString() == after.SerializeAsString() ? absl::OkStatus() : refused;
 }
 
@@ -344,6 +361,11 @@ absl::Status Exporter::WriteOne(uint32_t i) {
   for (uint32_t r = 0; r < op.num_results; ++r) {
     const Value& result = document_.results(op)[r];
     const Symbol var = import_.variable_of_value[op.first_result + r];
+    const auto renamed = renamed_results_.find(op.first_result + r);
+    if (renamed != renamed_results_.end()) {
+      Replace(renamed->second, {result.id, result.type});
+      continue;
+    }
     if (!var.valid()) continue;
     // What is inserted reads the persistable value, as ops of the file do.
     if (IsInPlace(op.name) && is_bound_.contains(var)) continue;

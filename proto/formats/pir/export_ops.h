@@ -54,9 +54,9 @@ class Exporter {
   // Blocks of the file are written as they are.
   absl::Status CheckBlocks() const;
   bool IsUnchanged(const Op& op) const;
-  // Of an op of the file that reads other variables than before, or computes the same across ranks,
-  // and is the same otherwise: notes that in renamed_ and retyped_. Unimplemented for other
-  // changes.
+  // Of an op of the file that reads or writes other variables than before, or computes the same
+  // across ranks, and is the same otherwise: notes that in renamed_, renamed_results_ and retyped_.
+  // Unimplemented for other changes.
   absl::Status TakeChanges(const Op& op);
 
   // --- Order -------------------------------------------------------------------------------------
@@ -151,6 +151,8 @@ class Exporter {
   absl::flat_hash_set<int64_t> waiting_rings_;
   // By the place of an operand in the file: the variable that its op reads instead.
   absl::flat_hash_map<uint32_t, Symbol> renamed_;
+  // Results of ops of the file that other variables hold now.
+  absl::flat_hash_map<ValueIndex, Symbol> renamed_results_;
   absl::flat_hash_map<uint32_t, const OpRule*> retyped_;  // by op of the file
   // By inserted ops, after the last op of the file.
   absl::flat_hash_set<Symbol> read_since_, written_since_;

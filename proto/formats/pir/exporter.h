@@ -21,8 +21,8 @@ namespace weft::pir {
 //     makes itself.
 //
 // InvalidArgument for a program that is not from PIR. Unimplemented, naming the op: an op that
-// is edited in another way than to read other variables; a new op that has no form in PIR; a new
-// block that makes other values. O(bytes). The pieces refer to the bytes of the file that the
+// is edited in another way than to read or write other variables; a new op that has no form in PIR;
+// a new block that makes other values. O(bytes). The pieces refer to the bytes of the file that the
 // program was read from.
 absl::StatusOr<SerializedProgram> ExportToPieces(const Program& program);
 absl::StatusOr<std::string> ExportProgram(const Program& program);

@@ -49,6 +49,7 @@ constexpr FormRow kForms[] = {
     {"less_than", "", true},
     {"logical_and", "", true},
     {"logical_or", "", true},
+    {"reduce_scatter", "nranks ring_id"},
     {"scale", "bias bias_after_scale scale", false, true},
     {"split", "axis num"},
     {"sqrt", ""},
@@ -141,7 +142,7 @@ absl::Status NewOps::AddCollective(const Op& op, Form* form) {
     form->attrs.push_back(IntJson("root", op.IntAttr("root").value_or(0)));
     return absl::OkStatus();
   }
-  // The first dimension is that of all ranks.
+  // The first dimension of what all ranks have together is n times that of a rank.
   WEFT_ASSIGN_OR_RETURN(ValueType type, ReadType(form->type));
   const int64_t nranks = op.IntAttr("nranks").value_or(0);
   if (type.kind != ValueType::Kind::kTensor || type.dims.empty() || nranks <= 0) {
@@ -149,7 +150,9 @@ absl::Status NewOps::AddCollective(const Op& op, Form* form) {
         absl::StrCat("expected a tensor with dimensions and a number of ranks, found ",
                      form->type.substr(0, 128), " and ", nranks));
   }
-  if (type.dims[0] >= 0) type.dims[0] *= nranks;
+  if (type.dims[0] >= 0) {
+    type.dims[0] = op.type() == "all_gather" ? type.dims[0] * nranks : type.dims[0] / nranks;
+  }
   WEFT_ASSIGN_OR_RETURN(form->type, TensorTypeJson(type.dtype, type.dims));
   form->attrs.push_back(IntJson("nranks", nranks));
   return absl::OkStatus();
@@ -220,7 +223,8 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
     form.type = std::string(inputs[0].type);
     for (const NewOpInput& input : inputs) form.operands.push_back(input.id);
     if (desc == "scale") WEFT_RETURN_IF_ERROR(AddScale(op, &form));
-    if (desc == "all_reduce" || desc == "all_gather" || desc == "broadcast") {
+    if (desc == "all_reduce" || desc == "all_gather" || desc == "broadcast" ||
+        desc == "reduce_scatter") {
       WEFT_RETURN_IF_ERROR(AddCollective(op, &form));
     }
     if (desc == "cast") WEFT_RETURN_IF_ERROR(AddCast(op, &form));
