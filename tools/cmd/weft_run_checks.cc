@@ -261,7 +261,7 @@ std::set<std::string> FindPartialSums(const RunFlags& flags, const RunFiles& inp
     joined = *std::move(both);
   }
   const Program& main = joined.has_value() ? *joined : *inputs.main;
-  Setting setting;
+  Setting setting = inputs.setting;
   setting.feeds = inputs.feeds.layouts;
   setting.nranks = flags.run.nranks;
   const BatchFlow flow =
