@@ -2,8 +2,9 @@
 //
 // Every small model is changed before it is rewritten, and its rewrite is changed: other names,
 // another order of independent ops, of slots and of declarations, ops whose results nobody reads,
-// sums in two parts, text and back. The verifier has to say what it says of the program as it was:
-// no error, and warnings and notes by the same rules. docs/mutation.md has the numbers.
+// sums in two parts, constants that are printed, text and back. The verifier has to say what it
+// says of the program as it was: no error, and warnings and notes by the same rules.
+// docs/mutation.md has the numbers.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -16,13 +17,21 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/testing/archive.h"
 #include "base/testing/test.h"
+#include "proto/formats/program_file.h"
 #include "proto/op_role.h"
+#include "proto/setting.h"
 #include "proto/text/program_text.h"
 #include "tests/mutation/mutation_cases.h"
 #include "tests/mutation/mutation_edits.h"
 #include "tests/support/models.h"
 #include "tests/support/program_descs.h"
+#include "tests/support/rewrite.h"
+#include "transpiler/transpile.h"
+#include "transpiler/verifier/verify.h"
 
 namespace weft::testing {
 namespace {
@@ -190,6 +199,40 @@ void SplitSums(Random*, ProgramDescs* programs) {
   }
 }
 
+// What is printed, others read under the name that print gives it.
+void PrintConstants(Random* random, ProgramDescs* programs) {
+  Ops* const ops = programs->main.mutable_blocks(0)->mutable_ops();
+  const std::set<std::string> buffers = Buffers(programs->main.blocks(0));
+  std::vector<std::string> constants;
+  for (const pb::OpDesc& op : *ops) {
+    if (op.type() != "fill_constant" || StaysInPlace(op, buffers)) continue;
+    for (const std::string& name : Written(op)) {
+      if (!absl::StrContains(name, "@")) constants.push_back(name);
+    }
+  }
+  for (int k = 0; k < 3 && !constants.empty(); ++k) {
+    const std::string& constant = constants[(*random)() % constants.size()];
+    const std::string printed = absl::StrCat("printed_", k);
+    Declare(printed, constant, Place(), programs);
+    int i = 0;
+    while (Written(ops->Get(i)).count(constant) == 0) ++i;
+    pb::OpDesc print;
+    print.set_type("print");
+    SetArgs({constant}, "In", print.mutable_inputs());
+    SetArgs({printed}, "Out", print.mutable_outputs());
+    SetInt(&print, "op_role", static_cast<int>(RoleOf(ops->Get(i))));
+    Insert(ops, ++i, print);
+    for (++i; i < ops->size() && Written(ops->Get(i)).count(constant) == 0; ++i) {
+      if (StaysInPlace(ops->Get(i), buffers)) continue;
+      for (pb::OpDesc::Var& slot : *ops->Mutable(i)->mutable_inputs()) {
+        for (std::string& argument : *slot.mutable_arguments()) {
+          if (argument == constant) argument = printed;
+        }
+      }
+    }
+  }
+}
+
 void ToTextAndBack(Random*, ProgramDescs* programs) {
   const auto program = Program::FromProto(programs->main);
   ASSERT_TRUE(program.ok()) << program.status();
@@ -203,8 +246,13 @@ struct Change {
   void (*make)(Random*, ProgramDescs*);
 };
 constexpr Change kChanges[] = {
-    {"names", RenameVariables}, {"order of ops", ReorderOps}, {"order of slots", ReorderSlots},
-    {"dead ops", AddDeadOps},   {"sums in parts", SplitSums}, {"text and back", ToTextAndBack},
+    {"names", RenameVariables},
+    {"order of ops", ReorderOps},
+    {"order of slots", ReorderSlots},
+    {"dead ops", AddDeadOps},
+    {"sums in parts", SplitSums},
+    {"text and back", ToTextAndBack},
+    {"printed constants", PrintConstants},
 };
 
 // --- Verdicts ------------------------------------------------------------------------------------
@@ -326,6 +374,64 @@ TEST(HarmlessChanges, KeepTheVerdict) {
   for (const std::string& other : changes.others()) std::printf("%s\n", other.c_str());
   EXPECT_GE(changes.num_changed(), 1000);
   EXPECT_THAT(changes.others(), IsEmpty());
+}
+
+// The rules of all findings on programs for two ranks that were in files.
+std::multiset<std::string> RulesIn(const Model& rewritten, const Model& original) {
+  VerifyOptions options;
+  const auto setting = SettingOf(rewritten.main);
+  EXPECT_THAT(setting, IsOk());
+  options.setting = *setting;
+  options.original = {&original.main, &original.startup};
+  std::multiset<std::string> rules;
+  const Findings findings = Verify({{&rewritten.main, &rewritten.startup}}, options);
+  for (const Finding& finding : findings.all()) rules.insert(finding.rule);
+  return rules;
+}
+
+absl::StatusOr<Model> ToPirAndBack(const Model& model) {
+  const std::string main = absl::StrCat(::testing::TempDir(), "/main.json");
+  const std::string startup = absl::StrCat(::testing::TempDir(), "/startup.json");
+  WEFT_RETURN_IF_ERROR(WritePrograms({{&model.main, main}, {&model.startup, startup}}));
+  WEFT_ASSIGN_OR_RETURN(Program main_read, ReadProgram(main));
+  WEFT_ASSIGN_OR_RETURN(Program startup_read, ReadProgram(startup));
+  return Model{std::move(main_read), std::move(startup_read)};
+}
+
+// Programs of Paddle 3.
+TEST(HarmlessChanges, PirAndBackKeepsTheVerdict) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const auto read = [&](const std::string& name) -> absl::StatusOr<Program> {
+    const std::string path = absl::StrCat(::testing::TempDir(), "/read.json");
+    WEFT_RETURN_IF_ERROR(WriteFile(path, files.at(name)));
+    return ReadProgram(path);
+  };
+  int num_changed = 0, num_same = 0;
+  for (const auto& [name, bytes] : files) {
+    if (!absl::EndsWith(name, "/main.json")) continue;
+    const std::string model = name.substr(0, name.find('/'));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, read(name));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, read(absl::StrCat(model, "/startup.json")));
+    const Model original{std::move(main), std::move(startup)};
+    for (const TranspileOptions& mode :
+         {InMode("grad_allreduce", 2), InMode("grad_allreduce", 2, {{"buckets", "bytes"}}),
+          InMode("local_sgd", 2, {{"k_steps", "2"}}), InMode("multi_thread", 2),
+          InMode("mindspore_reducer", 2, {{"reduce_method", "mean"}})}) {
+      TranspileOptions options = mode;
+      options.device_kind = TargetDevice::kCpu;
+      Model rewritten = original;
+      if (!Rewrite(options, &rewritten.main, &rewritten.startup).ok()) continue;
+      const auto written = ToPirAndBack(rewritten);
+      ASSERT_THAT(written, IsOk()) << model << " " << options.mode;
+      ++num_changed;
+      const std::multiset<std::string> before = RulesIn(rewritten, original);
+      const std::multiset<std::string> after = RulesIn(*written, original);
+      EXPECT_EQ(after, before) << model << " " << options.mode;
+      num_same += after == before ? 1 : 0;
+    }
+  }
+  std::printf("%-28s %7d %7d\n", "rewrite: PIR and back", num_changed, num_same);
+  EXPECT_GE(num_changed, 50);
 }
 
 }  // namespace
