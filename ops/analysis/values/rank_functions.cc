@@ -177,7 +177,8 @@ bool RankFunctions::FillsFixedShape(const Op& op) {
   if (!type.has_value() || NumElements(type->dims) < 0) return false;
   RankValue filled;
   if (expressions_.AreMade()) {
-    filled.expr = expressions_.Named(absl::StrCat("fill ", ToString(*type)), "fill[1]");
+    filled.expr =
+        expressions_.Named(absl::StrCat("fill ", ToString(*type)), std::string(op.type()));
   }
   filled.factor = op.FloatAttr("value").value_or(0);
   const bool is_original =
