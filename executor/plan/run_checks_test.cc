@@ -60,7 +60,7 @@ TEST(CheckSynchronizedTest, ProgramThatTrainsNothingIsFine) {
 TEST(CheckParamTest, ParameterIsATensorThatTheProgramDeclaresSo) {
   ProgramBuilder builder;
   builder.Param("w", {-1, 3}).Var("x");
-  builder.Rows("rows", {2, 3}).last_var().set_persistable(true);
+  builder.Rows("rows", {-1, 3}).last_var().set_persistable(true);
   builder.Param("reader").last_var().mutable_type()->set_type(pb::VarType::READER);
   const Program program = builder.Build();
   WEFT_EXPECT_OK(CheckParam(program, "w", {DType::kFloat32, {2, 3}}));

@@ -70,7 +70,7 @@ TEST(SplitStartupTest, SomeProgramsAreOnePart) {
                 .size(),
             1u);
   EXPECT_EQ(Split(two + Copy("rows", "rows"), 400,
-                  absl::StrCat(kVars, "    var rows : selected_rows<fp32[4, 1]> persistable\n"))
+                  absl::StrCat(kVars, "    var rows : selected_rows<fp32[-1, 1]> persistable\n"))
                 .size(),
             1u);
   const Program branch = testing::BlockProgram(

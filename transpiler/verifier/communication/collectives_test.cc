@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 constexpr char kVars[] =
     "    var a : fp32[4] persistable\n    var b : fp32[8] persistable\n"
     "    var flag : bool[1] persistable\n    var id : raw\n"
-    "    var rows : selected_rows<fp32[4, 1]> persistable\n";
+    "    var rows : selected_rows<fp32[-1, 1]> persistable\n";
 
 // For 2 ranks; of a main program, after a startup program.
 std::vector<std::string> Check(const std::string& ops, const std::string& startup_ops) {

@@ -108,19 +108,8 @@ class TypesChecker {
                   absl::StrCat(op.DebugName(), " output ",
                                absl::CEscape(program_.name(SlotOf(op, difference.output))),
                                ": variable ", absl::CEscape(name), ": expected ",
-                               ToString(inferred), ", found ", ToString(declared),
-                               AdviceFor(program_.var(difference.var), inferred, declared)));
+                               ToString(inferred), ", found ", ToString(declared)));
     }
-  }
-
-  // A table for parameter servers that grows with its ids.
-  static absl::string_view AdviceFor(const Var& var, const TensorType& inferred,
-                                     const TensorType& declared) {
-    const bool is_table = var.persistable() && inferred.kind == TensorType::Kind::kDense &&
-                          declared.kind != TensorType::Kind::kDense;
-    return is_table ? "; static.nn.sparse_embedding declares a table so: use "
-                      "static.nn.embedding(is_sparse=True)"
-                    : "";
   }
 
   // Whether the op only moves a variable into a buffer, which says nothing of its type.
