@@ -90,7 +90,8 @@ class FleetProgramsTest : public ::testing::Test {
     auto files = ReadTarXz("tests/data/paddle2_6_fleet.tar.xz");
     WEFT_ASSERT_OK(files.status());
     for (const auto& [name, bytes] : *files) {
-      if (absl::EndsWith(name, ".pb")) WEFT_ASSERT_OK(WriteFile(Path(name), bytes));
+      if (!absl::EndsWith(name, ".pb")) continue;
+      WEFT_ASSERT_OK(WriteFile(Path(name), bytes));
     }
     std::mt19937 random(1);
     WEFT_ASSERT_OK_AND_ASSIGN(NpzWriter feeds, NpzWriter::Create(Path("feeds.npz")));
