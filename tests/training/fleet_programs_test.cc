@@ -78,8 +78,9 @@ const Strategy kStrategies[] = {
     {"sharding_adam", "", Runs::kByRank},
     {"sharding_clip", "", Runs::kByRank},
     {"sharding_lamb", "", Runs::kByRank},
-    {"sharding_amp", "W510", Runs::kNot, "not followed: each rank checks the gradients it owns"},
-    {"sharding_amp_recompute", "W310 W601 W602 W603 W610", Runs::kNot, "not followed, likewise"},
+    {"sharding_amp", "", Runs::kByRank},
+    {"sharding_amp_recompute", "W310 W601 W602 W603 W610", Runs::kNot,
+     "not followed: a rank receives one parameter under two names"},
     {"sharding_merge", "W310 W601 W602 W603 W610", Runs::kNot,
      "not followed: blocks of ranks differ"},
 };

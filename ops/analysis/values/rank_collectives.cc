@@ -19,6 +19,7 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
       return expressions_.Opaque(out, "parts of a maximum", {in});
     }
     out.placement = Placement::kReplicated;
+    out.reductions = in.reductions;  // it reduces no gradient
     return out;
   }
   if (in.placement == Placement::kPartialSum) {
@@ -41,6 +42,10 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
           out.factor /= options_.RankFactor();
         }
         return out;
+      }
+      // The largest of equal values is each of them.
+      if (in.placement == Placement::kReplicated && collective.reduction != Reduction::kProd) {
+        return in;
       }
       if (in.is_gradient) out.first_nonlinear_op = op.id();
       out.placement = Placement::kReplicated;

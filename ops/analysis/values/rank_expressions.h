@@ -35,7 +35,8 @@ class RankExpressions {
                absl::Span<const ExprId> operands = {});
   ExprId Cast(ExprId expr, int dtype);
   // The same from an element type. A floating-point value that is cast to a wider type and back is
-  // the value, and so is a bool that is cast to any type and back; one whose first cast `may_round`, from fp32 to half precision and back, too.
+  // the value, and so is a bool that is cast to any type and back; one whose first cast
+  // `may_round`, from fp32 to half precision and back, too.
   ExprId Cast(ExprId expr, int from, int to, bool may_round);
   // `rows` holds the rows of the row-sparse `whole`, which has zeros elsewhere.
   void NoteRows(ExprId rows, ExprId whole) { whole_of_rows_[rows] = whole; }

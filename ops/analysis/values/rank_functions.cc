@@ -280,8 +280,7 @@ void RankFunctions::CastIntegers(const Op& op, const SignatureFacts& facts) {
   Apply(op, facts);
   if (in.placement == Placement::kPartialMax) outs_[0].placement = in.placement;
   const bool is_known = in.placement == Placement::kReplicated ||
-                        in.placement == Placement::kLocal ||
-                        in.placement == Placement::kPartialMax;
+                        in.placement == Placement::kLocal || in.placement == Placement::kPartialMax;
   if (!expressions_.AreMade() || !is_known || in.is_zero || in.factor != 1) return;
   const VarId var = memory_.Resolve(op.input_args()[0]);
   const auto tensor = var.valid() ? program_.var(var).Tensor() : absl::nullopt;
@@ -544,9 +543,8 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
                        in.placement == Placement::kReplicated);
     out.placement = i == 0 ? in.placement : JoinPlacements(out.placement, in.placement);
     has_shard = has_shard || in.placement == Placement::kShard;
-    has_part =
-        has_part || in.placement == Placement::kParts || in.placement == Placement::kPartialSum ||
-        in.placement == Placement::kPartialMax;
+    has_part = has_part || in.placement == Placement::kParts ||
+               in.placement == Placement::kPartialSum || in.placement == Placement::kPartialMax;
     only_shards = only_shards &&
                   (in.placement == Placement::kShard || in.placement == Placement::kReplicated);
     out.rank = i == 0 || in.rank == out.rank ? in.rank : -1;

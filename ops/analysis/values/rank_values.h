@@ -59,8 +59,8 @@ struct RankValue {
   // Depends on a value that is_mixed, on the op `unscaled_in`, or on an unknown value: no longer in
   // proportion to its unscaled sums. Updates do not reset it.
   bool has_unknown_scale = false;
-  // Of a rank-local gradient: equal on all ranks unless one of them has found an element that is not
-  // finite (check_finite_and_unscale of shares).
+  // Of a rank-local gradient: equal on all ranks unless one of them has found an element that is
+  // not finite (check_finite_and_unscale of shares).
   bool is_equal_if_finite = false;
   // SelectedRows, each row at most once.
   bool has_merged_rows = false;

@@ -88,10 +88,9 @@ absl::StatusOr<bool> CommInit::Run(const PassContext& context, ProgramPair& prog
   const int first_ahead = options_.nrings + (groups.empty() ? 0 : groups.back().index + 1);
   const int all_rings = first_ahead + options_.prefetch;
   if (all_rings > kMaxRings) {
-    return absl::InvalidArgumentError(absl::StrCat("expected at most ", kMaxRings, " rings, found ",
-                                                   options_.nrings + options_.prefetch,
-                                                   " over all ranks and ", groups.size(),
-                                                   " of groups"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected at most ", kMaxRings, " rings, found ", options_.nrings + options_.prefetch,
+        " over all ranks and ", groups.size(), " of groups"));
   }
   WEFT_RETURN_IF_ERROR(RefuseRingsInUse(*programs.startup, all_rings));
   Rewriter rewriter(programs.startup);

@@ -16,6 +16,7 @@
 #include "ops/analysis/core/storage.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 #include "ops/schema/tensor_type.h"
@@ -30,7 +31,50 @@ namespace {
 struct OwnedOp {
   Op op;
   std::vector<size_t> owners;
+  // Of an op that all ranks run, each for the gradients that it owns: by rank. Else empty.
+  std::vector<Op> of_ranks;
+
+  const Op& On(size_t rank) const { return of_ranks.empty() ? op : of_ranks[rank]; }
 };
+
+// Scales lists of gradients, tensor by tensor.
+bool ScalesLists(const Op& op) {
+  return UnscalesGradients(op.type()) || UpdatesLossScale(op.type());
+}
+
+// Of an op that scales lists: without these.
+std::string BytesWithoutLists(const Op& op) {
+  pb::OpDesc desc = op.ToProto();
+  for (auto* slots : {desc.mutable_inputs(), desc.mutable_outputs()}) {
+    for (pb::OpDesc::Var& slot : *slots) {
+      if (slot.parameter() == "X" || slot.parameter() == "Out") slot.clear_arguments();
+    }
+  }
+  return desc.SerializeAsString();
+}
+
+// With the lists of all ranks.
+pb::OpDesc JoinedLists(const OwnedOp& owned) {
+  pb::OpDesc joined = owned.op.ToProto();
+  std::vector<std::string> from, to;
+  for (const Op& op : owned.of_ranks) {
+    const absl::Span<const Symbol> x = op.Input("X"), out = op.Output("Out");
+    for (size_t i = 0; i < std::min(x.size(), out.size()); ++i) {
+      std::string name(op.program().name(x[i]));
+      if (absl::c_linear_search(from, name)) continue;
+      from.push_back(std::move(name));
+      to.emplace_back(op.program().name(out[i]));
+    }
+  }
+  const auto set = [](const char* slot, const std::vector<std::string>& names, auto* slots) {
+    for (pb::OpDesc::Var& var : *slots) {
+      if (var.parameter() == slot) *var.mutable_arguments() = {names.begin(), names.end()};
+    }
+  };
+  set("X", from, joined.mutable_inputs());
+  set("Out", to, joined.mutable_outputs());
+  return joined;
+}
 
 bool TouchesNoData(const Op& op) {
   const OpSchema* const schema = FindOpSchema(op.type());
@@ -44,7 +88,12 @@ absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ra
                                            const std::vector<std::set<OpId>>& makes_room) {
   std::vector<std::vector<OpId>> merges(ranks.size());
   std::vector<absl::Span<const OpId>> rest;
-  std::vector<absl::flat_hash_map<absl::string_view, int>> left;  // by rank and bytes
+  std::vector<absl::flat_hash_map<absl::string_view, int>> left;  // by rank and key
+  std::vector<std::map<OpId, std::string>> list_keys(ranks.size());
+  const auto key_of = [&](size_t rank, OpId id) -> absl::string_view {
+    const auto found = list_keys[rank].find(id);
+    return found == list_keys[rank].end() ? ranks[rank].main->op(id).bytes() : found->second;
+  };
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const Program& main = *ranks[rank].main;
     auto& counts = left.emplace_back();
@@ -52,11 +101,14 @@ absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ra
       if (!makes_room.empty() && makes_room[rank].count(id) > 0) continue;
       if (TouchesNoData(main.op(id))) continue;
       merges[rank].push_back(id);
-      ++counts[main.op(id).bytes()];
+      if (ScalesLists(main.op(id))) {
+        list_keys[rank].emplace(id, BytesWithoutLists(main.op(id)));
+      }
+      ++counts[key_of(rank, id)];
     }
     rest.push_back(merges[rank]);
   }
-  const auto next = [&](size_t rank) { return ranks[rank].main->op(rest[rank][0]).bytes(); };
+  const auto next = [&](size_t rank) { return key_of(rank, rest[rank][0]); };
   std::vector<OwnedOp> merged;
   while (true) {
     absl::optional<OwnedOp> found;
@@ -73,12 +125,21 @@ absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ra
         const auto count = left[rank].find(bytes);
         comes_later = !has_next && count != left[rank].end() && count->second > 0;
       }
-      if (!comes_later) found = OwnedOp{ranks[first].main->op(rest[first][0]), std::move(owners)};
+      if (comes_later) continue;
+      found = OwnedOp{ranks[first].main->op(rest[first][0]), std::move(owners), {}};
     }
     if (is_done) return merged;
     if (!found.has_value()) return absl::nullopt;
+    bool have_own_lists = false;
     for (size_t rank : found->owners) {
-      --left[rank][found->op.bytes()];
+      const Op op = ranks[rank].main->op(rest[rank][0]);
+      have_own_lists |= op.bytes() != found->op.bytes();
+      found->of_ranks.push_back(op);
+    }
+    if (!have_own_lists) found->of_ranks.clear();
+    if (have_own_lists && found->owners.size() < ranks.size()) return absl::nullopt;
+    for (size_t rank : found->owners) {
+      --left[rank][next(rank)];
       rest[rank].remove_prefix(1);
     }
     merged.push_back(*std::move(found));
@@ -178,6 +239,57 @@ std::vector<PartialSum> FindPartialSums(const std::vector<OwnedOp>& ops, size_t 
   return sums;
 }
 
+// Whether nobody reads what a rank has found in the gradients that it owns before an all-reduce has
+// found the same of all, but for casts; nor what the search has left in gradients before they are
+// zero wherever any of all is not finite.
+bool TellEachOther(const std::vector<OwnedOp>& ops, size_t num_ranks) {
+  std::set<std::string> own;                    // flags
+  std::map<std::string, std::string> unscaled;  // gradients, and the flag of their search
+  for (const OwnedOp& owned : ops) {
+    const Op& op = owned.op;
+    if ((!own.empty() || !unscaled.empty()) && !op.SubBlocks().empty()) return false;
+    const auto name_of = [&](Symbol name) { return std::string(op.program().name(name)); };
+    const CollectiveOp* const collective = FindCollectiveOp(op);
+    const bool is_alike = owned.owners.size() == num_ranks && owned.of_ranks.empty() &&
+                          op.input_args().size() == 1 && op.output_args().size() == 1;
+    const bool casts = is_alike && own.count(name_of(op.input_args()[0])) > 0 &&
+                       AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kCast;
+    const bool tells = is_alike && collective != nullptr &&
+                       collective->kind == CollectiveKind::kAllReduce &&
+                       collective->reduction == Reduction::kMax;
+    const std::vector<Op> runs = owned.of_ranks.empty() ? std::vector<Op>{op} : owned.of_ranks;
+    for (const Op& run : runs) {
+      for (Symbol in : run.input_args()) {
+        const std::string name(run.program().name(in));
+        if (own.count(name) > 0 && !casts && !tells) return false;
+        const auto found = unscaled.find(name);
+        if (found == unscaled.end()) continue;
+        const absl::Span<const Symbol> flag = run.Input("FoundInfinite");
+        const bool makes_zero = UpdatesLossScale(run.type()) && flag.size() == 1 &&
+                                run.program().name(flag[0]) == found->second;
+        if (!makes_zero) return false;
+      }
+    }
+    for (const Op& run : runs) {
+      for (Symbol out : run.output_args()) {
+        own.erase(std::string(run.program().name(out)));
+        unscaled.erase(std::string(run.program().name(out)));
+      }
+    }
+    if (casts) own.insert(name_of(op.output_args()[0]));
+    if (owned.of_ranks.empty() || !UnscalesGradients(op.type())) continue;
+    const absl::Span<const Symbol> flag = op.Output("FoundInfinite");
+    if (flag.size() != 1) return false;
+    own.insert(name_of(flag[0]));
+    for (const Op& run : runs) {
+      for (Symbol out : run.Output("Out")) {
+        unscaled[std::string(run.program().name(out))] = name_of(flag[0]);
+      }
+    }
+  }
+  return own.empty() && unscaled.empty();
+}
+
 // Follows on which ranks a variable lacks the value that the owners of its last op have.
 class Reads {
  public:
@@ -216,26 +328,36 @@ class Reads {
   }
 
   void Visit(size_t i) {
-    const auto& [op, owners] = ops_[i];
+    const OwnedOp& owned = ops_[i];
+    const Op& op = owned.op;
     const OpSchema* const schema = FindOpSchema(op.type());
     const CollectiveOp* const collective = FindCollectiveOp(op);
     const bool has_root = collective != nullptr && HasRoot(collective->kind);
     const size_t root =
         has_root ? static_cast<size_t>(op.IntAttr(collective->root_attr).value_or(0)) : 0;
     const bool sends = has_root && collective->kind == CollectiveKind::kBroadcast;
-    const std::vector<Symbol> written = NamesOf(op, /*reads=*/false);
-    std::vector<Symbol> read = NamesOf(op, /*reads=*/true);
-    if (schema != nullptr && schema->Has(Trait::kKeepsOutputs)) {
-      read.insert(read.end(), written.begin(), written.end());
-    }
-    for (size_t rank : owners) {
+    const bool keeps = schema != nullptr && schema->Has(Trait::kKeepsOutputs);
+    for (size_t rank : owned.owners) {
       if (sends && rank != root) continue;  // what it has is overwritten
-      for (Symbol name : read) Read(i, rank, op.program().name(name));
+      const Op& own = owned.On(rank);
+      for (Symbol name : NamesOf(own, /*reads=*/true)) Read(i, rank, own.program().name(name));
+      if (!keeps) continue;
+      for (Symbol name : NamesOf(own, /*reads=*/false)) Read(i, rank, own.program().name(name));
     }
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const bool has = parts_of_sums_.count(i) > 0 ||
-                       (has_root && !sends ? rank == root : absl::c_binary_search(owners, rank));
-      for (Symbol name : written) Write(i, rank, op.program().name(name), has);
+      const bool has =
+          parts_of_sums_.count(i) > 0 ||
+          (has_root && !sends ? rank == root : absl::c_binary_search(owned.owners, rank));
+      for (Symbol name : NamesOf(op, /*reads=*/false)) {
+        Write(i, rank, op.program().name(name), has && owned.of_ranks.empty());
+      }
+      if (owned.of_ranks.empty()) continue;
+      // What another rank owns, it lacks.
+      for (const Op& other : owned.of_ranks) {
+        for (Symbol name : other.output_args()) Write(i, rank, other.program().name(name), false);
+      }
+      const Op& own = owned.On(rank);
+      for (Symbol name : own.output_args()) Write(i, rank, own.program().name(name), true);
     }
   }
 
@@ -273,7 +395,7 @@ class Reads {
             : absl::StrCat("of which ", RanksText(writer.owners), " alone ",
                            writer.owners.size() == 1 ? "runs " : "run ", writer.op.DebugName());
     Reporter({static_cast<int>(rank), false}, &findings_)
-        .Add("W510", OpIn(rank, ops_[i].op), name,
+        .Add("W510", OpIn(rank, ops_[i].On(rank)), name,
              absl::StrCat(ops_[i].op.DebugName(), " reads ", name, " on rank ", rank, ", ", where,
                           ": expected a broadcast from there before, or the op on all ranks"));
   }
@@ -324,14 +446,15 @@ class Reads {
 // Whether some ranks alone update a state, and a rank sends to the others.
 bool HasOwnerUpdates(const std::vector<OwnedOp>& ops, size_t num_ranks) {
   bool updates = false, sends = false;
-  for (const auto& [op, owners] : ops) {
+  for (const OwnedOp& owned : ops) {
+    const Op& op = owned.op;
     const CollectiveOp* const collective = FindCollectiveOp(op);
-    if (owners.size() == num_ranks) {
+    if (owned.owners.size() == num_ranks) {
       sends |= collective != nullptr && collective->kind == CollectiveKind::kBroadcast;
       continue;
     }
     if (collective != nullptr || !op.SubBlocks().empty()) return false;
-    updates |= absl::c_any_of(op.output_args(), [op = op](Symbol name) {
+    updates |= absl::c_any_of(op.output_args(), [&](Symbol name) {
       const VarId var = op.program().block(0).FindVar(name);
       return var.valid() && op.program().var(var).persistable();
     });
@@ -443,10 +566,10 @@ absl::optional<Program> Join(absl::Span<const ConstProgramPair> ranks,
     if (programs.main != ranks[0].main && !AddVars(*programs.main, root)) return absl::nullopt;
   }
   root->clear_ops();
-  for (const auto& [op, owners] : ops) {
+  for (const OwnedOp& owned : ops) {
     pb::OpDesc* const added = root->add_ops();
-    *added = op.ToProto();
-    ReduceToAll(op, added);
+    *added = owned.of_ranks.empty() ? owned.op.ToProto() : JoinedLists(owned);
+    ReduceToAll(owned.op, added);
   }
   for (const PartialSum& sum : sums) {
     pb::OpDesc add;
@@ -484,6 +607,7 @@ absl::optional<OwnerUpdates> FindUpdates(absl::Span<const ConstProgramPair> rank
                                          const std::vector<std::set<OpId>>& makes_room) {
   const absl::optional<std::vector<OwnedOp>> ops = Merge(ranks, makes_room);
   if (!ops.has_value() || !HasOwnerUpdates(*ops, ranks.size())) return absl::nullopt;
+  if (!TellEachOther(*ops, ranks.size())) return absl::nullopt;
   const std::vector<PartialSum> sums = FindPartialSums(*ops, ranks.size());
   absl::optional<Program> main = Join(ranks, *ops, sums);
   if (!main.has_value()) return absl::nullopt;

@@ -258,6 +258,59 @@ TEST(OwnerUpdates, SumsOverWhatRanksOwnAreSumsOfAll) {
               Not(IsEmpty()));
 }
 
+// A loss scale that follows gradients, given as "u@GRAD, v@GRAD".
+std::string ScaleLoss(absl::string_view gradients, absl::string_view told) {
+  return absl::StrCat(R"(
+    var scale : fp32[1] persistable
+    var good, bad : int32[1] persistable
+    var found : bool[1]
+    var number : int32[1]
+    Out=[)",
+                      gradients, "], FoundInfinite=[found] = check_finite_and_unscale(X=[",
+                      gradients, "], Scale=[scale]) role=optimize\n", told, "    Out=[", gradients,
+                      "], LossScaling=[scale], OutGoodSteps=[good], OutBadSteps=[bad] = "
+                      "update_loss_scaling(X=[",
+                      gradients,
+                      "], FoundInfinite=[found], PrevLossScaling=[scale], InGoodSteps=[good], "
+                      "InBadSteps=[bad]) role=optimize {incr_every_n_steps=4, "
+                      "decr_every_n_nan_or_inf=1, incr_ratio=2.0, decr_ratio=0.5}\n");
+}
+
+constexpr char kTell[] = R"(
+    Out=[number] = cast(X=[found]) role=optimize {in_dtype=0, out_dtype=2}
+    Out=[number] = c_allreduce_max(X=[number]) role=optimize {ring_id=0, use_calc_stream=true}
+    Out=[found] = cast(X=[number]) role=optimize {in_dtype=2, out_dtype=0}
+)";
+
+TEST(OwnerUpdates, RanksSearchTheGradientsThatTheyOwn) {
+  const std::string original = Step(ScaleLoss("u@GRAD, v@GRAD", ""), Update("u") + Update("v"), "");
+  const auto found = [&](absl::string_view told, absl::string_view of_1 = "v@GRAD") {
+    return FoundIn({Sharded(0, ScaleLoss("u@GRAD", told)), Sharded(1, ScaleLoss(of_1, told))},
+                   original);
+  };
+  EXPECT_THAT(found(kTell), IsEmpty());
+  // Each by its own, or by what is no maximum.
+  EXPECT_THAT(found(""), Not(IsEmpty()));
+  EXPECT_THAT(found(absl::StrReplaceAll(kTell, {{"c_allreduce_max", "c_allreduce_min"}})),
+              Not(IsEmpty()));
+  // A gradient that another rank owns.
+  EXPECT_THAT(found(kTell, "u@GRAD"), Not(IsEmpty()));
+}
+
+// Where any is not finite, what a search leaves depends on all gradients.
+TEST(OwnerUpdates, WhatASearchLeavesIsMadeZero) {
+  const auto without_zeros = [](absl::string_view gradients, absl::string_view told) {
+    const std::string ops = ScaleLoss(gradients, told);
+    return ops.substr(0, ops.find(absl::StrCat("    Out=[", gradients, "], LossScaling")));
+  };
+  const std::string original =
+      Step(without_zeros("u@GRAD, v@GRAD", ""), Update("u") + Update("v"), "");
+  EXPECT_THAT(FoundIn({Sharded(0, without_zeros("u@GRAD", kTell)),
+                       Sharded(1, without_zeros("v@GRAD", kTell))},
+                      original),
+              Not(IsEmpty()));
+}
+
 TEST(OwnerUpdates, OtherProgramsAreNone) {
   const Program a = ProgramOf(OneDevice()), b = ProgramOf(Step("", Update("v") + Update("u"), ""));
   EXPECT_FALSE(FindOwnerUpdates({{&a, nullptr}, {&a, nullptr}}).has_value());
