@@ -36,6 +36,7 @@ def transpile(
     sparse: Optional[str] = None,
     scale: Optional[str] = None,
     buckets: Optional[str] = None,
+    prefetch: Optional[int] = None,
     stage: Optional[int] = None,
     spars: Optional[float] = None,
     corr: Optional[bool] = None,
@@ -146,6 +147,9 @@ def transpile(
         mindspore_size{threshold=N}, singa{threshold=N,buffer_elements=N},
         megengine{threshold_bytes=N} or megengine_pass{max_size_mib=N,ignore_first=N}; default
         bytes or mindspore or singa or none)
+    prefetch: N. zero: buckets of parameters that are gathered ahead of their use, each on a
+        ring of its own; 0: gathered where they are used, on the last of the other rings (an
+        integer >= 0 and <= 64; default 1)
     stage: N. zero: what ranks share out: 1 the state of optimizers and the parameters between
         steps; 2 gradients, too; 3 parameters within a step, too (an integer >= 1 and <= 3;
         default 1)
@@ -269,6 +273,7 @@ def verify(
     feed_layout: Optional[Union[Sequence[str], Mapping[str, str], str]] = None,
     param_attrs: Optional[Union[str, os.PathLike[str]]] = None,
     assume: Optional[str] = None,
+    order: Optional[str] = None,
     rounded_gradients: Optional[bool] = None,
     summed_gradients: Optional[bool] = None,
     k_steps: Optional[int] = None,
@@ -300,6 +305,9 @@ def verify(
         replicated
     assume: 'my_op: elementwise,...'. What is taken for true of ops without a schema:
         elementwise, per_sample, linear, no_communication, joined by |
+    order: streams|events:{streams,events}. What orders ops: their streams and the waits of the
+        program, or also the variables that they name, as in Paddle since 2.5; default: as the
+        file says, else streams
     rounded_gradients: bool. Gradients may be rounded to half precision and back (singa_half)
     summed_gradients: bool. Expect gradients summed over the ranks; =false: averaged (default:
         as the file says, else summed for losses that are sums over the batch)
@@ -382,6 +390,9 @@ class Run(_run.Run):
         or whole; default: as the file or their declarations suggest
     assume: 'my_op: elementwise,...'. What is taken for true of ops without a schema:
         elementwise, per_sample, linear, no_communication, joined by |
+    order: streams|events:{streams,events}. What orders ops: their streams and the waits of the
+        program, or also the variables that they name, as in Paddle since 2.5; default: as the
+        file says, else streams
     set: NAME=VALUE. Set a persistable variable that no op writes, before every step
     lr_schedule: NAME{...}. Compute the learning rate of every step as Paddle's schedulers do:
         'noam{d_model=512,warmup_steps=4000}',
@@ -427,6 +438,7 @@ class Run(_run.Run):
         params_names: Optional[Union[str, os.PathLike[str]]] = None,
         feed_layout: Optional[Union[Sequence[str], Mapping[str, str], str]] = None,
         assume: Optional[str] = None,
+        order: Optional[str] = None,
         set: Union[Mapping[str, float], Sequence[str], str, None] = None,
         lr_schedule: Optional[str] = None,
         lr_var: Optional[str] = None,
