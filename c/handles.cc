@@ -61,6 +61,10 @@ absl::Status Parse(CLI::App& app, absl::string_view command, const weft_options*
   return ParseArguments(app, std::move(arguments));
 }
 
+std::string NameOf(const weft_program& program, absl::string_view other) {
+  return program.name.empty() ? std::string(other) : program.name;
+}
+
 void Messages::Set(std::vector<Said> said) {
   texts_.clear();
   messages_.clear();

@@ -48,6 +48,11 @@ weft_status* Guard(absl::FunctionRef<absl::Status()> run);
 absl::Status Parse(CLI::App& app, absl::string_view command, const weft_options* options,
                    std::vector<std::string> more);
 
+// What messages call a program: its name, or `other` if that is empty. Names are no arguments of
+// Parse, which would take some for flags or lists: placeholders are, and flags get names
+// afterwards.
+std::string NameOf(const weft_program& program, absl::string_view other);
+
 // Messages as weft.h has them.
 class Messages {
  public:

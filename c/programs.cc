@@ -1,7 +1,9 @@
 // Programs, and what the commands say of them.
+#include <tuple>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "c/handles.h"
@@ -93,7 +95,8 @@ weft_status* weft_stats(const weft_options* options, const weft_program* program
     CLI::App app;
     weft::StatsFlags flags;
     weft::AddStatsFlags(&app, &flags);
-    WEFT_RETURN_IF_ERROR(weft::c::Parse(app, "stats", options, {"--", program->name}));
+    WEFT_RETURN_IF_ERROR(weft::c::Parse(app, "stats", options, {"--", "program"}));
+    flags.file = weft::c::NameOf(*program, "program");
     std::vector<weft::Said> said;
     WEFT_ASSIGN_OR_RETURN(std::string stats, weft::StatsText(flags, program->program, &said));
     *text = weft::c::NewText(std::move(stats));
@@ -106,7 +109,8 @@ weft_status* weft_plan(const weft_options* options, const weft_program* program,
     CLI::App app;
     weft::PlanFlags flags;
     weft::AddPlanFlags(&app, &flags);
-    WEFT_RETURN_IF_ERROR(weft::c::Parse(app, "plan", options, {"--", program->name}));
+    WEFT_RETURN_IF_ERROR(weft::c::Parse(app, "plan", options, {"--", "program"}));
+    flags.file = weft::c::NameOf(*program, "program");
     std::vector<weft::Said> said;
     WEFT_ASSIGN_OR_RETURN(std::string plan, weft::PlanText(flags, program->program, &said));
     *text = weft::c::NewText(std::move(plan));
@@ -122,15 +126,19 @@ weft_status* weft_view(const weft_options* options, const weft_program* program,
     weft::ViewFlags flags;
     weft::AddViewFlags(&app, &flags);
     std::vector<std::string> more = {"--out=page.html"};
-    const std::pair<const char*, const weft_program*> others[] = {
-        {"--startup=", startup},
-        {"--original=", original},
-        {"--original_startup=", original_startup}};
-    for (const auto& [flag, other] : others) {
-      if (other != nullptr) more.push_back(flag + other->name);
+    const std::tuple<const char*, const weft_program*, std::string*> others[] = {
+        {"startup", startup, &flags.startup},
+        {"original", original, &flags.original},
+        {"original_startup", original_startup, &flags.original_startup}};
+    for (const auto& [name, other, field] : others) {
+      if (other != nullptr) more.push_back(absl::StrCat("--", name, "=", name));
     }
-    more.insert(more.end(), {"--", program->name});
+    more.insert(more.end(), {"--", "program"});
     WEFT_RETURN_IF_ERROR(weft::c::Parse(app, "view", options, std::move(more)));
+    flags.file = weft::c::NameOf(*program, "program");
+    for (const auto& [name, other, field] : others) {
+      if (other != nullptr) *field = weft::c::NameOf(*other, name);
+    }
     weft::ViewedPrograms programs = {program->program, weft::c::CopyOf(startup),
                                      weft::c::CopyOf(original), weft::c::CopyOf(original_startup)};
     WEFT_ASSIGN_OR_RETURN(std::string page, weft::PageText(flags, std::move(programs)));

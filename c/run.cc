@@ -1,4 +1,5 @@
 // weft_run_*.
+#include <limits>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -19,7 +20,7 @@ struct weft_arrays {
 
 struct weft_run {
   std::unique_ptr<weft::RunSession> session;
-  absl::Span<const weft::StepResult> results;  // of the last step
+  absl::Span<const weft::StepResult> results;  // of the last step; empty if it has failed
   weft::c::Messages messages;
   std::vector<std::string> names;  // of the last batch
 };
@@ -32,6 +33,8 @@ weft_array ArrayOf(const Tensor& tensor) {
           tensor.raw()};
 }
 
+constexpr int kMaxDims = 64;  // as many as NumPy has at most
+
 // A tensor over the memory of the caller.
 absl::StatusOr<Tensor> TensorOf(const char* name, const weft_array& array) {
   const absl::optional<DType> dtype = DTypeFromProto(array.dtype);
@@ -39,15 +42,32 @@ absl::StatusOr<Tensor> TensorOf(const char* name, const weft_array& array) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": expected an element type, found number ", array.dtype));
   }
+  if (array.num_dims < 0 || array.num_dims > kMaxDims) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected 0 to ", kMaxDims, " dimensions, found ", array.num_dims));
+  }
+  if (array.dims == nullptr && array.num_dims > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected ", array.num_dims, " dimensions, found NULL"));
+  }
   const Dims dims(array.dims, array.dims + array.num_dims);
   for (const int64_t dim : dims) {
     if (dim >= 0) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": expected dimensions of 0 or more, found ", DimsToString(dims)));
   }
-  // An array without elements may be nowhere.
+  const int64_t size = NumElements(dims);
+  if (size > std::numeric_limits<int64_t>::max() / static_cast<int64_t>(SizeOf(*dtype))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected an array in memory, found dimensions ", DimsToString(dims)));
+  }
+  // An array without elements may be nowhere, and counts as allocated.
   static char nothing[64];
   void* const data = array.data != nullptr ? const_cast<void*>(array.data) : nothing;
+  if (array.data == nullptr && size > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected data of dimensions ", DimsToString(dims), ", found NULL"));
+  }
   return Tensor::Wrap(*dtype, dims, nullptr, data);
 }
 
@@ -59,10 +79,12 @@ absl::StatusOr<RunFlags> ParseRun(const weft_options* options, const weft_progra
   flags.by_steps = true;
   app.callback([&] { CheckRunFlags(app, flags); });
   std::vector<std::string> more;
-  if (startup != nullptr) more.push_back("--startup=" + startup->name);
+  if (startup != nullptr) more.emplace_back("--startup=startup");
   if (has_params) more.emplace_back("--params=params");
-  more.insert(more.end(), {"--", main.name});
+  more.insert(more.end(), {"--", "main"});
   WEFT_RETURN_IF_ERROR(Parse(app, "run", options, std::move(more)));
+  flags.main = NameOf(main, "main");
+  if (startup != nullptr) flags.startup = NameOf(*startup, "startup");
   return flags;
 }
 
@@ -147,12 +169,15 @@ weft_status* weft_run_step(weft_run* run, const char* const* names, const weft_a
 
 int weft_run_num_ranks(const weft_run* run) { return run->session->nranks(); }
 int64_t weft_run_next_step(const weft_run* run) { return run->session->step(); }
-size_t weft_run_num_fetched(const weft_run* run) { return run->session->fetch().size(); }
+size_t weft_run_num_fetched(const weft_run* run) {
+  return run->results.empty() ? 0 : run->session->fetch().size();
+}
 const char* weft_run_fetched_name(const weft_run* run, size_t index) {
   return run->session->fetch()[index].c_str();
 }
 
 double weft_run_fetched_number(const weft_run* run, size_t index) {
+  if (index >= weft_run_num_fetched(run)) return std::numeric_limits<double>::quiet_NaN();
   double sum = 0;
   for (const weft::StepResult& result : run->results) sum += weft::MeanOf(result.values[index]);
   const bool are_parts = run->session->sums().count(run->session->fetch()[index]) > 0;
@@ -160,6 +185,9 @@ double weft_run_fetched_number(const weft_run* run, size_t index) {
 }
 
 weft_array weft_run_fetched(const weft_run* run, size_t index, int rank) {
+  const bool is_there = index < weft_run_num_fetched(run) && rank >= 0 &&
+                        static_cast<size_t>(rank) < run->results.size();
+  if (!is_there) return {};
   return weft::c::ArrayOf(run->results[rank].values[index]);
 }
 

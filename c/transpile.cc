@@ -40,11 +40,14 @@ absl::Status ParseTranspile(const weft_options* options, const weft_program& mai
   std::vector<std::string> more;
   const char* const extension = weft_program_format(&main) == WEFT_FORMAT_PIR ? ".json" : ".pb";
   if (startup != nullptr) {
-    more.push_back("--startup_in=" + startup->name);
+    more.emplace_back("--startup_in=startup");
     more.push_back(std::string("--startup_out=startup") + extension);
   }
-  more.insert(more.end(), {"--", main.name, std::string("result") + extension});
-  return Parse(app, "transpile", options, std::move(more));
+  more.insert(more.end(), {"--", "main", std::string("result") + extension});
+  WEFT_RETURN_IF_ERROR(Parse(app, "transpile", options, std::move(more)));
+  flags->in = NameOf(main, "main");
+  if (startup != nullptr) flags->startup_in = NameOf(*startup, "startup");
+  return absl::OkStatus();
 }
 
 // As the command does, a copy is made of whatever can be read, and findings are warnings.

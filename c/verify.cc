@@ -1,6 +1,8 @@
 // weft_verify.
+#include <tuple>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "c/handles.h"
@@ -26,15 +28,25 @@ absl::Status ParseVerify(const weft_options* options, absl::Span<const weft_prog
   CLI::App app;
   AddVerifyFlags(&app, flags);
   std::vector<std::string> more;
-  for (const weft_program* startup : startups) more.push_back("--startup=" + startup->name);
-  const std::pair<const char*, const weft_program*> others[] = {
-      {"--original=", original}, {"--original_startup=", original_startup}, {"--server=", server}};
-  for (const auto& [flag, other] : others) {
-    if (other != nullptr) more.push_back(flag + other->name);
+  more.insert(more.end(), startups.size(), "--startup=startup");
+  const std::tuple<const char*, const weft_program*, std::string*> others[] = {
+      {"original", original, &flags->original},
+      {"original_startup", original_startup, &flags->original_startup},
+      {"server", server, &flags->server}};
+  for (const auto& [name, other, field] : others) {
+    if (other != nullptr) more.push_back(absl::StrCat("--", name, "=", name));
   }
   more.emplace_back("--");
-  for (const weft_program* main : mains) more.push_back(main->name);
-  return Parse(app, "verify", options, std::move(more));
+  more.insert(more.end(), mains.size(), "main");
+  WEFT_RETURN_IF_ERROR(Parse(app, "verify", options, std::move(more)));
+  for (size_t i = 0; i < mains.size(); ++i) flags->mains[i] = NameOf(*mains[i], "main");
+  for (size_t i = 0; i < startups.size(); ++i) {
+    flags->startups[i] = NameOf(*startups[i], "startup");
+  }
+  for (const auto& [name, other, field] : others) {
+    if (other != nullptr) *field = NameOf(*other, name);
+  }
+  return absl::OkStatus();
 }
 
 // Findings with texts in vectors that do not move.

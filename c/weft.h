@@ -233,7 +233,8 @@ typedef enum weft_dtype {
   WEFT_UINT64 = 38
 } weft_dtype;
 
-/* Elements in memory of the host, in row-major order without gaps. */
+/* Elements in memory of the host, in row-major order without gaps: at most 64 dimensions. `data` of
+ * an array without elements may be NULL. Calls return WEFT_INVALID_ARGUMENT for another array. */
 typedef struct weft_array {
   weft_dtype dtype;
   int num_dims;
@@ -266,13 +267,15 @@ weft_status* weft_run_step(weft_run* run, const char* const* names, const weft_a
 int weft_run_num_ranks(const weft_run* run);
 /* The next step. */
 int64_t weft_run_next_step(const weft_run* run);
-/* The variables that option fetch names, or the losses. 0 before the first step. */
+/* The variables that option fetch names, or the losses. 0 before the first step, and after a step
+ * that has failed: it has no results. */
 size_t weft_run_num_fetched(const weft_run* run);
 const char* weft_run_fetched_name(const weft_run* run, size_t index);
 /* As weft run prints it: the mean over the ranks, or the sum if ranks have partial sums; of a
- * tensor with several elements, of their means. */
+ * tensor with several elements, of their means. Not a number if there is no such variable. */
 double weft_run_fetched_number(const weft_run* run, size_t index);
-/* The array of a rank in the last step; valid until the next call that changes the run. */
+/* The array of a rank in the last step; valid until the next call that changes the run. All zeros,
+ * without data, if there is no such variable or rank. */
 weft_array weft_run_fetched(const weft_run* run, size_t index, int rank);
 /* The arrays of all fetched variables of the last step, by variable and, within one, by rank. They
  * share the memory of the results, and outlive the run. */
@@ -284,7 +287,8 @@ weft_status* weft_run_save(weft_run* run, const char* path);
 weft_status* weft_run_checkpoint(weft_run* run, const char* path);
 /* What the run has said since the last call of this; valid until that. */
 size_t weft_run_take_messages(weft_run* run, const weft_message** messages);
-/* Ends the run, and its threads. The error that has ended it, if one has. */
+/* Ends the run, and its threads: later steps and states are errors. The error that has ended it, if
+ * one has. */
 weft_status* weft_run_end(weft_run* run);
 void weft_run_free(weft_run* run); /* ends it, too */
 

@@ -3,11 +3,20 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace checker {
 namespace {
 
-constexpr uint64_t kSettingField = 1001;
+constexpr uint64_t kVersionField = 4, kSettingField = 1001;
+
+uint64_t VersionIn(std::string_view bytes) {
+  uint64_t version = 0;
+  for (Fields fields(bytes); fields.Next();) {
+    if (fields.number == 1) version = fields.Varint();
+  }
+  return version;
+}
 
 void ParseTensor(std::string_view bytes, Decl* decl) {
   Fields tensor(bytes);
@@ -34,6 +43,24 @@ void Once(T value, bool* is_set, T* field) {
   *field = value;
 }
 
+using Named = std::vector<std::pair<std::string_view, std::string_view>>;  // names, values
+
+// Paddle writes some attributes twice, with one value.
+void ExpectOneOfEachName(Named parts, const char* kind) {
+  std::sort(parts.begin(), parts.end());
+  for (size_t i = 1; i < parts.size(); ++i) {
+    Expect(parts[i - 1].first != parts[i].first ||
+               (!parts[i].second.empty() && parts[i - 1].second == parts[i].second),
+           kind, " ", parts[i].first, " is there twice");
+  }
+}
+
+Named NamesOf(const std::vector<Slot>& slots) {
+  Named names;
+  for (const Slot& slot : slots) names.emplace_back(slot.name, std::string_view());
+  return names;
+}
+
 // The fields of an op in an order of their own, without what says where it was made.
 std::vector<std::string_view> SortedFields(std::string_view op) {
   std::vector<std::string_view> sorted;
@@ -55,22 +82,30 @@ bool IsSameOp(std::string_view a, std::string_view b) {
 Decl ParseDecl(std::string_view bytes) {
   Decl decl;
   decl.bytes = bytes;
-  bool has_name = false, has_type = false, has_flag = false;
+  bool has_name = false, has_type = false, has_flag = false, has_mark = false, has_role = false;
   std::string_view type;
   for (Fields fields(bytes); fields.Next();) {
     if (fields.number == 1) Once(fields.Bytes(), &has_name, &decl.name);
     if (fields.number == 2) Once(fields.Bytes(), &has_type, &type);
     if (fields.number == 3) Once(fields.Varint() != 0, &has_flag, &decl.persistable);
-    if (fields.number == 4) decl.is_data = fields.Varint() != 0;
-    if (fields.number == 5) decl.is_parameter = fields.Varint() != 0;
+    if (fields.number == 4) Once(fields.Varint() != 0, &has_mark, &decl.is_data);
+    if (fields.number == 5) Once(fields.Varint() != 0, &has_role, &decl.is_parameter);
   }
   for (Fields fields(type); fields.Next();) {
     if (fields.number == 1) decl.type = static_cast<int>(fields.Varint());
-    if (fields.number != 3) continue;
-    for (Fields tensor(fields.Bytes()); tensor.Next();) {
-      if (tensor.number == 1) ParseTensor(tensor.Bytes(), &decl);
+  }
+  std::string_view tensor;
+  bool has_tensor = false;
+  for (Fields fields(type); fields.Next();) {
+    const uint64_t number = decl.type == kRows ? 2 : decl.type == kArray ? 4 : 3;
+    if (fields.number != number) continue;
+    if (decl.type == kRows) Once(fields.Bytes(), &has_tensor, &tensor);
+    if (decl.type == kRows) continue;
+    for (Fields parts(fields.Bytes()); parts.Next();) {
+      if (parts.number == 1) Once(parts.Bytes(), &has_tensor, &tensor);
     }
   }
+  if (has_tensor) ParseTensor(tensor, &decl);
   return decl;
 }
 
@@ -127,6 +162,12 @@ void Op::Parse(std::string_view op) {
     slot.end = args.size();
     (fields.number == 1 ? inputs : outputs).push_back(slot);
   }
+  Named named;
+  named.reserve(attrs.size());
+  for (const AttrRef& attr : attrs) named.emplace_back(attr.name, attr.bytes);
+  ExpectOneOfEachName(std::move(named), "attribute");
+  ExpectOneOfEachName(NamesOf(inputs), "input slot");
+  ExpectOneOfEachName(NamesOf(outputs), "output slot");
 }
 
 bool Op::Find(std::string_view name, Attr* attr) const {
@@ -144,6 +185,7 @@ Program ParseProgram(std::string_view file) {
     if (fields.number == kSettingField) {
       program.setting = fields.Bytes();
     } else if (fields.number != 1) {
+      if (fields.number == kVersionField) program.version = VersionIn(fields.Bytes());
       program.other_fields.push_back(fields.whole);
     } else {
       Block block;

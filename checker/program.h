@@ -15,8 +15,8 @@ namespace checker {
 struct Decl {
   std::string_view bytes, name;
   int type = -1;          // VarType.type: 7 a dense tensor
-  int dtype = -1;         // of a dense tensor
-  int64_t elements = -1;  // of a dense tensor; -1: unknown
+  int dtype = -1;         // of a tensor, of a table of rows, of the tensors of an array
+  int64_t elements = -1;  // -1: unknown
   std::vector<int64_t> dims;
   bool persistable = false, is_data = false, is_parameter = false;
 };
@@ -52,12 +52,15 @@ struct Op {
   };
   std::vector<AttrRef> attrs;
 
+  // Refuses a slot that is there twice among the inputs or the outputs, and an attribute that is
+  // there with two values: which of them counts depends on the order.
   void Parse(std::string_view op);
   // False: there is none of that name.
   bool Find(std::string_view name, Attr* attr) const;
 };
 
-// Whether they are equal but for the order of fields and for where in a script they were made.
+// Of ops that Parse accepts, whether they are equal but for the order of fields and for where in a
+// script they were made.
 bool IsSameOp(std::string_view a, std::string_view b);
 
 struct Block {
@@ -69,6 +72,7 @@ struct Program {
   std::vector<Block> blocks;
   std::vector<std::string_view> other_fields;  // version and the like
   std::string_view setting;                    // what Weft says of its result
+  uint64_t version = 0;                        // of Paddle: 2006002 of 2.6.2; 0: not said
 };
 Program ParseProgram(std::string_view file);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <unordered_map>
 
 #include "checker/program.h"
@@ -29,24 +30,32 @@ bool EndsWith(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// Ops that exchange values with other ranks, besides those that name a ring or begin with c_; that
-// give two names to one memory; or that work on other streams.
+// Ops that exchange values with other ranks, besides those that name a ring or begin with c_, mp_
+// or ps_; that give two names to one memory; or that work on other streams.
 const auto kNotPlain = Split(
-    "all_gather all_reduce all_to_all allreduce alltoall barrier broadcast "
+    "all_gather all_reduce all_to_all allreduce alltoall as_strided barrier broadcast "
     "coalesce_tensor comm_init_all dist_concat fetch_barrier global_gather "
     "global_scatter inplace_abn inplace_abn_grad listen_and_serv memcpy_d2h memcpy_h2d "
     "p_recv p_send partial_allgather partial_allreduce partial_recv partial_send recv "
-    "recv_v2 reduce reduce_scatter send send_and_recv send_barrier send_v2 share_buffer "
-    "share_data stream_wait sync_batch_norm sync_batch_norm_grad");
-// Ops that draw random numbers or take values from outside, and have no seed by which to tell.
+    "recv_v2 reduce reduce_scatter rnn_memory_helper send send_and_recv send_barrier send_v2 "
+    "share_buffer share_data stream_wait sync_batch_norm sync_batch_norm_grad tensor_unfold "
+    "view_dtype view_shape view_slice");
+// Ops that draw random numbers or take values from outside. Attributes with a default may be
+// absent, so that no seed may be there by which to tell.
 const auto kDraw = Split(
-    "bernoulli binomial dirichlet exponential feed flash_attn flash_attn_qkvpacked "
-    "flash_attn_unpadded flash_attn_varlen_qkvpacked flashmask_attention "
-    "fused_dot_product_attention gaussian gaussian_inplace generate_proposal_labels "
-    "graph_khop_sampler graph_sample_neighbors load load_combine "
-    "memory_efficient_attention multinomial poisson py_func random read "
-    "retinanet_target_assign rpn_target_assign run_program standard_gamma uniform "
-    "uniform_inplace weighted_sample_neighbors");
+    "bernoulli binomial class_center_sample cudnn_lstm dirichlet dpsgd dropout dropout_nd "
+    "exponential feed flash_attn flash_attn_qkvpacked flash_attn_unpadded "
+    "flash_attn_varlen_qkvpacked flashmask_attention fractional_max_pool2d "
+    "fractional_max_pool3d fused_attention fused_bias_dropout_residual_layer_norm "
+    "fused_dot_product_attention fused_dropout_add fused_feedforward gaussian "
+    "gaussian_inplace gaussian_random gaussian_random_batch_size_like "
+    "generate_proposal_labels graph_khop_sampler graph_sample_neighbors gumbel_softmax load "
+    "load_combine memory_efficient_attention multinomial nce poisson py_func pyramid_hash "
+    "randint random random_crop randperm read retinanet_target_assign rnn rpn_target_assign "
+    "rrelu run_program sample_logits sampling_id seed shuffle_batch standard_gamma "
+    "tdm_sampler top_p_sampling truncated_gaussian_random truncated_gaussian_random_inplace "
+    "uniform uniform_inplace uniform_random uniform_random_batch_size_like "
+    "uniform_random_inplace weighted_sample_neighbors");
 const auto kConstant = Split("fill_constant assign_value fill full arange");
 // Linear in all inputs together. So are gradient ops, in the inputs that are gradients.
 const auto kLinear = Split("sum scale cast assign concat elementwise_add elementwise_sub");
@@ -81,8 +90,8 @@ class Walk {
         std::string_view is, was;
         Expect(results_.Next(&is), "proof.txt: the result has no further op");
         Expect(step != '=' || originals_.Next(&was), "proof.txt: the original has no further op");
-        op_.Parse(is);
         try {
+          op_.Parse(is);
           Expect(step != '=' || IsSameOp(is, was), "the op of the original is another one");
           if (step == '=') {
             Keep();
@@ -152,16 +161,23 @@ class Walk {
     }
     // The setting tells `weft run` and `weft verify` what the program is for, as JSON.
     const std::string_view setting = result_.setting;
+    bool is_inside = false;
+    for (const char c : setting) {
+      if (c == '"') is_inside = !is_inside;
+      Expect(is_inside || static_cast<unsigned char>(c) > ' ',
+             "setting of the result: found a blank between its parts");
+    }
     for (const char* part : {"\\", "ordered_by_data\"", "averaging\"", "groups\"", "common\"",
                              "distributed_params\"", "shares\"", "assumptions\""}) {
       Expect(setting.find(part) == setting.npos, "setting of the result: found ", part);
     }
     const auto expect = [&](std::string_view key, const std::string& value) {
-      const size_t at = std::min(setting.find(key), setting.size());
-      const std::string_view found = setting.substr(at).substr(0, key.size() + value.size() + 1);
-      const bool is_it = !found.empty() && (found.back() == ',' || found.back() == '}') &&
-                         found.substr(0, found.size() - 1) == Text(key, value);
-      Expect(found.empty() || is_it, "setting of the result: ", key, ": expected ", value);
+      for (size_t at = setting.find(key); at != setting.npos; at = setting.find(key, at + 1)) {
+        const std::string_view found = setting.substr(at).substr(0, key.size() + value.size() + 1);
+        const bool is_it = (found.back() == ',' || found.back() == '}') &&
+                           found.substr(0, found.size() - 1) == Text(key, value);
+        Expect(is_it, "setting of the result: ", key, ": expected ", value);
+      }
     };
     expect("\"nranks\":", std::to_string(setting_.nranks));
     expect("\"reduction\":", setting_.sums ? "\"sum\"" : "\"mean\"");
@@ -245,6 +261,13 @@ class Walk {
     }
   }
 
+  // Before Paddle 2, what print gives has the memory of what it prints.
+  bool SharesAsPrint() const {
+    return op_.type == "print" && original_.version < 2000000 &&
+           std::adjacent_find(op_.args.begin(), op_.args.end(), std::not_equal_to<>()) !=
+               op_.args.end();
+  }
+
   // An op of the original neither communicates nor shares memory. Returns whether it draws.
   bool CheckIsPlain() const {
     const auto names_seed = [](const auto& part) {
@@ -258,7 +281,8 @@ class Walk {
     Attr attr;
     Expect((!op_.Find("ring_id", &attr) || static_cast<int64_t>(attr.number) < 0) &&
                !op_.Find("ring_ids", &attr) && op_.type.substr(0, 2) != "c_" &&
-               !IsIn(op_.type, kNotPlain),
+               op_.type.substr(0, 3) != "mp_" && op_.type.substr(0, 3) != "ps_" &&
+               !IsIn(op_.type, kNotPlain) && !SharesAsPrint(),
            "no certificate for originals that communicate or share memory");
     Expect(
         !op_.Find("execution_stream", &attr) || attr.text.empty() || attr.text == "DefaultStream",
@@ -434,7 +458,10 @@ class Walk {
       // A block may leave what was there.
       Expect(!has_blocks || var.kind == kSame, "it may leave ", var.name,
              ", which does not have the value that it has in the original");
-      var.equal = is_equal && (!has_blocks || !HasValue(var) || var.equal);
+      // Nor may a value be left that comes from outside, and that each rank has to itself.
+      const bool may_be_fed = DeclOf(var).is_data || var.read_first;
+      const bool was_equal = HasValue(var) ? var.equal : !may_be_fed;
+      var.equal = is_equal && (!has_blocks || was_equal);
       var.read_first = var.read_first || (has_blocks && !var.has_value);
       var.read_since_write = has_blocks;
       var.kind = is_scaled ? kScaled : kSame;
@@ -464,12 +491,20 @@ class Walk {
       ForArgs({slot}, [&](uint32_t id) {
         Expect((vars_[id].kind == kScaled) == is_divided, "it reads ", vars_[id].name,
                ", which is ", is_divided ? "not " : "", "divided by n");
+        if (is_divided) ExpectFloats(id);
       });
     }
     for (const Slot& slot : op_.outputs) {
       Expect(!is_gradient || slot.begin == slot.end || EndsWith(slot.name, "@GRAD"), "its output ",
              slot.name, " is no gradient");
+      ForArgs({slot}, [&](uint32_t id) { ExpectFloats(id); });
     }
+  }
+
+  // A whole number divided by n, or rounded after the division, is another one.
+  void ExpectFloats(uint32_t id) const {
+    Expect(SizeOf(DeclOf(vars_[id]).dtype) > 0, vars_[id].name,
+           ", which is divided by n, is not declared as floats");
   }
 
   // --- New ops -----------------------------------------------------------------------------------

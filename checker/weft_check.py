@@ -15,17 +15,22 @@ FLOAT_BYTES = {4: 2, 5: 4, 6: 8, 22: 2}
 INT, BOOL, BLOCK, LONG, BLOCKS = 0, 6, 8, 9, 10
 
 NOT_PLAIN = set("""
-all_gather all_reduce all_to_all allreduce alltoall barrier broadcast coalesce_tensor comm_init_all dist_concat
-fetch_barrier global_gather global_scatter inplace_abn inplace_abn_grad listen_and_serv memcpy_d2h memcpy_h2d p_recv
-p_send partial_allgather partial_allreduce partial_recv partial_send recv recv_v2 reduce reduce_scatter send
-send_and_recv send_barrier send_v2 share_buffer share_data stream_wait sync_batch_norm sync_batch_norm_grad
+all_gather all_reduce all_to_all allreduce alltoall as_strided barrier broadcast coalesce_tensor comm_init_all
+dist_concat fetch_barrier global_gather global_scatter inplace_abn inplace_abn_grad listen_and_serv memcpy_d2h
+memcpy_h2d p_recv p_send partial_allgather partial_allreduce partial_recv partial_send recv recv_v2 reduce
+reduce_scatter rnn_memory_helper send send_and_recv send_barrier send_v2 share_buffer share_data stream_wait
+sync_batch_norm sync_batch_norm_grad tensor_unfold view_dtype view_shape view_slice
 """.split())
 DRAW = set("""
-bernoulli binomial dirichlet exponential feed flash_attn flash_attn_qkvpacked flash_attn_unpadded
-flash_attn_varlen_qkvpacked flashmask_attention fused_dot_product_attention gaussian gaussian_inplace
-generate_proposal_labels graph_khop_sampler graph_sample_neighbors load load_combine memory_efficient_attention
-multinomial poisson py_func random read retinanet_target_assign rpn_target_assign run_program standard_gamma uniform
-uniform_inplace weighted_sample_neighbors
+bernoulli binomial class_center_sample cudnn_lstm dirichlet dpsgd dropout dropout_nd exponential feed flash_attn
+flash_attn_qkvpacked flash_attn_unpadded flash_attn_varlen_qkvpacked flashmask_attention fractional_max_pool2d
+fractional_max_pool3d fused_attention fused_bias_dropout_residual_layer_norm fused_dot_product_attention
+fused_dropout_add fused_feedforward gaussian gaussian_inplace gaussian_random gaussian_random_batch_size_like
+generate_proposal_labels graph_khop_sampler graph_sample_neighbors gumbel_softmax load load_combine
+memory_efficient_attention multinomial nce poisson py_func pyramid_hash randint random random_crop randperm read
+retinanet_target_assign rnn rpn_target_assign rrelu run_program sample_logits sampling_id seed shuffle_batch
+standard_gamma tdm_sampler top_p_sampling truncated_gaussian_random truncated_gaussian_random_inplace uniform
+uniform_inplace uniform_random uniform_random_batch_size_like uniform_random_inplace weighted_sample_neighbors
 """.split())
 CONSTANT = {"fill_constant", "assign_value", "fill", "full", "arange"}
 LINEAR = {"sum", "scale", "cast", "assign", "concat", "elementwise_add", "elementwise_sub"}
@@ -96,26 +101,31 @@ class Decl:
         self.dims = []
         seen = set()
         for number, wire, value, _ in fields(data):
-            if number in (4, 5):
-                self.marks[number - 4] = typed(value, wire, 0) != 0
-            if number > 3:
+            if number > 5:
                 continue
             expect(number not in seen, "a field is there twice")
             seen.add(number)
-            typed(value, wire, 0 if number == 3 else 2)
+            typed(value, wire, 0 if number >= 3 else 2)
             if number == 1:
                 self.name = value
             elif number == 2:
                 kind = value
-            else:
+            elif number == 3:
                 self.persistable = value != 0
+            else:
+                self.marks[number - 4] = value != 0
         for number, wire, value, _ in fields(kind):
             if number == 1:
                 self.type = typed(value, wire, 0)
-            elif number == 3:
-                for inner, inner_wire, tensor, _ in fields(typed(value, wire, 2)):
-                    if inner == 1:
-                        self.read_tensor(typed(tensor, inner_wire, 2))
+        # Where the tensor is: {field: whether it is in a message of its own}.
+        place = {ROWS: (2, False), ARRAY: (4, True)}.get(self.type, (3, True))
+        tensors = [typed(value, wire, 2) for number, wire, value, _ in fields(kind) if number == place[0]]
+        if place[1]:
+            tensors = [typed(value, wire, 2) for outer in tensors
+                       for number, wire, value, _ in fields(outer) if number == 1]
+        expect(len(tensors) <= 1, "a field is there twice")
+        for tensor in tensors:
+            self.read_tensor(tensor)
 
     def read_tensor(self, data):
         self.elements = 1
@@ -170,13 +180,17 @@ class Attr:
 class Op:
     def __init__(self, data):
         self.type, self.inputs, self.outputs, self.attrs = b"", [], [], []
-        has_type = False
+        has_type, values = False, {}
         for number, wire, value, _ in fields(data):
             if number == 3:
                 expect(not has_type, "a field is there twice")
                 has_type, self.type = True, typed(value, wire, 2)
             elif number == 4:
-                self.attrs.append(Attr(typed(value, wire, 2)))
+                attr = Attr(typed(value, wire, 2))
+                self.attrs.append(attr)
+                # Paddle writes some attributes twice, with one value.
+                expect(values.setdefault(attr.name, value) == value,
+                       "attribute %s is there twice" % attr.name.decode("utf-8", "replace"))
             elif number in (1, 2):
                 name, args = None, []
                 for inner, inner_wire, text, _ in fields(typed(value, wire, 2)):
@@ -187,6 +201,8 @@ class Op:
                         args.append(typed(text, inner_wire, 2))
                 (self.inputs if number == 1 else self.outputs).append((name or b"", args))
         self.name = self.type.decode("utf-8", "replace")
+        for kind, slots in (("input", self.inputs), ("output", self.outputs)):
+            expect(len({slot for slot, _ in slots}) == len(slots), "an %s slot is there twice" % kind)
 
     def find(self, name):
         return next((attr for attr in self.attrs if attr.name == name), None)
@@ -213,7 +229,7 @@ class Block:
 
 class Program:
     def __init__(self, data):
-        self.blocks, self.others, self.setting = [], [], b""
+        self.blocks, self.others, self.setting, self.version = [], [], b"", 0
         for number, wire, value, whole in fields(data):
             if number == 1:
                 self.blocks.append(Block(typed(value, wire, 2)))
@@ -222,6 +238,11 @@ class Program:
                 self.setting = typed(value, wire, 2)
             else:
                 self.others.append(whole)
+                if number == 4:
+                    self.version = 0
+                    for inner, inner_wire, version, _ in fields(typed(value, wire, 2)):
+                        if inner == 1:
+                            self.version = typed(version, inner_wire, 0)
         expect(self.blocks, "the file has no block: it is no program")
 
 
@@ -293,10 +314,12 @@ class Walk:
                     "assumptions"):
             expect(key.encode() + b'"' not in setting, "setting of the result: found " + key)
         expect(b"\\" not in setting, "setting of the result: found a backslash")
+        for outside in setting.split(b'"')[::2]:
+            expect(all(byte > 32 for byte in outside), "setting of the result: found a blank between its parts")
         for key, value in (("nranks", str(self.nranks)), ("reduction", '"sum"' if self.sums else '"mean"')):
-            found = re.search(b'"%s":(.*)' % key.encode(), setting, re.DOTALL)
-            expect(found is None or re.match(re.escape(value.encode()) + b"[,}]", found.group(1)),
-                   "setting of the result: %s: expected %s" % (key, value))
+            for rest in setting.split(b'"%s":' % key.encode())[1:]:
+                expect(re.match(re.escape(value.encode()) + b"[,}]", rest),
+                       "setting of the result: %s: expected %s" % (key, value))
 
     def var(self, name):
         if name not in self.vars:
@@ -361,7 +384,11 @@ class Walk:
         """Returns whether the op draws."""
         ring, stream = op.find(b"ring_id"), op.find(b"execution_stream")
         expect((ring is None or ring.number < 0) and op.find(b"ring_ids") is None
-               and not op.type.startswith(b"c_") and op.name not in NOT_PLAIN,
+               and not op.type.startswith((b"c_", b"mp_", b"ps_")) and op.name not in NOT_PLAIN,
+               "no certificate for originals that communicate or share memory")
+        # Before Paddle 2, what print gives has the memory of what it prints.
+        args = {name for _, names in op.inputs + op.outputs for name in names}
+        expect(op.type != b"print" or self.original.version >= 2000000 or len(args) <= 1,
                "no certificate for originals that communicate or share memory")
         expect(stream is None or stream.text in (b"", b"DefaultStream"),
                "no certificate for originals on several streams")
@@ -410,8 +437,9 @@ class Walk:
                 expect(data is not None, "proof.txt: the result has no further op")
                 before = next(was, None) if step == "=" else data
                 expect(before is not None, "proof.txt: the original has no further op")
-                op = Op(data)
+                op = None
                 try:
+                    op = Op(data)
                     expect(is_same_op(data, before), "the op of the original is another one")
                     if step == "=":
                         self.keep(op)
@@ -419,7 +447,7 @@ class Walk:
                         self.insert(op)
                 except Failure as failure:
                     where = "startup: " if self.main is not None else ""
-                    raise Failure("%sop %d (%s): %s" % (where, index, op.name, failure)) from None
+                    raise Failure("%sop %d (%s): %s" % (where, index, op.name if op else "?", failure)) from None
                 index += 1
         expect(next(was, None) is None, "proof.txt: it leaves out the last ops of the original")
         expect(next(now, None) is None, "proof.txt: it leaves out the last ops of the result")
@@ -490,7 +518,10 @@ class Walk:
             expect(not var.is_reduced or not is_backward, "it writes the gradient %s again" % var)
             expect(not has_blocks or var.kind == SAME,
                    "it may leave %s, which does not have the value that it has in the original" % var)
-            var.equal = is_equal and (not has_blocks or not self.has_value(var) or var.equal)
+            # Nor may a value be left that comes from outside, and that each rank has to itself.
+            may_be_fed = var.decl.marks[0] or var.read_first
+            was_equal = var.equal if self.has_value(var) else not may_be_fed
+            var.equal = is_equal and (not has_blocks or was_equal)
             var.read_first |= has_blocks and not var.has_value
             var.read_since = has_blocks
             var.kind = SCALED if is_scaled else SAME
@@ -508,9 +539,17 @@ class Walk:
             for var in self.known(names):
                 expect((var.kind == SCALED) == is_divided, "it reads %s, which is %sdivided by n"
                        % (var, "not " if is_divided else ""))
+                self.expect_floats(var, is_divided)
         for slot, names in op.outputs:
             expect(not is_gradient or not names or slot.endswith(b"@GRAD"),
                    "its output %s is no gradient" % slot.decode("utf-8", "replace"))
+            for var in self.known(names):
+                self.expect_floats(var, True)
+
+    @staticmethod
+    def expect_floats(var, is_divided):
+        expect(not is_divided or var.decl.dtype in FLOAT_BYTES,
+               "%s, which is divided by n, is not declared as floats" % var)
 
     # New ops.
 

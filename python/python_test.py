@@ -21,7 +21,7 @@ os.environ["WEFT_C_LIBRARY"] = LIBRARY
 sys.path.insert(0, os.path.dirname(os.path.dirname(PACKAGE)))
 
 import weft  # pylint: disable=wrong-import-position
-from weft import _native, _options  # pylint: disable=wrong-import-position
+from weft import _native, _options, _tensor  # pylint: disable=wrong-import-position
 
 STARTUP = os.path.join(os.path.dirname(MAIN), "startup.pb")
 FEEDS = os.path.join(os.path.dirname(MAIN), "feeds.npz")
@@ -264,6 +264,15 @@ class RunTest(unittest.TestCase):
         with self.assertRaisesRegex(weft.Error, "the run has ended"):
             run.step(batches()[0])
 
+    def test_a_run_that_is_closed_before_it_begins_says_so(self):
+        run = weft.Run(MAIN, STARTUP)
+        run.close()
+        run.close()
+        for call in (run.state_dict, lambda: run.step(batches()[0]),
+                     lambda: run.save("closed.npz"), lambda: run.checkpoint("closed.weft")):
+            with self.assertRaisesRegex(weft.Error, "the run has ended"):
+                call()
+
     def test_an_interrupt_comes_after_the_step(self):
         run = weft.Run(MAIN, STARTUP)
         batch = batches()[0]
@@ -298,6 +307,36 @@ class RunTest(unittest.TestCase):
         table = "table{values=0.1:0.01}"
         with self.assertRaisesRegex(weft.Error, "no value for step 2"):
             losses(lr_schedule=table)
+
+
+class TensorTest(unittest.TestCase):
+    @staticmethod
+    def tensor(name, values):
+        """A weft.Tensor over a NumPy array, whose elements are the bits of type `name`."""
+        array_ = _native.Array()
+        keep = _tensor._set(array_, _tensor._BY_NAME[name], values.shape, values.ctypes.data, values)
+        return weft.Tensor((keep, values), array_)
+
+    def test_float_of_narrow_types_is_the_number(self):
+        for name, bits, number in (
+                ("bfloat16", 0x3f80, 1.0), ("bfloat16", 0xc020, -2.5), ("bfloat16", 0x0001, 2.0 ** -133),
+                ("float16", 0x3c00, 1.0), ("float16", 0xc100, -2.5), ("float16", 0x0001, 2.0 ** -24)):
+            self.assertEqual(float(self.tensor(name, np.array([[bits]], "uint16"))), number)
+        for name, bits, number in (
+                ("float8_e5m2", 0x3c, 1.0), ("float8_e5m2", 0xc1, -2.5), ("float8_e5m2", 0x01, 2.0 ** -16),
+                ("float8_e4m3fn", 0x38, 1.0), ("float8_e4m3fn", 0xc2, -2.5),
+                ("float8_e4m3fn", 0x01, 2.0 ** -9), ("float8_e4m3fn", 0x7e, 448.0)):
+            self.assertEqual(float(self.tensor(name, np.array(bits, "uint8"))), number)
+        for name, bits in (("bfloat16", 0x7fc0), ("float16", 0x7e00)):
+            self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint16")))))
+        for name, bits in (("float8_e5m2", 0x7e), ("float8_e4m3fn", 0xff)):
+            self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint8")))))
+
+    def test_lists_are_those_of_numpy(self):
+        for shape in ((), (0,), (3,), (2, 3), (2, 3, 0), (2, 0, 3), (0, 2, 3), (2, 3, 4), (2, 1, 0, 2)):
+            for kind in ("float32", "int64", "complex64", "float16"):
+                values = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(kind)
+                self.assertEqual(self.tensor(kind, values).tolist(), values.tolist(), (shape, kind))
 
 
 class Paddle:

@@ -29,7 +29,8 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const char* x_slot, MakeView make_v
 }  // namespace
 
 absl::StatusOr<Kernel> ViewKernel(OpKernel op, const char* x_slot, MakeView make_view) {
-  op.Ignore({"Y"});  // of expand_as_v2
+  // Inference gives Out the dimensions of Y; not so for crop.
+  if (op.spec().schema->type() == "expand_as_v2") op.Ignore({"Y"});
   const In x = op.in(x_slot);
   const Out out = op.out("Out");
   return op.Make(

@@ -228,8 +228,6 @@ int64_t PaddedElements(int64_t elements, int64_t element_size, int64_t alignment
   return (bytes + alignment - 1) / alignment * alignment / element_size;
 }
 
-// Output i is a view, of Input i's shape, into FusedOutput, whose size is the sum of their padded
-// sizes. Without align_size the device determines the padding, and FusedOutput stays unset.
 // Attributes concated_shapes and concated_ranks, if they are set, say what the inputs have.
 absl::Status CheckConcatedShapes(const InferContext& context) {
   const std::vector<int64_t> shapes = context.attrs().Ints("concated_shapes");
@@ -256,6 +254,8 @@ absl::Status CheckConcatedShapes(const InferContext& context) {
                                         absl::StrJoin(ranks, ", "), "]"));
 }
 
+// Output i is a view, of Input i's shape, into FusedOutput, whose size is the sum of their padded
+// sizes. Without align_size the device determines the padding, and FusedOutput stays unset.
 absl::Status InferCoalesceTensor(InferContext& context) {
   const OpAttrs& attrs = context.attrs();
   WEFT_RETURN_IF_ERROR(CheckConcatedShapes(context));
@@ -280,7 +280,9 @@ absl::Status InferCoalesceTensor(InferContext& context) {
     if (input->dtype != dtype && attrs.Bool("copy_data")) {
       return context.InputError("Input", i, absl::StrCat(DTypeName(dtype), " as attribute dtype"));
     }
-    context.SetOutput("Output", i, {dtype, input->dims});
+    TensorType view = *input;
+    view.dtype = dtype;
+    context.SetOutput("Output", i, view);
     if (!total.has_value() || alignment <= 0) continue;
     total = AddDim(*total, PaddedElements(NumElements(input->dims), element_size, alignment));
   }

@@ -4,8 +4,10 @@
 #include <iterator>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/op_role.h"
 
 namespace weft {
 namespace {
@@ -107,8 +109,9 @@ absl::optional<TensorType> DeclaredType(const Var& var) {
   type.dims.assign(tensor->dims().begin(), tensor->dims().end());
   if (!ArePossible(type.dims)) return absl::nullopt;
   // static.nn.sparse_embedding declares a table as rows of a fixed height, and an initializer fills
-  // it: a persistable variable has all rows.
-  const bool has_all_rows = var.persistable() && !type.dims.empty() && type.dims[0] > 0;
+  // it: a persistable variable has all rows, but for a gradient, which persists to be fetched.
+  const bool has_all_rows = var.persistable() && !type.dims.empty() && type.dims[0] > 0 &&
+                            !absl::StrContains(var.name(), kGradSuffix);
   if (var.type() == pb::VarType::SELECTED_ROWS && !has_all_rows) {
     type.kind = TensorType::Kind::kSelectedRows;
   }

@@ -8,14 +8,16 @@
 namespace weft {
 namespace {
 
-// A program of one variable `v` of that type, and what DeclaredType says of it.
-absl::optional<TensorType> DeclaredTypeOf(const pb::VarType& type) {
+// A program of one variable of that type, and what DeclaredType says of it.
+absl::optional<TensorType> DeclaredTypeOf(const pb::VarType& type, const std::string& name = "v",
+                                          bool persistable = false) {
   pb::ProgramDesc desc;
   pb::BlockDesc* block = desc.add_blocks();
   block->set_idx(0);
   block->set_parent_idx(-1);
   pb::VarDesc* var = block->add_vars();
-  var->set_name("v");
+  var->set_name(name);
+  var->set_persistable(persistable);
   *var->mutable_type() = type;
   const absl::StatusOr<Program> program = Program::FromProto(desc);
   EXPECT_TRUE(program.ok()) << program.status();
@@ -93,6 +95,10 @@ TEST(DeclaredTypeTest, OfSelectedRowsIsTheTensorTheyAreTakenFrom) {
   type.mutable_selected_rows()->add_dims(100);
   type.mutable_selected_rows()->add_dims(8);
   EXPECT_EQ(DeclaredTypeOf(type),
+            (TensorType{DType::kFloat32, {100, 8}, TensorType::Kind::kSelectedRows}));
+  // A table has all rows; a gradient has those of a step, also if it persists to be fetched.
+  EXPECT_EQ(DeclaredTypeOf(type, "table", true), (TensorType{DType::kFloat32, {100, 8}}));
+  EXPECT_EQ(DeclaredTypeOf(type, "table@GRAD", true),
             (TensorType{DType::kFloat32, {100, 8}, TensorType::Kind::kSelectedRows}));
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
 
 namespace weft {
 namespace {
@@ -122,6 +123,16 @@ absl::optional<double> UniformResult(const Op& op, absl::Span<const UniformTenso
   if (inputs.size() > x.size() && !row->has_shape) return absl::nullopt;
   const Number result = row->compute(op, of_x, size);
   return result.has_value() && std::isfinite(*result) ? result : absl::nullopt;
+}
+
+absl::optional<double> FilledNumber(const Op& op) {
+  const absl::optional<std::string> text = op.StringAttr("str_value");
+  if (!text.has_value() || text->empty()) {
+    const absl::optional<float> value = op.FloatAttr("value");
+    return value.has_value() ? absl::make_optional<double>(*value) : absl::nullopt;
+  }
+  float value = 0;
+  return absl::SimpleAtof(*text, &value) ? absl::make_optional<double>(value) : absl::nullopt;
 }
 
 }  // namespace weft

@@ -21,6 +21,9 @@ struct UniformTensor {
 absl::optional<double> UniformResult(const Op& op, absl::Span<const UniformTensor> inputs,
                                      int64_t size);
 
+// What attributes value and str_value fill the output with; none: with nothing that is a number.
+absl::optional<double> FilledNumber(const Op& op);
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_SCHEMA_UNIFORM_VALUES_H_

@@ -34,6 +34,21 @@ TEST(UniformValues, OfFunctions) {
   EXPECT_THAT(Result("Out=[out] = tanh(X=[a])", {{0.0, 4}}), Eq(absl::nullopt)) << "not here";
 }
 
+TEST(UniformValues, OfFills) {
+  const auto number = [](const std::string& attrs) {
+    const Program program = *ParseProgramText(
+        "program {\n  block 0 parent=-1 {\n    var out : fp32[4]\n    Out=[out] = fill_constant() "
+        "{" +
+        attrs + "}\n  }\n}\n");
+    return FilledNumber(program.op(program.block(0).ops()[0]));
+  };
+  EXPECT_THAT(number("value=0.5"), Eq(0.5));
+  EXPECT_THAT(number("value=0.5, str_value=\"\""), Eq(0.5));
+  EXPECT_THAT(number("value=0.5, str_value=\"0.25\""), Eq(0.25));
+  EXPECT_THAT(number("value=0.5, str_value=\"x\""), Eq(absl::nullopt));
+  EXPECT_THAT(number("dtype=5"), Eq(absl::nullopt));
+}
+
 TEST(UniformValues, OfSeveralTensors) {
   EXPECT_THAT(Result("Out=[out] = sum(X=[a, b])", {{1.0, 4}, {2.0, 4}}), Eq(3));
   EXPECT_THAT(Result("Out=[out] = sum(X=[a, b])", {{1.0, 4}, {absl::nullopt, 4}}),

@@ -147,7 +147,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
         _native.check(_native.lib().weft_run_checkpoint(self._handle.value, os.fsencode(path)))
 
     def close(self):
-        """Ends the run. Later calls are errors."""
+        """Ends the run. Later steps are errors, and so are state_dict, save and checkpoint."""
         _native.lib().weft_status_free(_native.lib().weft_run_end(self._handle.value))
 
     def __enter__(self):

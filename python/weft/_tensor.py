@@ -1,5 +1,6 @@
 """Tensors that go in and out without copies, by NumPy's array interface, DLPack or buffers."""
 import ctypes
+import struct
 from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
 
 from weft import _native
@@ -83,10 +84,7 @@ class Tensor:
     @property
     def size(self):
         """The number of elements."""
-        size = 1
-        for dim in self.shape:
-            size *= dim
-        return size
+        return _product(self.shape)
 
     @property
     def nbytes(self):
@@ -133,9 +131,9 @@ class Tensor:
         if not self.shape:
             return flat[0]
         values = list(flat)
-        for dim in reversed(self.shape[1:]):
-            values = [values[i:i + dim] for i in range(0, len(values), dim)] if dim else [
-                [] for _ in range(self.shape[0])]
+        for axis in range(len(self.shape) - 1, 0, -1):
+            dim = self.shape[axis]
+            values = [values[i * dim:(i + 1) * dim] for i in range(_product(self.shape[:axis]))]
         return values
 
     def __float__(self):
@@ -144,7 +142,8 @@ class Tensor:
         value = self.tolist()
         while isinstance(value, list):
             value = value[0]
-        return float(value)
+        decode = _DECODE.get(self.dtype)
+        return decode(value) if decode else float(value)
 
     def __len__(self):
         if not self.shape:
@@ -155,9 +154,36 @@ class Tensor:
         return "<weft.Tensor %s%s>" % (self.dtype, list(self.shape))
 
 
+def _product(dims):
+    product = 1
+    for dim in dims:
+        product *= dim
+    return product
+
+
 def _halves(data):
-    import struct  # pylint: disable=import-outside-toplevel
     return struct.unpack("<%de" % (len(data) // 2), data)
+
+
+def _of_bfloat16(bits):
+    return struct.unpack("<f", struct.pack("<I", bits << 16))[0]  # the upper half of a float32
+
+
+def _of_e5m2(bits):
+    return _halves(struct.pack("<H", bits << 8))[0]  # the upper half of a float16
+
+
+def _of_e4m3fn(bits):
+    sign, exponent, fraction = -1.0 if bits & 0x80 else 1.0, bits >> 3 & 15, bits & 7
+    if exponent == 15 and fraction == 7:
+        return float("nan")
+    if exponent == 0:
+        return sign * fraction * 2.0 ** -9
+    return sign * (8 + fraction) * 2.0 ** (exponent - 10)
+
+
+# By name: what makes a number of the bits.
+_DECODE = {"bfloat16": _of_bfloat16, "float8_e4m3fn": _of_e4m3fn, "float8_e5m2": _of_e5m2}
 
 
 def fill(array, value, name):

@@ -5,12 +5,13 @@ usage: checkers_test.py TRANSPILE WEFT WEFT_CHECK WEFT_CHECK_PY PROGRAMS_TAR [DA
 
 Damages one of the files of each certificate DAMAGES times (default 40), in a few bytes. No damaged program or claim
 may be certified, but for claims of a program for any number of ranks, which names another one; and no input
-may end a checker otherwise than by its verdict.
+may end a checker otherwise than by its verdict. Both refuse for one reason what no damage makes.
 """
 
 import importlib.util
 import os
 import random
+import struct
 import subprocess
 import sys
 import tarfile
@@ -71,6 +72,89 @@ class Checkers:
         return cpp
 
 
+def varint(n):
+    return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
+
+
+def field(number, value):
+    """A field of a message: a number, or bytes."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def decl(name, dtype=5, more=b""):
+    tensor = field(1, dtype) + field(2, 4)
+    return field(3, field(1, name) + field(2, field(1, 7) + field(3, field(1, tensor))) + more)
+
+
+def op(kind, inputs, outputs, *attrs):
+    def slots(number, of):
+        return b"".join(field(number, field(1, slot) + field(2, name)) for slot, name in of.items())
+    return field(4, slots(1, inputs) + slots(2, outputs) + field(3, kind) + b"".join(attrs))
+
+
+def attr(name, kind, value):
+    return field(4, field(1, name) + field(2, kind) + value)
+
+
+def scale(name, *factors):
+    attrs = [attr(b"scale", 1, b"\x25" + struct.pack("<f", factor)) for factor in factors]
+    return op(b"scale", {b"X": name}, {b"Out": name}, *attrs)
+
+
+def program(ops, inner, others):
+    states = [decl(name, more=field(3, 1)) for name in (b"s", b"w")]
+    values = [decl(b"w@GRAD"), decl(b"f"), decl(b"i", dtype=3), decl(b"d", dtype=6), decl(b"v", more=field(4, 1))]
+    blocks = [states + values + ops, inner]
+    return b"".join(field(1, field(1, i) + field(2, max(0, i - 1)) + b"".join(parts))
+                    for i, parts in enumerate(blocks)) + others
+
+
+CERTIFIED = b"claim.txt: expected Weft certificate 1"  # nothing else is wrong
+
+
+def crafted():
+    """Yields what the checkers say, ops of the original, those of the result, steps, and other fields of both."""
+    def same(why, *ops, others=(b"", b"")):
+        return why, list(ops), list(ops), "=%d\n" % len(ops) if ops else "", others
+
+    yield same(CERTIFIED)
+    yield same(CERTIFIED, scale(b"s", 3, 3))
+    yield b"attribute scale is there twice", [scale(b"s", 0.5, 3)], [scale(b"s", 3, 0.5)], "=1\n", (b"", b"")
+    yield same(b"s may differ between ranks", op(b"dropout", {b"X": b"s"}, {b"Out": b"s"}))
+    for kind in (b"view_shape", b"as_strided", b"mp_allreduce_sum", b"print"):
+        yield same(b"originals that communicate or share memory", op(kind, {b"X": b"s"}, {b"Out": b"f"}))
+    version = field(4, field(1, 2000000))
+    yield same(CERTIFIED, op(b"print", {b"In": b"s"}, {b"Out": b"f"}), others=(version, version))
+    fill = op(b"fill_constant", {}, {b"Out": b"f"})
+    for name, why in ((b"i", b"i, which is divided by n, is not declared as floats"), (b"d", CERTIFIED)):
+        casts = [op(b"cast", {b"X": b"f"}, {b"Out": name}), op(b"cast", {b"X": name}, {b"Out": b"f"})]
+        yield why, [fill, *casts], [fill, scale(b"f", 0.5), *casts], "=1\n+1\n=2\n", (b"", b"")
+    may_run = op(b"conditional_block", {b"Cond": b"w"}, {b"Out": b"v"}, attr(b"sub_block", 8, field(12, 1)))
+    yield same(b"s may differ between ranks", may_run, op(b"relu", {b"X": b"v"}, {b"Out": b"s"}))
+    yield same(CERTIFIED, others=(b"", field(1001, b'{"nranks":2}')))
+    for setting in (b'{"nranks" :3}', b'{"nranks": 3}', b'{"nranks"\n:3}', b'{"nranks":2,"nranks":3}'):
+        yield same(b"setting of the result", others=(b"", field(1001, setting)))
+
+
+def check_crafted(checkers, tmp):
+    files = [tmp + "/crafted", tmp + "/original.pb", tmp + "/result.pb"]
+    os.mkdir(files[0])
+    role = attr(b"op_role", 0, field(3, 1))
+    pair = attr(b"op_role_var", 5, field(8, b"w") + field(8, b"w@GRAD"))
+    gradient = op(b"mul_grad", {b"X": b"s", b"Y": b"w"}, {b"Y@GRAD": b"w@GRAD"}, role, pair)
+    mean = op(b"c_allreduce_avg", {b"X": b"w@GRAD"}, {b"Out": b"w@GRAD"}, attr(b"use_calc_stream", 6, field(10, 1)))
+    inner = [op(b"fill_constant", {}, {b"Out": b"v"})]
+    for why, original, result, steps, others in crafted():
+        write(files[0] + "/claim.txt", b"ranks: 2\ngradients: mean\n")
+        write(files[0] + "/proof.txt", ("weft-proof 1\nmain\n%s=1\n+1\n" % steps).encode())
+        write(files[1], program(original + [gradient], inner, others[0]))
+        write(files[2], program(result + [gradient, mean], inner, others[1]))
+        for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
+            assert why in verdict, (why, verdict, original)
+
+
 def damaged(data, rng):
     data = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 8))):
@@ -93,6 +177,7 @@ def main(transpile, weft, weft_check, script, programs, damages="40"):
     checkers, rng = Checkers(weft_check, script), random.Random(1)
     tried = certified = 0
     with tempfile.TemporaryDirectory() as tmp:
+        check_crafted(checkers, tmp)
         with tarfile.open(programs) as tar:
             tar.extractall(tmp)
         for model in MODELS:

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -127,8 +128,13 @@ absl::Status RunSession::CheckProcess() const {
 absl::Status RunSession::Begin() {
   WEFT_RETURN_IF_ERROR(CheckProcess());
   if (process_ != 0) return absl::OkStatus();
+  if (end_.has_value()) return Fail();
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot start a thread: ", error.what()));
+  }
   process_ = getpid();
-  thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
 
@@ -267,7 +273,10 @@ absl::Status RunSession::Save(const std::string& path) {
 }
 
 absl::Status RunSession::End() {
-  if (process_ == 0) return absl::OkStatus();
+  if (process_ == 0) {
+    end_ = absl::OkStatus();
+    return absl::OkStatus();
+  }
   WEFT_RETURN_IF_ERROR(CheckProcess());
   if (thread_.joinable()) {
     control_.Give(RunControl::Order::kEnd);

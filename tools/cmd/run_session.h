@@ -33,7 +33,8 @@ namespace weft {
 // results and states. All ranks are threads of this process, which begin with the first step or
 // state. One thread at a time uses a session.
 //
-// The first error of a step ends the run: later calls return it again. Errors are those of weft
+// The first error of a step ends the run: later calls return it again. ResourceExhausted if the
+// thread of the run cannot start, which a later call tries again. Errors are those of weft
 // run, under the names that the flags give to the programs. FailedPrecondition in a process that
 // has been forked from one where a session had begun: threads do not survive that.
 class RunSession {
@@ -63,7 +64,8 @@ class RunSession {
   absl::Status WriteCheckpoint(const std::string& path);
   absl::Status Save(const std::string& path);
 
-  // Ends the run, and waits for its threads. The error of the run, if it has failed.
+  // Ends the run, and waits for its threads; a run that has not begun cannot begin any more. The
+  // error of the run, if it has failed.
   absl::Status End();
 
   // The next one.

@@ -57,12 +57,16 @@ const Lines& Original() {
   return *lines;
 }
 
-std::string Bytes(const Lines& ops, const std::string& more_decls = "") {
-  const auto program =
-      ParseProgramText(absl::StrCat("program {\n  block 0 parent=-1 {\n", kDecls, more_decls,
-                                    absl::StrJoin(ops, "\n"), "\n  }\n}\n"));
+std::string BytesOfText(const std::string& text) {
+  const auto program = ParseProgramText(text);
   EXPECT_TRUE(program.ok()) << program.status();
   return program->ToProto().SerializeAsString();
+}
+
+std::string Bytes(const Lines& ops, const std::string& more_decls = "",
+                  const std::string& version = "") {
+  return BytesOfText(absl::StrCat("program", version, " {\n  block 0 parent=-1 {\n", kDecls,
+                                  more_decls, absl::StrJoin(ops, "\n"), "\n  }\n}\n"));
 }
 
 // Ops that are inserted before an op of the original.
@@ -329,6 +333,107 @@ TEST(Certificate, AttributesAndSlotsHaveOneMeaning) {
               HasSubstr("and no other variable"));
 }
 
+// Which of the two counts depends on the order, and kept ops may have their fields in another one.
+TEST(Certificate, NoAttributeOrSlotOfAnOpIsThereTwice) {
+  for (const auto& [op, why] : std::vector<std::pair<std::string, std::string>>{
+           {"Out=[k] = scale(X=[h]) {scale=0.5, scale=3.0}", "attribute scale is there twice"},
+           {"Out=[k] = scale(X=[h], X=[x]) {scale=0.5}", "input slot X is there twice"},
+           {"Out=[k], Out=[h] = scale(X=[h]) {scale=0.5}", "output slot Out is there twice"}}) {
+    Lines original = Original();
+    original.insert(original.begin() + 1, op);
+    Lines result = With({{7, {Wait("w@GRAD"), Mean("w@GRAD"), Mean("b@GRAD"), Join("w@GRAD")}}});
+    result.insert(result.begin() + 1, op);
+    EXPECT_THAT(Why(result, "", kMeans, original), HasSubstr("op 1 (scale): " + why));
+  }
+}
+
+// As Paddle writes mkldnn_data_type of reshape2.
+TEST(Certificate, AnAttributeMayBeThereTwiceWithOneValue) {
+  const std::string op = "Out=[k] = scale(X=[h]) {scale=0.5, scale=0.5}";
+  Lines original = Original();
+  original.insert(original.begin() + 1, op);
+  Lines result = With({{7, {Wait("w@GRAD"), Mean("w@GRAD"), Mean("b@GRAD"), Join("w@GRAD")}}});
+  result.insert(result.begin() + 1, op);
+  EXPECT_EQ(Why(result, "", kMeans, original), "");
+}
+
+TEST(Certificate, DividedValuesAreFloats) {
+  Lines original = Original();
+  original[6] =
+      "Y@GRAD=[raw] = mul_grad(Out@GRAD=[h@GRAD], X=[x], Y=[w]) role=backward\n"
+      "Out=[whole] = cast(X=[raw]) role=backward {in_dtype=5, out_dtype=3}\n"
+      "Out=[w@GRAD] = cast(X=[whole]) role=backward vars=[w, w@GRAD] {in_dtype=3, out_dtype=5}";
+  const auto why = [&](const std::string& type, const std::vector<New>& edits) {
+    const std::string decls =
+        absl::StrCat("    var raw : fp32[4, 4]\n    var whole : ", type, "[4, 4]\n");
+    const auto certificate = MakeCertificate(
+        {Bytes(original, decls), Bytes(With(edits, original), decls), "", ""}, kMeans);
+    return std::string(certificate.status().message());
+  };
+  const std::vector<New> divides = {
+      {4, {Half("loss@GRAD")}},
+      {7, {Wait("w@GRAD"), Sum("b@GRAD"), Sum("w@GRAD"), Join("w@GRAD")}}};
+  EXPECT_EQ(why("fp64", divides), "");
+  EXPECT_THAT(why("int64", divides),
+              HasSubstr("(cast): whole, which is divided by n, is not declared as floats"));
+  // Whole numbers of which the mean is taken are right.
+  EXPECT_EQ(why("int64", {{7, {Wait("w@GRAD"), Mean("b@GRAD"), Mean("w@GRAD"), Join("w@GRAD")}}}),
+            "");
+}
+
+// Of an original with one more op.
+std::string WhyWithOp(const std::string& op, const std::string& version = "") {
+  Lines original = Original();
+  original.insert(original.begin() + 1, op);
+  Lines result = With({{7, {Wait("w@GRAD"), Mean("w@GRAD"), Mean("b@GRAD"), Join("w@GRAD")}}});
+  result.insert(result.begin() + 1, op);
+  const std::string decls = "    var other : fp32[4]\n";
+  const auto certificate = MakeCertificate(
+      {Bytes(original, decls, version), Bytes(result, decls, version), "", ""}, kMeans);
+  return std::string(certificate.status().message());
+}
+
+TEST(Certificate, OpsOfTheOriginalNeitherCommunicateNorShareMemory) {
+  for (const char* type :
+       {"as_strided", "mp_allreduce_sum", "ps_pull", "rnn_memory_helper", "share_buffer",
+        "share_data", "tensor_unfold", "view_dtype", "view_shape"}) {
+    EXPECT_THAT(WhyWithOp(absl::StrCat("Out=[other] = ", type, "(X=[b])")),
+                HasSubstr("no certificate for originals that communicate or share memory"));
+  }
+  EXPECT_EQ(WhyWithOp("Out=[other] = relu(X=[b])"), "");
+  // In Paddle 1, the printed value is no copy.
+  const std::string print = "Out=[other] = print(In=[b])";
+  EXPECT_EQ(WhyWithOp(print, " version=2000000"), "");
+  EXPECT_THAT(WhyWithOp(print, " version=1008005"), HasSubstr("or share memory"));
+  EXPECT_THAT(WhyWithOp(print), HasSubstr("or share memory"));
+  EXPECT_EQ(WhyWithOp("Out=[b] = print(In=[b])", " version=1008005"), "");
+}
+
+TEST(Certificate, OpsDrawWithoutAttributeSeed) {
+  for (const char* type : {"dropout", "gumbel_softmax", "rrelu", "randint", "rnn"}) {
+    EXPECT_EQ(WhyWithOp(absl::StrCat("Out=[b] = ", type, "(X=[b])")), "b is no state of all ranks")
+        << type;
+  }
+  EXPECT_EQ(WhyWithOp("Out=[b] = relu(X=[b])"), "");
+}
+
+TEST(Certificate, SettingsSayWhatTheClaimSays) {
+  const auto why = [](const std::string& setting) {
+    std::string after = Bytes(With(Right()));
+    // Field 1001, of wire type 2.
+    absl::StrAppend(&after, "\xca\x3e", std::string(1, static_cast<char>(setting.size())), setting);
+    return std::string(
+        MakeCertificate({Bytes(Original()), after, "", ""}, kMeans).status().message());
+  };
+  EXPECT_EQ(why(R"({"nranks":2,"feeds":{"the x":"axis:0"}})"), "");
+  EXPECT_THAT(why(R"({"nranks":3})"), HasSubstr(R"("nranks":: expected 2)"));
+  EXPECT_THAT(why(R"({"nranks":2,"nranks":3})"), HasSubstr(R"("nranks":: expected 2)"));
+  for (const char* setting :
+       {R"({"nranks" :3})", R"({"nranks": 2})", "{\"nranks\"\n:3}", "{\"groups\"\t:[]}"}) {
+    EXPECT_THAT(why(setting), HasSubstr("found a blank")) << setting;
+  }
+}
+
 TEST(Certificate, DeclarationsStay) {
   const std::string before = Bytes(Original());
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
@@ -380,6 +485,32 @@ TEST(Certificate, BlocksReadAndMayWriteWhatTheirOpsDo) {
   EXPECT_EQ(why("Out=[b] = dropout(X=[b]) {seed=0}", wait), "b is no state of all ranks");
   EXPECT_THAT(why("Out=[k] = c_allreduce_sum(X=[k]) {ring_id=0}", wait),
               HasSubstr("no certificate for originals that communicate"));
+}
+
+// If a block does not run, each rank keeps what it was fed.
+TEST(Certificate, BlocksLeaveWhatComesFromOutside) {
+  const auto why = [](const std::string& mark, const Lines& more) {
+    const auto program = [&](const Lines& of_result) {
+      Lines ops = With(of_result.empty() ? std::vector<New>() : Right());
+      ops.insert(ops.begin(), "Out=[v] = conditional_block(Cond=[due]) {sub_block=block(1)}");
+      ops.insert(ops.begin(), more.begin(), more.end());
+      ops.push_back("Out=[mean] = relu(X=[v])");
+      return BytesOfText(absl::StrCat(
+          "program {\n  block 0 parent=-1 {\n    var due : bool[1] persistable\n    var v : "
+          "fp32[4]",
+          mark, "\n", kDecls, absl::StrJoin(ops, "\n"),
+          "\n  }\n  block 1 parent=0 {\n    Out=[v] = fill_constant() {value=1.0}\n  }\n}\n"));
+    };
+    const auto certificate = MakeCertificate({program({}), program({"new"}), "", ""}, kMeans);
+    EXPECT_TRUE(certificate.ok()) << certificate.status();
+    const std::string before = "- states of which each rank has its own: ";
+    const size_t at = certificate->claim.find(before) + before.size();
+    return certificate->claim.substr(at, certificate->claim.find('\n', at) - at);
+  };
+  EXPECT_EQ(why("", {}), "none");
+  EXPECT_EQ(why(" need_check_feed", {}), "mean");
+  EXPECT_EQ(why("", {"Out=[loss] = mean(X=[v])"}), "mean");
+  EXPECT_EQ(why(" need_check_feed", {"Out=[v] = fill_constant() {value=0.0}"}), "none");
 }
 
 TEST(Certificate, StatesThatDifferBetweenRanksAreNamed) {

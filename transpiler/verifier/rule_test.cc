@@ -154,6 +154,7 @@ TEST(RuleExamples, BreakNoOtherRuleThatOneProgramShows) {
     const Program program = testing::ProgramOf(text.main);
     VerifyOptions options;
     options.layers = {Layer::kStructure, rule.layer};
+    options.setting.ordered_by_data = text.is_ordered_by_data;
     if (rule.layer == Layer::kRaces) options.layers = {Layer::kRaces};
     ConstProgramPair programs = {&program, nullptr};
     absl::optional<Program> startup;

@@ -19,6 +19,7 @@
 #include "ops/schema/op_key.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/type_table.h"
+#include "ops/schema/uniform_values.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -29,9 +30,9 @@ bool IsNthPart(double factor, int n) { return n > 1 && SameFactor(factor * n, 1)
 
 // Whether the gradient of a loss begins with it.
 bool FillsNthPart(const Op& op, int n) {
-  return op.input_args().empty() && IsLossGrad(op) && IsBackward(op) &&
-         op.StringAttr("str_value").value_or("").empty() &&
-         IsNthPart(op.FloatAttr("value").value_or(1), n);
+  const absl::optional<double> number = FilledNumber(op);
+  return op.input_args().empty() && IsLossGrad(op) && IsBackward(op) && number.has_value() &&
+         IsNthPart(*number, n);
 }
 
 // Whether a value that is either zeros or `other` has the relation of `other`. Zeros of a fixed

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <string>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -13,6 +12,7 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/rows_ops.h"
 #include "ops/schema/tensor_type.h"
+#include "ops/schema/uniform_values.h"
 #include "ops/schema/weft_attrs.h"
 #include "proto/op_role.h"
 
@@ -180,12 +180,10 @@ bool RankFunctions::FillsFixedShape(const Op& op) {
   if (outs_.size() != 1) return false;
   const absl::optional<TensorType> type = memory_.TypeOf(op.output_args()[0]);
   if (!type.has_value() || NumElements(type->dims) < 0) return false;
-  float value = op.FloatAttr("value").value_or(0);
-  const std::string text = op.StringAttr("str_value").value_or("");
-  if (!text.empty() && !absl::SimpleAtof(text, &value)) return false;
-  if (!std::isfinite(value) || value == 0) return false;
+  const absl::optional<double> number = FilledNumber(op);
+  if (!number.has_value() || !std::isfinite(*number) || *number == 0) return false;
   RankValue filled;
-  filled.factor = ExactFactor(value);
+  filled.factor = ExactFactor(static_cast<float>(*number));
   if (expressions_.AreMade()) {
     filled.expr =
         expressions_.Named(absl::StrCat("fill ", ToString(*type)), std::string(op.type()));

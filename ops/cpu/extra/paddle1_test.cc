@@ -301,6 +301,63 @@ TEST(SigmoidFocalLossTest, IsFiniteForLargeLogits) {
   EXPECT_THAT(Values<double>(found.at("Out")), ElementsAre(250, 750));
 }
 
+TEST(CropTest, HasNoKernelForTheDimensionsOfY) {
+  EXPECT_THAT(RunSlots("crop", {{"offsets", std::vector<int32_t>{0, 0}}},
+                       {{"X", MixedNumbers({3, 4}, 1)}, {"Y", MixedNumbers({2, 2}, 2)}}),
+              IsUnimplemented("input Y: the CPU kernel does not support it"));
+}
+
+void ExpectInvalid(const std::string& type, const AttrValues& attrs, const SlotValues& inputs,
+                   const std::string& message) {
+  EXPECT_THAT(RunSlots(type, attrs, inputs), IsInvalidArgument(message));
+}
+
+TEST(CenterLossTest, GradientReadsARowOfDiffAndLossForEachRowOfX) {
+  const AttrValues attrs = {{"cluster_num", 3}, {"need_update", true}};
+  const Tensor x = MixedNumbers({2, 4}, 1), diff = MixedNumbers({2, 4}, 2);
+  const Tensor dloss = MixedNumbers({2, 1}, 3);
+  WEFT_EXPECT_OK(RunSlots("center_loss_grad", attrs,
+                          {{"X", x}, {"SampleCenterDiff", diff}, {"Loss@GRAD", dloss}})
+                     .status());
+  ExpectInvalid("center_loss_grad", attrs,
+                {{"X", x}, {"SampleCenterDiff", MixedNumbers({8}, 2)}, {"Loss@GRAD", dloss}},
+                "input SampleCenterDiff: expected fp64[2, 4]");
+  ExpectInvalid("center_loss_grad", attrs,
+                {{"X", MixedNumbers({4, 4}, 1)},
+                 {"SampleCenterDiff", diff},
+                 {"Loss@GRAD", MixedNumbers({4, 1}, 3)}},
+                "input SampleCenterDiff: expected fp64[4, 4]");
+  ExpectInvalid("center_loss_grad", attrs,
+                {{"X", x}, {"SampleCenterDiff", diff}, {"Loss@GRAD", MixedNumbers({1, 1}, 3)}},
+                "input Loss@GRAD: expected fp64[2, 1]");
+  ExpectInvalid("center_loss_grad", {{"cluster_num", -1}, {"need_update", true}},
+                {{"X", x}, {"SampleCenterDiff", diff}, {"Loss@GRAD", dloss}},
+                "attribute cluster_num");
+}
+
+TEST(SpaceToDepthTest, GradientHasTheDimensionsOfOut) {
+  const Tensor x = MixedNumbers({1, 4, 4, 4}, 1);
+  ExpectInvalid("space_to_depth_grad", {{"blocksize", int64_t{2}}},
+                {{"X", x}, {"Out@GRAD", MixedNumbers({1, 4, 2, 2}, 2)}},
+                "input Out@GRAD: expected fp64[1, 16, 2, 2]");
+  ExpectInvalid("space_to_depth_grad", {{"blocksize", int64_t{0}}},
+                {{"X", x}, {"Out@GRAD", MixedNumbers({1, 16, 2, 2}, 2)}},
+                "attribute blocksize: expected 2 or more");
+  ExpectInvalid("space_to_depth", {{"blocksize", int64_t{0}}}, {{"X", x}},
+                "attribute blocksize: expected 2 or more");
+}
+
+TEST(PadConstantLikeTest, GradientHasAllElementsOfY) {
+  const Tensor y = MixedNumbers({2, 3}, 1);
+  for (const Dims& dims : {Dims{1, 3}, Dims{4, 4, 4}, Dims{4}}) {
+    ExpectInvalid("pad_constant_like_grad", {}, {{"Y", y}, {"Out@GRAD", MixedNumbers(dims, 2)}},
+                  "input Y: expected at most dimensions");
+  }
+  ExpectInvalid("pad_constant_like_grad", {},
+                {{"Y", y}, {"Out@GRAD", Int64s({2, 3}, {1, 2, 3, 4, 5, 6})}},
+                "input Y: expected int64 as Out@GRAD is");
+}
+
 TEST(CrfTest, LengthsAndTagsAreInRange) {
   const Tensor emission = MixedNumbers({1, 2, 2}, 1), transition = MixedNumbers({4, 2}, 2);
   EXPECT_THAT(

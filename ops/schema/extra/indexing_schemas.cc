@@ -99,8 +99,10 @@ absl::Status InferMultiplex(InferContext& context, const TensorType& x) {
 }
 
 absl::Status InferMultiplexGradWithoutX(InferContext& context, const TensorType& dout) {
-  const size_t count = context.HasInput("X") ? 0 : context.NumOutputs("X@GRAD");
-  for (size_t i = 0; i < count; ++i) context.SetOutput("X@GRAD", i, dout);
+  if (context.HasInput("X")) return absl::OkStatus();
+  if (dout.dims.size() < 2) return context.InputError("Out@GRAD", "at least two dimensions");
+  WEFT_RETURN_IF_ERROR(CheckElements(context, "Ids", dout.dims[0]));
+  for (size_t i = 0; i < context.NumOutputs("X@GRAD"); ++i) context.SetOutput("X@GRAD", i, dout);
   return absl::OkStatus();
 }
 

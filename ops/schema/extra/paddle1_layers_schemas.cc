@@ -17,6 +17,7 @@ namespace {
 // [rows, features], a class of each row, and a center of each class.
 absl::Status InferCenterLoss(InferContext& context, const TensorType& x) {
   if (x.dims.size() != 2) return context.InputError("X", "a matrix");
+  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"cluster_num"}));
   const int64_t classes = context.attrs().Int("cluster_num");
   WEFT_RETURN_IF_ERROR(CheckElements(context, "Label", x.dims[0]));
   WEFT_RETURN_IF_ERROR(CheckElements(context, "CenterUpdateRate", 1));
@@ -84,7 +85,8 @@ absl::Status InferFsp(InferContext& context, const TensorType& x, const TensorTy
   return absl::OkStatus();
 }
 
-absl::Status InferPadLike(InferContext& context, const TensorType& x, const TensorType& y) {
+// Y fits into a tensor of type `x`.
+absl::Status CheckPadLike(const InferContext& context, const TensorType& x, const TensorType& y) {
   bool fits = x.dims.size() == y.dims.size();
   for (size_t d = 0; fits && d < x.dims.size(); ++d) {
     fits = x.dims[d] == -1 || y.dims[d] == -1 || y.dims[d] <= x.dims[d];
@@ -92,6 +94,11 @@ absl::Status InferPadLike(InferContext& context, const TensorType& x, const Tens
   if (!fits) {
     return context.InputError("Y", absl::StrCat("at most dimensions ", DimsToString(x.dims)));
   }
+  return absl::OkStatus();
+}
+
+absl::Status InferPadLike(InferContext& context, const TensorType& x, const TensorType& y) {
+  WEFT_RETURN_IF_ERROR(CheckPadLike(context, x, y));
   context.SetOutput("Out", {y.dtype, x.dims});
   return absl::OkStatus();
 }
@@ -138,7 +145,7 @@ void AddPaddle1LayerSchemas(OpSchemaTable* schemas) {
           .RequiredAttr("need_update", true)
           .Infer(InOrder({SameDType("X", "Centers"), IfKnown("X", InferCenterLoss)}))
           .Batch({CenterLoss}),
-      {{"SampleCenterDiff", "X"}, {"Loss"}, {"X"}}, GradsLikeInputs());
+      {{"SampleCenterDiff", "X"}, {"Loss"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("sigmoid_focal_loss", "FgNum, Label, X -> Out")
                   .Attr("alpha", 0.25f)
@@ -152,7 +159,7 @@ void AddPaddle1LayerSchemas(OpSchemaTable* schemas) {
                   .Infer(IfKnown("X", InferSpaceToDepth))
                   .Algebra(Algebra::kMove)
                   .Batch({batch::Rows({"X"}), Powers::kFirst}),
-              {{"X"}, {"Out"}, {"X"}}, GradsLikeInputs());
+              {{"X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("add_position_encoding", "X -> Out")
                   .RequiredAttr("alpha", 1.0f)
@@ -170,7 +177,9 @@ void AddPaddle1LayerSchemas(OpSchemaTable* schemas) {
                   .Attr("pad_value", 0.0f)
                   .Infer(IfKnown("X", "Y", InferPadLike))
                   .Batch(batch::Unrelated("it may have more rows than Y")),
-              {{"Y"}, {"Out"}, {"Y"}}, GradsLikeInputs());
+              {{"Y"}, {"Out"}, {"Y"}},
+              InOrder({SameDType("Out@GRAD", "Y"), IfKnown("Out@GRAD", "Y", CheckPadLike),
+                       GradsLikeInputs()}));
   schemas->Add(OpSchema("prior_box", "Image, Input -> Boxes, Variances")
                    .Attr("aspect_ratios", Floats{})
                    .Attr("clip", true)

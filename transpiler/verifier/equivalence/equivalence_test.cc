@@ -145,6 +145,7 @@ TEST(Equivalence, TheFirstGradientMayBeDividedByTheNumberOfRanks) {
                        value, "}\n", then)}});
   };
   EXPECT_THAT(Differences(Undivided(""), begins("0.5")), IsEmpty());
+  EXPECT_THAT(Differences(Undivided(""), begins("1.0, str_value=\"0.5\"")), IsEmpty());
   EXPECT_THAT(Differences(Undivided(""), begins("0.25")), Contains(HasSubstr("W601")));
   for (const char* by : {"elementwise_div", "elementwise_mul"}) {
     const std::string then =

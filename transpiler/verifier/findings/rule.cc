@@ -77,7 +77,7 @@ constexpr Rule kRules[] = {
      "accesses to shared memory that Paddle does not order", FindingKind::kReordering},
     {"W413", Layer::kRaces, Severity::kError, "write to memory that another variable shares"},
     {"W414", Layer::kRaces, Severity::kError,
-     "accesses to a fused buffer that nothing orders by names"},
+     "accesses to shared memory that nothing orders by names"},
     {"W501", Layer::kAcrossRanks, Severity::kError, "ranks call different collectives on a ring"},
     {"W502", Layer::kAcrossRanks, Severity::kError,
      "inconsistent order of collectives across rings"},

@@ -53,12 +53,15 @@ bool AreOrderedByNames(const Program& program, OpId first, OpId second) {
   return false;
 }
 
-void CheckOrderOfSharedWrites(const ProgramFacts& facts, Reporter* reporter) {
+// The rule of accesses that Paddle's executor may run in any order.
+absl::string_view RuleFor(OpOrder order) { return order == OpOrder::kByNames ? "W414" : "W412"; }
+
+void CheckOrderOfSharedWrites(const ProgramFacts& facts, OpOrder order, Reporter* reporter) {
   const Program& program = facts.program();
   for (const StaleCopy& copy : facts.Get(FindSharedWrites).followed) {
     if (AreOrderedByNames(program, copy.writes, copy.reads)) continue;
     const std::string name = absl::CEscape(program.name(copy.name));
-    reporter->Add("W412", copy.reads, program.name(copy.name),
+    reporter->Add(RuleFor(order), copy.reads, program.name(copy.name),
                   absl::StrCat(program.op(copy.reads).DebugName(), " reads ", name, " after ",
                                program.op(copy.writes).DebugName(), " writes its memory: ",
                                program.op(copy.shares).DebugName(), " shares it with ", name,
@@ -77,10 +80,10 @@ void CheckBufferOrder(const ProgramFacts& facts, const Program* startup, OpOrder
   // Paddle does not have the ops that copy between devices, or to servers.
   if (facts.Get<DevicePlacement>().on_two_devices() || facts.Get(HasServerOps)) return;
   Reporter reporter(ref, findings);
-  CheckOrderOfSharedWrites(facts, &reporter);
+  CheckOrderOfSharedWrites(facts, order, &reporter);
   for (const UnorderedAccesses& pair : FindUnorderedAccesses(facts, startup)) {
     const std::string part(program.name(pair.part)), buffer(program.name(pair.buffer));
-    reporter.Add(order == OpOrder::kByNames ? "W414" : "W412", pair.second, part,
+    reporter.Add(RuleFor(order), pair.second, part,
                  absl::StrCat(Describe(program.op(pair.second), pair), " after ",
                               Describe(program.op(pair.first), pair), ": ", absl::CEscape(part),
                               " is a part of ", absl::CEscape(buffer),

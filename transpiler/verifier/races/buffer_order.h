@@ -13,7 +13,7 @@ namespace weft {
 // the second before the first (ops/analysis/core/fused_buffers.h): one for each buffer and block.
 // Likewise for a write under one of two names that share memory, and a read under the other
 // (FindSharedWrites), one for each pair.
-// If that is the executor by which the program is judged (kByNames), it is W414, an error.
+// If that is the executor by which the program is judged (kByNames), both are W414, an error.
 // Of a program that was read from a ProgramDesc, as in PIR values do not share memory, and that has
 // no ops of Weft's own which copy between devices or to servers. `startup` may make buffers; null:
 // there is none. O(arguments), see there.

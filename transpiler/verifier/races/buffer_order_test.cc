@@ -51,13 +51,13 @@ TEST(BufferOrder, W412ProgramsOnTwoDevicesAreNotOfPaddle) {
               IsEmpty());
 }
 
-std::vector<std::string> CheckShared(const std::string& ops) {
+std::vector<std::string> CheckShared(const std::string& ops, OpOrder order = OpOrder::kByStreams) {
   const Program program = testing::BlockProgram(
       "    var g : fp32[4]\n    var h : fp32[4]\n    var s : fp32[4]\n"
       "    Out=[h] = share_data(X=[g])\n    Out=[g] = relu(X=[g])\n" +
       ops);
   Findings findings;
-  CheckBufferOrder(program, nullptr, ProgramRef(), &findings);
+  CheckBufferOrder(program, nullptr, order, ProgramRef(), &findings);
   return testing::Lines(findings);
 }
 
@@ -68,6 +68,8 @@ TEST(BufferOrder, W412ReadUnderAnotherNameThanTheWrite) {
                           "memory: op 0 (share_data) shares it with h, and Paddle's executor may "
                           "run the two in any order; read the name that is written, or keep what "
                           "was there by assign"));
+  EXPECT_THAT(CheckShared("    Out=[s] = assign(X=[h])\n", OpOrder::kByNames),
+              ElementsAre(StartsWith("error: W414: op 2 (assign) reads h after op 1 (relu)")));
   EXPECT_THAT(CheckShared("    Out=[s] = elementwise_add(X=[h], Y=[g])\n"), IsEmpty());
   EXPECT_THAT(CheckShared("    Out=[s] = scale(X=[g])\n    Out=[s] = sum(X=[s, h])\n"), IsEmpty());
   EXPECT_THAT(CheckShared("    Out=[s] = scale(X=[g])\n"), IsEmpty());
