@@ -31,10 +31,13 @@ void RankFunctions::ScaleLosses(const Op& op, const SignatureFacts& facts) {
   for (size_t i = x; i < x + count; ++i) {
     if (HoldsRows(op, i)) return;  // as any function of all of them
   }
+  // Layer 1 says what is missing.
   if (op.Output("Out").size() != count) return;
   if (UnscalesGradients(op.type())) {
+    if (op.Input("Scale").size() != 1 || op.Output("FoundInfinite").size() != 1) return;
     Unscale(op, ins);
   } else {
+    if (op.Input("FoundInfinite").size() != 1) return;
     UpdateLossScale(op, ins);
   }
   ins_ = {};

@@ -152,6 +152,7 @@ class ChainFinder {
     if (!UnscalesGradients(op.type()) && !UpdatesLossScale(op.type())) return false;
     const absl::Span<const Symbol> x = op.Input("X");
     if (op.Output("Out").size() != x.size()) return false;
+    if (UnscalesGradients(op.type()) && op.Output("FoundInfinite").size() != 1) return false;
     for (Symbol in : op.input_args()) {
       if (owner_.count(in) > 0 && !absl::c_linear_search(x, in)) return false;
     }

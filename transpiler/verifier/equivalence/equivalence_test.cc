@@ -817,6 +817,18 @@ TEST(Equivalence, GradientsShareALossScaleInAnyOrder) {
               Not(IsEmpty()));
 }
 
+// A search that tells nobody what it has found is any function of its list.
+TEST(Equivalence, ASearchMayHaveNoFlag) {
+  const auto step = [](const std::string& searched) {
+    const std::string scaled = absl::StrReplaceAll(
+        ScaledStep(searched, "[gv]"), {{", FoundInfinite=[found] = check", " = check"}});
+    const size_t update = scaled.find("    Out=[gv], LossScaling");
+    return scaled.substr(0, update) + scaled.substr(scaled.find("    ParamOut=[v]"));
+  };
+  EXPECT_THAT(Differences(step("[gv, gw]"), step("[gv, gw]")), IsEmpty());
+  EXPECT_THAT(Differences(step("[gv, gw]"), step("[gw, gv]")), Not(IsEmpty()));
+}
+
 // Meant per rank, a clip is no mistake, but what it gives is not what one device has.
 TEST(Equivalence, ClippingPerRankIsNotClippingTheMean) {
   const std::string clip =
