@@ -56,9 +56,7 @@ std::vector<Mode> MakeModes() {
          {},
          "comm-init{$nrings,$prefetch=1},broadcast-params{$nrings}," + exact_prefix +
              "scale-loss-grad{$scale},shard-updates{$stage,$prefetch=1,$nrings,$scale,"
-             "$buckets=bytes},sync-elimination"}},
-       Mode::Group::kCommon,
-       Mode::RunsIn::kWeft},
+             "$buckets=bytes},sync-elimination"}}},
 
       {"singa_sparse_topk",
        "SINGA: ranks send the largest elements of their gradients",

@@ -118,7 +118,7 @@ void AddCollectivesOfPaddle3(OpSchemaTable* schemas) {
   schemas->Add(Collective(
       OpSchema("all_gather", "x -> out").RequiredAttr("nranks", 1).Attr("ring_id", 0).Pir(),
       InOrder({CheckNumRanks, IfKnown("x", InferAllGather)})));
-  schemas->Add(Collective(OpSchema("all_to_all", "x -> out").Attr("ring_id", 0), like_x));
+  schemas->Add(Collective(OpSchema("all_to_all", "x -> out").Attr("ring_id", 0).Pir(), like_x));
   schemas->Add(Collective(
       OpSchema("broadcast", "x -> out").Attr("ring_id", 0).Attr("root", 0).Pir("broadcast_").Pir(),
       like_x));

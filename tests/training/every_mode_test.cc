@@ -40,9 +40,9 @@ const std::map<std::string, Model>& Models() {
 // The ops by which ranks of Paddle 3 communicate. On the CPU there are no streams, and rings are
 // set up outside of programs.
 const std::set<std::string> kOfCpus = {"all_gather", "all_reduce", "broadcast"};
-const std::set<std::string> kOfCudaDevices = {"all_gather",    "all_reduce",         "broadcast",
-                                              "comm_init_all", "c_sync_comm_stream", "c_wait_comm",
-                                              "c_wait_compute"};
+const std::set<std::string> kOfCudaDevices = {"all_gather",  "all_reduce",     "all_to_all",
+                                              "broadcast",   "comm_init_all",  "c_sync_comm_stream",
+                                              "c_wait_comm", "c_wait_compute", "reduce_scatter"};
 
 // The first op for communication that is not one of `known`; empty: none.
 std::string OtherThan(const std::set<std::string>& known, const Program& program) {
@@ -77,6 +77,7 @@ TEST_P(EveryModeTest, IsVerifiedOrRefusedWithItsReason) {
 // Why a mode refuses a model of Paddle 3 for the CPU; empty: it does not.
 std::string ReasonOnCpu(const std::string& mode, const std::string& model) {
   if (absl::StartsWith(mode, "singa_sparse")) return "expected a dense tensor on the CPU";
+  if (mode == "zero") return "Paddle has no reduce-scatter for CPUs";
   // These exchange parameters, which are fp32.
   const bool averages = mode == "local_sgd" || mode == "singa_partial";
   if (mode == "singa_half" || (model == "mlp_amp" && !averages && mode != "mindspore_reducer")) {

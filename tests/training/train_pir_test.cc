@@ -349,6 +349,44 @@ TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
   EXPECT_EQ(losses, expected);
 }
 
+// Parameters become shares, updates work on them. Paddle has no reduce-scatter for CPUs: the files
+// are for GPUs.
+TEST(PirModesTest, SharesAreInWrittenFiles) {
+  for (const char* const model : {"mlp_adam", "mlp_momentum", "two_losses", "wide_deep"}) {
+    for (const char* const stage : {"1", "3"}) {
+      SCOPED_TRACE(absl::StrCat(model, " stage ", stage));
+      const auto read = [&](absl::string_view file) {
+        return ReadBytes(ModelFiles().at(absl::StrCat(model, "/", file)));
+      };
+      WEFT_ASSERT_OK_AND_ASSIGN(Program main, read("main.json"));
+      WEFT_ASSERT_OK_AND_ASSIGN(Program startup, read("startup.json"));
+      const Program main_before = main, startup_before = startup;
+      Program reduced = main, reduced_startup = startup;
+      WEFT_ASSERT_OK(Rewrite(InMode("grad_allreduce", 2), &reduced, &reduced_startup));
+      WEFT_ASSERT_OK(
+          Rewrite(InMode("zero", 2, {{"stage", stage}, {"buckets", "bytes{bytes=9000}"}}), &main,
+                  &startup));
+      WEFT_ASSERT_OK(WriteAndRead(&main, &startup));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Setting claimed, SettingOf(main));
+      ASSERT_FALSE(claimed.shares.empty());
+      EXPECT_FALSE(
+          main.block(0).FindVar(claimed.shares.begin()->second[0].name).valid() &&
+          main.var(main.block(0).FindVar(claimed.shares.begin()->second[0].name)).persistable());
+      VerifyOptions verify;
+      verify.setting = claimed;
+      verify.setting.nranks = 2;
+      verify.setting.ordered_by_data = true;
+      verify.original = {&main_before, &startup_before};
+      const Findings findings = Verify({{&main, &startup}}, verify);
+      EXPECT_FALSE(findings.HasErrors()) << ToStatus(findings);
+      WEFT_ASSERT_OK_AND_ASSIGN(const auto losses, TrainTwoRanks(model, main, startup));
+      WEFT_ASSERT_OK_AND_ASSIGN(const auto expected,
+                                TrainTwoRanks(model, reduced, reduced_startup));
+      EXPECT_EQ(losses, expected);
+    }
+  }
+}
+
 // Ops that the table lacks, on the way to a gradient: one that reads a parameter, one that does not
 // look like a gradient op.
 TEST(PirModesTest, RefusalsSayWhatToDoAboutOpsOutsideTheTable) {

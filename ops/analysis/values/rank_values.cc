@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/values/batch_flow.h"
+#include "ops/analysis/values/flat_buffers.h"
 #include "ops/analysis/values/linear_blocks.h"
 #include "ops/analysis/values/op_operations.h"
 #include "ops/analysis/values/rank_expressions.h"
@@ -54,6 +56,7 @@ class RankInterpreter final : public RankMemory {
                        operations_.has_value() ? &*operations_ : nullptr, &events_);
     FindWholeData();
     FindShares();
+    if (!options.setting.shares.empty()) flat_buffers_ = FlatBuffers(program_);
     // Lifts count all ranks.
     if (options.batch == nullptr || !options.group.empty()) return;
     for (const ForwardReduction& one : options.batch->forward_reductions())
@@ -194,6 +197,7 @@ class RankInterpreter final : public RankMemory {
     functions_->StartWalk();
     member_visits_ = 0;
     exchanges_.clear();
+    gathered_.clear();
     events_ = RankEvents();
     values->clear();
     values->reserve(program_.var_id_limit());
@@ -363,13 +367,13 @@ class RankInterpreter final : public RankMemory {
     for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
       const VarId from = Resolve(in[i]), to = Resolve(out[i]);
       if (PartsOf(from).empty() && PartsOf(to).empty()) {
-        Exchange(op, collective, from, to);
+        ExchangeOne(op, collective, from, to);
       } else if (from == to) {
         for (VarId part : PartsOf(from)) Exchange(op, collective, part, part);
       } else if (ScattersBuffer(collective, from, to)) {
-        Scatter(op, collective, from, to);
+        Scatter(op, collective, PartsOf(from), DenseLayout(from), to);
       } else if (GathersBuffer(collective, from, to)) {
-        Gather(op, collective, from, to);
+        Gather(op, collective, from, PartsOf(to));
       } else {
         // From one buffer into another: not followed.
         RankValue whole;
@@ -380,67 +384,112 @@ class RankInterpreter final : public RankMemory {
     }
   }
 
-  // The elements of the parts of a buffer, none between them, of which each rank gets as many;
-  // empty: it is another one.
-  std::vector<int64_t> DividedLayout(VarId buffer, VarId share, int64_t parts_of_share) const {
+  // One value, which may hold several.
+  void ExchangeOne(const Op& op, const CollectiveOp& collective, VarId from, VarId to) {
+    const FlatBuffer* const made = from.valid() ? flat_buffers_.MadeOf(from) : nullptr;
+    const FlatBuffer* const taken = to.valid() ? flat_buffers_.TakenApart(to) : nullptr;
+    if (made != nullptr && DividesBuffer(collective, made->counts, to)) {
+      return Scatter(op, collective, made->tensors, made->counts, to);
+    }
+    if (taken != nullptr && GathersShares(collective, from, taken->counts) &&
+        HasShapesOfShares(from, *taken)) {
+      Gather(op, collective, from, taken->tensors);
+      gathered_.insert(to);
+      return Write(to, functions_->AfterCollective(op, collective, Read(from)));
+    }
+    Exchange(op, collective, from, to);
+  }
+
+  // Whether the tensors have the shapes of those of which ranks have parts.
+  bool HasShapesOfShares(VarId share, const FlatBuffer& taken) const {
+    const auto found = options_.setting.shares.find(std::string(program_.var(share).name()));
+    if (found == options_.setting.shares.end() || found->second.size() != taken.tensors.size()) {
+      return false;
+    }
+    for (size_t i = 0; i < taken.tensors.size(); ++i) {
+      const absl::optional<TensorType> type = DeclaredType(program_.var(taken.tensors[i]));
+      const std::vector<int64_t>& dims = found->second[i].dims;
+      if (!type.has_value() || type->dims != Dims(dims.begin(), dims.end())) return false;
+    }
+    return true;
+  }
+
+  // The elements of the parts of a buffer; empty: there are others between them.
+  std::vector<int64_t> DenseLayout(VarId buffer) const {
     const Storage::Layout layout = storage().LayoutOf(*BufferOf(buffer));
-    const absl::optional<TensorType> part = DeclaredType(program_.var(share));
-    if (!layout.is_known() || !part.has_value()) return {};
+    if (!layout.is_known()) return {};
     int64_t end = 0;
     for (size_t i = 0; i < layout.counts.size(); ++i) {
       if (layout.offsets[i] != end) return {};
       end += layout.counts[i];
     }
+    return end == layout.size ? layout.counts : std::vector<int64_t>();
+  }
+
+  // Whether tensors of so many elements are `parts_of_share` shares from every rank.
+  bool AreDivided(absl::Span<const int64_t> counts, VarId share, int64_t parts_of_share) const {
+    const absl::optional<TensorType> part = DeclaredType(program_.var(share));
+    if (counts.empty() || !part.has_value()) return false;
+    const int64_t end = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     const int64_t elements = NumElements(part->dims) / parts_of_share;
     const int64_t num_parts = elements > 0 ? end / elements : 0;
-    const bool is_divided = end == layout.size && num_parts > 0 && end % elements == 0 &&
-                            options_.HasRanks(static_cast<double>(num_parts)) &&
-                            NumElements(part->dims) % parts_of_share == 0;
-    return is_divided ? layout.counts : std::vector<int64_t>();
+    return num_parts > 0 && end % elements == 0 &&
+           options_.HasRanks(static_cast<double>(num_parts)) &&
+           NumElements(part->dims) % parts_of_share == 0;
   }
 
-  // Whether each rank gets a part of the buffer, or such a part from every rank.
-  bool ScattersBuffer(const CollectiveOp& collective, VarId from, VarId to) const {
-    if (!to.valid() || PartsOf(from).empty() || !PartsOf(to).empty()) return false;
+  // Whether each rank gets a part of tensors of so many elements, or such a part from every rank.
+  bool DividesBuffer(const CollectiveOp& collective, absl::Span<const int64_t> counts,
+                     VarId to) const {
+    if (!to.valid() || !PartsOf(to).empty()) return false;
     if (collective.kind == CollectiveKind::kReduceScatter) {
-      return collective.reduction == Reduction::kSum && !DividedLayout(from, to, 1).empty();
+      return collective.reduction == Reduction::kSum && AreDivided(counts, to, 1);
     }
     return collective.kind == CollectiveKind::kAllToAll && options_.setting.nranks.has_value() &&
-           !DividedLayout(from, to, *options_.setting.nranks).empty();
+           AreDivided(counts, to, *options_.setting.nranks);
   }
 
-  void Scatter(const Op& op, const CollectiveOp& collective, VarId from, VarId to) {
+  bool ScattersBuffer(const CollectiveOp& collective, VarId from, VarId to) const {
+    return !PartsOf(from).empty() && DividesBuffer(collective, DenseLayout(from), to);
+  }
+
+  void Scatter(const Op& op, const CollectiveOp& collective, absl::Span<const VarId> tensors,
+               absl::Span<const int64_t> counts, VarId to) {
     std::vector<RankValue> values;
-    for (VarId part : PartsOf(from)) {
-      const RankValue value = Read(part);
+    for (VarId tensor : tensors) {
+      const RankValue value = Read(tensor);
       events_.exchanges.push_back({op.id(), value});
       values.push_back(collective.kind == CollectiveKind::kAllToAll
                            ? functions_->PartsOfRanks(value)
                            : functions_->AfterCollective(op, collective, value));
     }
-    Write(to, InOne(storage().LayoutOf(*BufferOf(from)).counts, values, expressions_.table()));
+    Write(to, InOne(counts, values, expressions_.table()));
   }
 
-  // Whether shares of all that a buffer holds are put together there.
-  bool GathersBuffer(const CollectiveOp& collective, VarId from, VarId to) const {
-    if (!from.valid() || !PartsOf(from).empty() || PartsOf(to).empty()) return false;
+  // Whether shares of tensors of so many elements are put together.
+  bool GathersShares(const CollectiveOp& collective, VarId from,
+                     absl::Span<const int64_t> counts) const {
+    if (!from.valid() || !PartsOf(from).empty()) return false;
     const RankValue value = Read(from);
     const bool is_share = value.placement == Placement::kShard || options_.IsOneRank();
     if (collective.kind != CollectiveKind::kAllGather || !is_share) return false;
-    const std::vector<int64_t> layout = DividedLayout(to, from, 1);
-    if (layout.empty()) return false;
+    if (!AreDivided(counts, from, 1)) return false;
     if (value.is_zero || !expressions_.AreMade()) return true;
     const absl::Span<const ExprId> values = expressions_.table()->ValuesOf(value.expr);
-    return !values.empty() && expressions_.table()->Several(layout, values) == value.expr;
+    return !values.empty() && expressions_.table()->Several(counts, values) == value.expr;
   }
 
-  void Gather(const Op& op, const CollectiveOp& collective, VarId from, VarId to) {
+  bool GathersBuffer(const CollectiveOp& collective, VarId from, VarId to) const {
+    return !PartsOf(to).empty() && GathersShares(collective, from, DenseLayout(to));
+  }
+
+  void Gather(const Op& op, const CollectiveOp& collective, VarId from,
+              absl::Span<const VarId> tensors) {
     const RankValue several = Read(from);
     events_.exchanges.push_back({op.id(), several});
-    const absl::Span<const VarId> parts = PartsOf(to);
-    for (size_t i = 0; i < parts.size(); ++i) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
       const RankValue value = ValueOf(several, i, expressions_.table());
-      Write(parts[i], functions_->AfterCollective(op, collective, value));
+      Write(tensors[i], functions_->AfterCollective(op, collective, value));
     }
   }
 
@@ -649,6 +698,8 @@ class RankInterpreter final : public RankMemory {
 
   void VisitFunction(const Op& op, const SignatureFacts& facts) override {
     if (forward_reductions_.contains(op.id())) return VisitForwardReduction(op);
+    if (!gathered_.empty() && gathered_.contains(flat_buffers_.TakenApartBy(op.id())))
+      return;  // Gather has
     if (MakesTerm(op)) return Write(Resolve(op.output_args()[0]), Read(op.input_args()[0]));
     const absl::Span<const Symbol> in = op.input_args();
     const absl::Span<const Symbol> out = op.output_args();
@@ -771,8 +822,10 @@ class RankInterpreter final : public RankMemory {
 
   absl::flat_hash_map<OpId, int> forward_reductions_;  // ForwardReduction::power
   absl::flat_hash_map<VarId, OpId> terms_;             // FindSumTerms
-  absl::flat_hash_set<VarId> shares_;                  // Setting::shares and Setting::common
-  absl::flat_hash_set<VarId> whole_;                   // data that all ranks get the whole of
+  FlatBuffers flat_buffers_;
+  absl::flat_hash_set<VarId> gathered_;  // of those, in this step
+  absl::flat_hash_set<VarId> shares_;    // Setting::shares and Setting::common
+  absl::flat_hash_set<VarId> whole_;     // data that all ranks get the whole of
   // Of variables that earlier steps changed. Sparse, because few change and values are large.
   absl::flat_hash_map<VarId, RankValue> carried_;
   int64_t member_visits_ = 0;

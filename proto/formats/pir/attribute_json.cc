@@ -51,6 +51,20 @@ std::string StringJson(absl::string_view name, absl::string_view value) {
   return AttrJson(name, "0.a_str", Quoted(value));
 }
 
+std::string FlagsJson(const std::vector<bool>& flags) {
+  const auto append = [](std::string* out, bool flag) {
+    absl::StrAppend(out, R"({"#":"0.a_bool","D":)", flag ? "true" : "false", "}");
+  };
+  return absl::StrCat("[", absl::StrJoin(flags, ",", append), "]");
+}
+
+std::string IntegersJson(absl::Span<const int64_t> values) {
+  const auto append = [](std::string* out, int64_t value) {
+    absl::StrAppend(out, R"({"#":"0.a_i64","D":)", value, "}");
+  };
+  return absl::StrCat("[", absl::StrJoin(values, ",", append), "]");
+}
+
 std::string ShapeJson(absl::Span<const int64_t> dims) {
   return AttrJson("shape", "1.a_intarray", absl::StrCat("[", absl::StrJoin(dims, ","), "]"));
 }

@@ -19,6 +19,9 @@ std::string NumberJson(absl::string_view name, absl::string_view kind, double va
 std::string FloatJson(absl::string_view name, double value);
 std::string BoolJson(absl::string_view name, bool value);
 std::string StringJson(absl::string_view name, absl::string_view value);  // escapes it
+// The data of an array.
+std::string FlagsJson(const std::vector<bool>& flags);
+std::string IntegersJson(absl::Span<const int64_t> values);
 // 1.full's shape.
 std::string ShapeJson(absl::Span<const int64_t> dims);
 std::string DTypeJson(absl::string_view name);

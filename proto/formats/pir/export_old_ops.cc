@@ -5,9 +5,13 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "ops/schema/across_ranks.h"
+#include "proto/formats/pir/attribute_json.h"
+#include "proto/formats/pir/attributes.h"
 #include "proto/formats/pir/export_ops.h"
 #include "proto/formats/pir/op_table.h"
 #include "proto/formats/pir/survey.h"
+#include "proto/formats/pir/value_type.h"
+#include "proto/op_role.h"
 #include "proto/snake_case_slots.h"
 
 namespace weft::pir {
@@ -15,6 +19,7 @@ namespace weft::pir {
 absl::StatusOr<SerializedProgram> Exporter::Run() {
   WEFT_RETURN_IF_ERROR(CheckBlocks());
   PlaceCompanions();
+  FindDropped();
   PlaceSinks();
   WEFT_RETURN_IF_ERROR(DeclareState());
   // What ops inserted before the first one read is declared there.
@@ -135,7 +140,7 @@ absl::Status Exporter::TakeChanges(const Op& op) {
     const pb::OpDesc::Var &old = before.outputs(slot), &now = after.outputs(slot);
     if (old.SerializeAsString() == now.SerializeAsString()) continue;
     const auto result = absl::c_find_if(rule.results, [&](const ResultRule& found) {
-      return found.slot == old.parameter() && !found.is_list && found.in_place_of < 0;
+      return found.slot == old.parameter() && !found.is_list;
     });
     if (result == rule.results.end() || old.parameter() != now.parameter() ||
         old.arguments_size() != 1 || now.arguments_size() != 1) {
@@ -143,12 +148,24 @@ absl::Status Exporter::TakeChanges(const Op& op) {
     }
     const auto place = static_cast<uint32_t>(result - rule.results.begin());
     if (place >= document_.op(i).num_results) return refused;
-    renamed_results_[document_.op(i).first_result + place] = program_.FindSymbol(now.arguments(0));
+    const Symbol var = program_.FindSymbol(now.arguments(0));
+    if (result->in_place_of >= 0) {
+      // What it overwrites is another variable, too.
+      const Operand& of_file = document_.operands(document_.op(i))[result->in_place_of];
+      const auto renamed = renamed_.find(of_file.id_begin);
+      if (renamed == renamed_.end() || renamed->second != var) return refused;
+    }
+    renamed_results_[document_.op(i).first_result + place] = var;
   }
-  before.clear_inputs();
-  after.clear_inputs();
-  before.clear_outputs();
-  after.clear_outputs();
+  for (pb::OpDesc* const desc : {&before, &after}) {
+    desc->clear_inputs();
+    desc->clear_outputs();
+    // Names the variables once more, and is not in the file.
+    auto* const attrs = desc->mutable_attrs();
+    attrs->erase(std::remove_if(attrs->begin(), attrs->end(),
+                                [](const auto& attr) { return attr.name() == kOpRoleVarAttr; }),
+                 attrs->end());
+  }
   return before.SerializeAsString() == after.SerializeAsString() ? absl::OkStatus() : refused;
 }
 
@@ -165,7 +182,7 @@ void Exporter::PlaceSinks() {
     if (IsSink(document_.op(i).name) && IsUnchanged(op)) named_by_sink_[i] = op.output_args()[0];
   }
   for (uint32_t i = 0; i < document_.ops().size(); ++i) {
-    if (document_.op(i).block != 0 || !IsSink(document_.op(i).name)) continue;
+    if (document_.op(i).block != 0 || !IsSink(document_.op(i).name) || is_dropped_[i]) continue;
     const ValueIndex value = document_.operands(document_.op(i))[0].value;
     const auto copy = named_by_sink_.find(i);
     const auto found = last_writer.find(
@@ -193,9 +210,59 @@ void Exporter::PlaceCompanions() {
   companions_end_ = first;
 }
 
+bool Exporter::OutlivesStep(Symbol var) const {
+  const VarId declared = program_.block(0).FindVar(var);
+  return declared.valid() && program_.var(declared).persistable();
+}
+
+void Exporter::FindDropped() {
+  std::vector<bool> is_present(document_.ops().size(), false);
+  for (OpId id : program_.block(0).ops()) {
+    if (id.value() < import_.op_of_id.size()) is_present[import_.op_of_id[id.value()]] = true;
+  }
+  is_dropped_.assign(is_present.size(), false);
+  // By value: whether ops read it, and whether those that stay do.
+  std::vector<bool> was_used(document_.values().size(), false), is_used = was_used;
+  for (uint32_t i = static_cast<uint32_t>(is_present.size()); i-- > 0;) {
+    const DocumentOp op = document_.op(i);
+    if (op.block != 0) continue;
+    if (is_op_of_file_[i]) {
+      is_dropped_[i] = !is_present[i];
+    } else if (IsSink(op.name)) {
+      is_dropped_[i] = !OutlivesStep(import_.variable_of_value[document_.operands(op)[0].value]);
+    } else if (op.name == "p") {
+      is_dropped_[i] = !OutlivesStep(import_.variable_of_value[op.first_result]);
+    } else if (op.name == "1.data") {
+      is_dropped_[i] =
+          !program_.block(0).FindVar(import_.variable_of_value[op.first_result]).valid();
+    } else {
+      bool had_readers = false, has_readers = false;
+      for (uint32_t r = 0; r < op.num_results; ++r) {
+        had_readers |= was_used[op.first_result + r];
+        has_readers |= is_used[op.first_result + r];
+      }
+      is_dropped_[i] = had_readers && !has_readers;
+    }
+    drops_any_ |= is_dropped_[i];
+    for (uint32_t k = i; k < document_.EndOf(i); ++k) {
+      for (const Operand& operand : document_.operands(document_.op(k))) {
+        if (operand.value == kNoValue) continue;
+        was_used[operand.value] = true;
+        if (!is_dropped_[i]) is_used[operand.value] = true;
+      }
+    }
+  }
+}
+
 absl::Status Exporter::WriteRange(uint32_t begin, uint32_t end) {
   for (uint32_t i = begin; i < end; ++i) {
-    if (document_.op(i).block != 0 || is_op_of_file_[i] || is_written_[i] ||
+    const DocumentOp op = document_.op(i);
+    if (is_dropped_[i] && op.name == "p") {
+      // Inserted ops make the variable, of the same type.
+      CurrentOf(import_.variable_of_value[op.first_result]).type =
+          document_.value(op.first_result).type;
+    }
+    if (op.block != 0 || is_op_of_file_[i] || is_written_[i] || is_dropped_[i] ||
         is_deferred_.contains(i)) {
       continue;
     }
@@ -295,6 +362,47 @@ std::vector<Operand> Exporter::OperandsOf(uint32_t i) const {
   return all;
 }
 
+Symbol Exporter::VariableOf(ValueIndex result) const {
+  const auto renamed = renamed_results_.find(result);
+  return renamed != renamed_results_.end() ? renamed->second : import_.variable_of_value[result];
+}
+
+absl::StatusOr<std::string> Exporter::NewTypeOf(const Value& result, Symbol var) const {
+  const VarId declared = program_.block(0).FindVar(var);
+  WEFT_ASSIGN_OR_RETURN(const ValueType type, ReadType(result.type));
+  if (!declared.valid() || type.kind != ValueType::Kind::kTensor) return std::string();
+  const pb::VarType::TensorDesc tensor =
+      program_.var(declared).ToProto().type().lod_tensor().tensor();
+  const std::vector<int64_t> dims(tensor.dims().begin(), tensor.dims().end());
+  if (tensor.data_type() == type.dtype && dims == type.dims) return std::string();
+  return TensorTypeJson(tensor.data_type(), dims);
+}
+
+absl::Status Exporter::EditResults(const DocumentOp& op,
+                                   std::vector<DocumentWriter::Edit>* edits) const {
+  for (uint32_t r = 0; r < op.num_results; ++r) {
+    const auto renamed = renamed_results_.find(op.first_result + r);
+    if (renamed == renamed_results_.end()) continue;
+    const Value& result = document_.results(op)[r];
+    WEFT_ASSIGN_OR_RETURN(std::string type, NewTypeOf(result, renamed->second));
+    if (!type.empty()) edits->push_back({result.type, std::move(type)});
+  }
+  if (!drops_any_ || op.name == "p" || op.result_attrs.empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(op.result_attrs));
+  const Attribute* const persistable = FindAttribute("persistable", attributes);
+  if (persistable == nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<bool> before, FlagsOf(*persistable));
+  std::vector<bool> after = before;
+  for (uint32_t r = 0; r < std::min<size_t>(op.num_results, after.size()); ++r) {
+    const Symbol var = VariableOf(op.first_result + r);
+    if (var.valid() && program_.block(0).FindVar(var).valid()) {
+      after[r] = before[r] && OutlivesStep(var);
+    }
+  }
+  if (after != before) edits->push_back({persistable->data, FlagsJson(after)});
+  return absl::OkStatus();
+}
+
 absl::Status Exporter::WriteOne(uint32_t i) {
   const DocumentOp& op = document_.op(i);
   is_written_[i] = true;
@@ -340,6 +448,7 @@ absl::Status Exporter::WriteOne(uint32_t i) {
     }
     if (id != document_.value(operand.value).id) edits.push_back({id_text, absl::StrCat(id)});
   }
+  WEFT_RETURN_IF_ERROR(EditResults(op, &edits));
   absl::c_sort(edits, [](const DocumentWriter::Edit& a, const DocumentWriter::Edit& b) {
     return a.old.data() < b.old.data();
   });
@@ -360,15 +469,15 @@ absl::Status Exporter::WriteOne(uint32_t i) {
   }
   for (uint32_t r = 0; r < op.num_results; ++r) {
     const Value& result = document_.results(op)[r];
-    const Symbol var = import_.variable_of_value[op.first_result + r];
-    const auto renamed = renamed_results_.find(op.first_result + r);
-    if (renamed != renamed_results_.end()) {
-      Replace(renamed->second, {result.id, result.type});
-      continue;
-    }
+    const Symbol var = VariableOf(op.first_result + r);
     if (!var.valid()) continue;
     // What is inserted reads the persistable value, as ops of the file do.
     if (IsInPlace(op.name) && is_bound_.contains(var)) continue;
+    if (renamed_results_.contains(op.first_result + r)) {
+      WEFT_ASSIGN_OR_RETURN(const std::string type, NewTypeOf(result, var));
+      SetCurrent(var, result.id, type.empty() ? result.type : type);
+      continue;
+    }
     CurrentOf(var) = {result.id, result.type};
     if (op.name == "p" || op.name == "1.data") is_bound_.insert(var);
   }

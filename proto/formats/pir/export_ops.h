@@ -58,6 +58,8 @@ class Exporter {
   // across ranks, and is the same otherwise: notes that in renamed_, renamed_results_ and retyped_.
   // Unimplemented for other changes.
   absl::Status TakeChanges(const Op& op);
+  // Of the variable that a result of the file is now: its type, if the program declares another.
+  absl::StatusOr<std::string> NewTypeOf(const Value& result, Symbol var) const;
 
   // --- Order -------------------------------------------------------------------------------------
 
@@ -66,6 +68,10 @@ class Exporter {
   void PlaceSinks();
   // An op of the file that is none of the program comes with the next one that is.
   void PlaceCompanions();
+  // Declarations and names of variables that no longer outlive the step, and what only erased ops
+  // need.
+  void FindDropped();
+  bool OutlivesStep(Symbol var) const;
   absl::Status WriteRange(uint32_t begin, uint32_t end);
   absl::Status Visit(const Op& op);
   // Inserted ops come before or after all parts of an op of the file.
@@ -82,6 +88,11 @@ class Exporter {
   absl::StatusOr<int64_t> IdNow(ValueIndex value);
   // Operands with values, those of ops in its blocks too, as they stand in the file.
   std::vector<Operand> OperandsOf(uint32_t i) const;
+  // The edits by which results have the types of the variables that hold them, and outlive the step
+  // if these do.
+  absl::Status EditResults(const DocumentOp& op, std::vector<DocumentWriter::Edit>* edits) const;
+  // What holds a result of an op of the file.
+  Symbol VariableOf(ValueIndex result) const;
   // With what takes the lists apart that it has made: inserted ops read the elements.
   absl::Status WriteOld(uint32_t i);
   absl::Status WriteOne(uint32_t i);
@@ -140,6 +151,8 @@ class Exporter {
   std::vector<bool> is_op_of_file_;      // by op of the file: it is an op of the imported program
   std::vector<uint32_t> companions_of_;  // by op of the file: the first one that comes with it
   uint32_t companions_end_ = 0;
+  std::vector<bool> is_dropped_;  // by op of the file
+  bool drops_any_ = false;
   // By op of the file: the variable that it names, a copy of that of its operand.
   absl::flat_hash_map<uint32_t, Symbol> named_by_sink_;
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> sinks_behind_;  // by OpId

@@ -46,14 +46,12 @@ absl::StatusOr<NewOp> NewOps::Make(absl::string_view name, absl::Span<const int6
     absl::StrAppend(&op.json, k == 0 ? "" : ",", R"({"%":)", operands[k], "}");
   }
   absl::StrAppend(&op.json, R"(],"O":[)");
-  std::string flags = "[";
   for (const std::string& type : types) {
     const absl::string_view comma = op.results.empty() ? "" : ",";
     op.results.push_back(++max_id_);
     absl::StrAppend(&op.json, comma, R"({"%":)", max_id_, R"(,"TT":)", type, "}");
-    absl::StrAppend(&flags, comma, R"({"#":"0.a_bool","D":true})");
   }
-  flags += "]";
+  const std::string flags = FlagsJson(std::vector<bool>(types.size(), true));
   absl::StrAppend(&op.json, R"(],"OA":[)");
   if (is_persistable) absl::StrAppend(&op.json, AttrJson("persistable", "0.a_array", flags), ",");
   if (!types.empty()) absl::StrAppend(&op.json, AttrJson("stop_gradient", "0.a_array", flags));
@@ -77,15 +75,12 @@ absl::StatusOr<NewOp> NewOps::Constant(double value, pb::VarType::Type dtype) {
 }
 
 absl::StatusOr<NewOp> NewOps::Integers(absl::Span<const int64_t> values) {
-  const std::string list = absl::StrJoin(values, ",", [](std::string* out, int64_t value) {
-    absl::StrAppend(out, R"({"#":"0.a_i64","D":)", value, "}");
-  });
   WEFT_ASSIGN_OR_RETURN(const std::string json,
                         TensorTypeJson(pb::VarType::INT64, {static_cast<int64_t>(values.size())}));
-  return Make("1.full_int_array", {},
-              {AttrJson("value", "0.a_array", absl::StrCat("[", list, "]")), DTypeJson("int64"),
-               HostJson()},
-              {json});
+  return Make(
+      "1.full_int_array", {},
+      {AttrJson("value", "0.a_array", IntegersJson(values)), DTypeJson("int64"), HostJson()},
+      {json});
 }
 
 absl::StatusOr<std::vector<NewOp>> NewOps::SplitEqually(const Op& op, const NewOpInput& input) {

@@ -88,6 +88,7 @@ class NewOps {
   static absl::Status AddCollective(const Op& op, Form* form);
   static absl::Status AddCast(const Op& op, Form* form);
   absl::Status AddClip(const Op& op, Form* form);
+  absl::Status AddSlice(const Op& op, Form* form);
   absl::Status AddSum(absl::Span<const NewOpInput> inputs, Form* form);
   absl::StatusOr<NewOp> Fill(const Op& op, bool is_persistable);
 

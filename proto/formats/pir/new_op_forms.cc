@@ -32,6 +32,7 @@ struct FormRow {
 constexpr FormRow kForms[] = {
     {"all_gather", "nranks ring_id"},
     {"all_reduce", "reduce_type ring_id", false, true},
+    {"all_to_all", "ring_id"},
     {"assign", ""},
     {"broadcast", "ring_id root", false, true},
     {"cast", "in_dtype out_dtype"},
@@ -51,6 +52,7 @@ constexpr FormRow kForms[] = {
     {"logical_or", "", true},
     {"reduce_scatter", "nranks ring_id"},
     {"scale", "bias bias_after_scale scale", false, true},
+    {"slice", "axes ends starts"},
     {"split", "axis num"},
     {"sqrt", ""},
     {"square", ""},
@@ -142,6 +144,7 @@ absl::Status NewOps::AddCollective(const Op& op, Form* form) {
     form->attrs.push_back(IntJson("root", op.IntAttr("root").value_or(0)));
     return absl::OkStatus();
   }
+  if (op.type() == "all_to_all") return absl::OkStatus();
   // The first dimension of what all ranks have together is n times that of a rank.
   WEFT_ASSIGN_OR_RETURN(ValueType type, ReadType(form->type));
   const int64_t nranks = op.IntAttr("nranks").value_or(0);
@@ -174,6 +177,38 @@ absl::Status NewOps::AddClip(const Op& op, Form* form) {
     form->operands.push_back(made.results[0]);
     form->before.push_back(std::move(made));
   }
+  return absl::OkStatus();
+}
+
+absl::Status NewOps::AddSlice(const Op& op, Form* form) {
+  WEFT_ASSIGN_OR_RETURN(const ValueType from, ReadType(form->type));
+  std::vector<int64_t> dims = from.dims;
+  const auto ints = [&op](absl::string_view name) {
+    return op.IntsAttr(name).value_or(std::vector<int64_t>());
+  };
+  const std::vector<int64_t> axes = ints("axes"), starts = ints("starts"), ends = ints("ends");
+  if (starts.size() != axes.size() || ends.size() != axes.size()) {
+    return absl::UnimplementedError("expected a start and an end for each of the axes");
+  }
+  for (size_t k = 0; k < axes.size(); ++k) {
+    const bool has_axis = axes[k] >= 0 && axes[k] < static_cast<int64_t>(dims.size());
+    if (!has_axis || starts[k] < 0 || ends[k] < starts[k] || ends[k] > dims[axes[k]]) {
+      return absl::UnimplementedError(absl::StrCat("expected part of a known dimension, found [",
+                                                   starts[k], ", ", ends[k], ") of axis ", axes[k],
+                                                   " of ", form->type.substr(0, 128)));
+    }
+    dims[axes[k]] = ends[k] - starts[k];
+  }
+  WEFT_ASSIGN_OR_RETURN(form->type, TensorTypeJson(from.dtype, dims));
+  for (const std::vector<int64_t>& bounds : {starts, ends}) {
+    WEFT_ASSIGN_OR_RETURN(NewOp made, Integers(bounds));
+    form->operands.push_back(made.results[0]);
+    form->before.push_back(std::move(made));
+  }
+  form->attrs = {
+      AttrJson("axes", "0.a_array", IntegersJson(axes)),
+      AttrJson("infer_flags", "0.a_array", IntegersJson(std::vector<int64_t>(axes.size(), 1))),
+      AttrJson("decrease_axis", "0.a_array", IntegersJson({}))};
   return absl::OkStatus();
 }
 
@@ -223,12 +258,10 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
     form.type = std::string(inputs[0].type);
     for (const NewOpInput& input : inputs) form.operands.push_back(input.id);
     if (desc == "scale") WEFT_RETURN_IF_ERROR(AddScale(op, &form));
-    if (desc == "all_reduce" || desc == "all_gather" || desc == "broadcast" ||
-        desc == "reduce_scatter") {
-      WEFT_RETURN_IF_ERROR(AddCollective(op, &form));
-    }
+    if (IsCollective(form.name)) WEFT_RETURN_IF_ERROR(AddCollective(op, &form));
     if (desc == "cast") WEFT_RETURN_IF_ERROR(AddCast(op, &form));
     if (desc == "clip") WEFT_RETURN_IF_ERROR(AddClip(op, &form));
+    if (desc == "slice") WEFT_RETURN_IF_ERROR(AddSlice(op, &form));
     if (desc == "sum") WEFT_RETURN_IF_ERROR(AddSum(inputs, &form));
     if (desc == "increment") form.attrs = {FloatJson("value", op.FloatAttr("step").value_or(1))};
     if (row.makes_booleans) {

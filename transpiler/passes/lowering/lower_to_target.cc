@@ -138,6 +138,11 @@ class OpReplacer {
 
   // For Gloo, the communicator of CPUs. A mean becomes a sum.
   absl::Status UseComputeStream(const Op& op, CollectiveOp* collective, pb::OpDesc* desc) {
+    if (SplitsInput(collective->kind)) {
+      return absl::UnimplementedError(
+          absl::StrCat(op.DebugName(), ": Paddle has no ", CollectiveKindName(collective->kind),
+                       " for CPUs; weft run has: take the result without option:device_kind cpu"));
+    }
     for (Symbol name : collective->Inputs(op))
       WEFT_RETURN_IF_ERROR(CheckForCpu(op, *collective, name));
     if (pb::OpDesc::Attr* const attr = FindAttr(kUseComputeStream, desc)) {

@@ -50,6 +50,31 @@ pb::VarDesc ShareVar(const SharedBucket& bucket, size_t tensor) {
   return var;
 }
 
+// What takes the place of the variables of a chain.
+std::map<std::string, std::string> SharesOf(const Program& main, const UpdateChain& chain,
+                                            const SharedBucket& bucket) {
+  std::map<std::string, std::string> names;
+  for (size_t t = 0; t < chain.tensors.size(); ++t) {
+    names.emplace(main.name(chain.tensors[t].name), bucket.shares[t]);
+  }
+  for (size_t p = 0; p < chain.partials.size(); ++p) {
+    names.emplace(main.name(chain.partials[p]), bucket.partials[p]);
+  }
+  for (size_t s = 0; s < chain.scalars.size(); ++s) {
+    names.emplace(main.name(chain.scalars[s]), main.name(bucket.first().scalars[s]));
+  }
+  return names;
+}
+
+std::map<std::string, std::string> SharesOf(const Program& main,
+                                            absl::Span<const SharedBucket> buckets) {
+  std::map<std::string, std::string> names;
+  for (const SharedBucket& bucket : buckets) {
+    for (const UpdateChain* chain : bucket.chains) names.merge(SharesOf(main, *chain, bucket));
+  }
+  return names;
+}
+
 class InitializerWriter {
  public:
   InitializerWriter(const ProgramPair& programs, int ring, ProgramEdits* edits)
@@ -191,9 +216,7 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
   std::set<VarId> forgotten;
   for (const SharedBucket& bucket : buckets) {
     const UpdateChain& first = bucket.first();
-    std::map<std::string, std::string> names;
     for (size_t t = 0; t < first.tensors.size(); ++t) {
-      names.emplace(main.name(first.tensors[t].name), bucket.shares[t]);
       if (t != UpdateChain::kGrad) edits->main.AddVar(0, ShareVar(bucket, t));
     }
     for (size_t p = 0; p < first.partials.size(); ++p) {
@@ -201,15 +224,18 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
       pb::VarDesc partial = main.var(whole).ToProto();
       partial.set_name(bucket.partials[p]);
       edits->main.AddVar(0, partial);
-      names.emplace(main.name(first.partials[p]), bucket.partials[p]);
     }
     for (size_t k = 0; k < first.ops.size(); ++k) {
-      OpId last = first.ops[k];
+      const UpdateChain* last = &first;
       for (const UpdateChain* chain : bucket.chains) {
-        if (main.op(chain->ops[k]).position() > main.op(last).position()) last = chain->ops[k];
+        const bool is_later = main.op(chain->ops[k]).position() > main.op(last->ops[k]).position();
+        if (is_later) last = chain;
       }
-      edits->main.InsertBefore(last, Renamed(main.op(first.ops[k]), names));
-      for (const UpdateChain* chain : bucket.chains) edits->main.Erase(chain->ops[k]);
+      for (const UpdateChain* chain : bucket.chains) {
+        if (chain != last) edits->main.Erase(chain->ops[k]);
+      }
+      const OpId kept = last->ops[k];
+      edits->main.Replace(kept, Renamed(main.op(kept), SharesOf(main, *last, bucket)));
     }
     for (const UpdateChain* chain : bucket.chains) {
       for (size_t t = 0; t < chain->tensors.size(); ++t) {
@@ -234,14 +260,7 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
 
 void WriteSums(const Program& main, absl::Span<const OpId> sums,
                absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits) {
-  std::map<std::string, std::string> share_of;
-  for (const SharedBucket& bucket : buckets) {
-    for (const UpdateChain* chain : bucket.chains) {
-      for (size_t p = 0; p < chain->partials.size(); ++p) {
-        share_of.emplace(main.name(chain->partials[p]), bucket.partials[p]);
-      }
-    }
-  }
+  const std::map<std::string, std::string> share_of = SharesOf(main, buckets);
   for (OpId id : sums) {
     const Op op = main.op(id);
     std::vector<std::string> parts, whole;
@@ -274,27 +293,19 @@ void WriteSums(const Program& main, absl::Span<const OpId> sums,
     insert_in_place("c_wait_compute", {});
     insert_in_place("c_allreduce_sum", {{"use_calc_stream", false}});
     insert_in_place("c_wait_comm", {});
-    if (whole.empty()) {
-      edits->main.Erase(id);
-      continue;
+    if (!whole.empty()) {
+      whole.insert(whole.begin(), total);
+      pb::OpDesc with_whole = op.ToProto();
+      SetInput(&with_whole, "X", whole);
+      insert(with_whole);
     }
-    whole.insert(whole.begin(), total);
-    pb::OpDesc with_whole = op.ToProto();
-    SetInput(&with_whole, "X", whole);
-    edits->main.Replace(id, with_whole);
+    edits->main.Erase(id);
   }
 }
 
 void WriteLists(const Program& main, absl::Span<const OpId> lists,
                 absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits) {
-  std::map<std::string, std::string> share_of;
-  for (const SharedBucket& bucket : buckets) {
-    for (const UpdateChain* chain : bucket.chains) {
-      for (size_t t = 0; t < chain->tensors.size(); ++t) {
-        share_of.emplace(main.name(chain->tensors[t].name), bucket.shares[t]);
-      }
-    }
-  }
+  const std::map<std::string, std::string> share_of = SharesOf(main, buckets);
   for (OpId id : lists) {
     const Op op = main.op(id);
     const absl::Span<const Symbol> x = op.Input("X"), out = op.Output("Out");

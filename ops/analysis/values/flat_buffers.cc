@@ -1,0 +1,159 @@
+#include "ops/analysis/values/flat_buffers.h"
+
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/all_ops.h"
+
+namespace weft {
+namespace {
+
+class Finder {
+ public:
+  explicit Finder(const Program& program) : program_(program) {
+    for (const Op& op : AllOps(program)) {
+      for (Symbol arg : op.input_args()) Note(op, &readers_[arg]);
+      for (Symbol arg : op.output_args()) Note(op, &writers_[arg]);
+    }
+  }
+
+  // An op of the root block, the only one that writes the variable; none: there is another one.
+  absl::optional<Op> WriterOf(Symbol var) const { return OnlyOne(writers_, var); }
+  absl::optional<Op> ReaderOf(Symbol var) const { return OnlyOne(readers_, var); }
+
+  // The elements of a variable of one dimension; -1: another one.
+  int64_t FlatSize(Symbol var) const {
+    const absl::optional<TensorType> type = TypeOf(var);
+    return type.has_value() && type->dims.size() == 1 ? type->dims[0] : -1;
+  }
+  int64_t Size(Symbol var) const {
+    const absl::optional<TensorType> type = TypeOf(var);
+    return type.has_value() ? NumElements(type->dims) : -1;
+  }
+  VarId Var(Symbol name) const { return program_.block(0).FindVar(name); }
+
+ private:
+  struct Uses {
+    OpId op;
+    int count = 0;
+  };
+  using Map = absl::flat_hash_map<Symbol, Uses>;
+
+  static void Note(const Op& op, Uses* uses) {
+    if (uses->count == 0 || uses->op != op.id()) ++uses->count;
+    uses->op = op.id();
+  }
+
+  absl::optional<Op> OnlyOne(const Map& map, Symbol var) const {
+    const auto found = map.find(var);
+    if (found == map.end() || found->second.count != 1) return absl::nullopt;
+    const Op op = program_.op(found->second.op);
+    return op.block() == 0 ? absl::make_optional(op) : absl::nullopt;
+  }
+
+  absl::optional<TensorType> TypeOf(Symbol name) const {
+    const VarId var = Var(name);
+    if (!var.valid()) return absl::nullopt;
+    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+    const bool is_dense = type.has_value() && type->kind == TensorType::Kind::kDense;
+    return is_dense ? type : absl::nullopt;
+  }
+
+  const Program& program_;
+  Map writers_, readers_;
+};
+
+bool IsAlongFirstAxis(const Op& op) {
+  return op.IntAttr("axis").value_or(0) == 0 && op.input_args().size() == op.Input("X").size();
+}
+
+// Of X alone, to dims that its output declares.
+bool Reshapes(const Op& op) {
+  return (op.type() == "reshape2" || op.type() == "reshape") && op.input_args().size() == 1 &&
+         op.Output("Out").size() == 1;
+}
+
+absl::optional<FlatBuffer> MadeBy(const Op& concat, const Finder& finder) {
+  if (concat.type() != "concat" || !IsAlongFirstAxis(concat)) return absl::nullopt;
+  FlatBuffer buffer;
+  for (Symbol part : concat.Input("X")) {
+    const int64_t size = finder.FlatSize(part);
+    absl::optional<Op> writer = finder.WriterOf(part);
+    if (size < 0 || !writer.has_value() || writer->position() > concat.position()) {
+      return absl::nullopt;
+    }
+    Symbol tensor = part;
+    if (Reshapes(*writer)) {
+      const absl::optional<Op> before = finder.WriterOf(writer->input_args()[0]);
+      const bool is_known = before.has_value() && before->position() < writer->position() &&
+                            finder.Size(writer->input_args()[0]) == size;
+      if (is_known) tensor = writer->input_args()[0];
+    }
+    buffer.tensors.push_back(finder.Var(tensor));
+    buffer.counts.push_back(size);
+  }
+  return buffer;
+}
+
+// `ops` gets those that take it apart.
+absl::optional<FlatBuffer> TakenBy(const Op& split, const Finder& finder, std::vector<OpId>* ops) {
+  if (split.type() != "split" || !IsAlongFirstAxis(split)) return absl::nullopt;
+  ops->push_back(split.id());
+  FlatBuffer buffer;
+  int64_t end = 0;
+  for (Symbol part : split.Output("Out")) {
+    const int64_t size = finder.FlatSize(part);
+    const absl::optional<Op> writer = finder.WriterOf(part);
+    if (size < 0 || !writer.has_value()) return absl::nullopt;
+    Symbol tensor = part;
+    const absl::optional<Op> reader = finder.ReaderOf(part);
+    if (reader.has_value() && Reshapes(*reader)) {
+      tensor = reader->Output("Out")[0];
+      const absl::optional<Op> after = finder.WriterOf(tensor);
+      if (!after.has_value() || finder.Size(tensor) != size) return absl::nullopt;
+      ops->push_back(reader->id());
+    }
+    buffer.tensors.push_back(finder.Var(tensor));
+    buffer.counts.push_back(size);
+    end += size;
+  }
+  return end == finder.FlatSize(split.input_args()[0]) ? absl::make_optional(buffer)
+                                                       : absl::nullopt;
+}
+
+}  // namespace
+
+FlatBuffers::FlatBuffers(const Program& program) {
+  const Finder finder(program);
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    const CollectiveOp* const collective = FindCollectiveOp(op);
+    if (collective == nullptr || collective->Inputs(op).size() != 1 ||
+        collective->Outputs(op).size() != 1) {
+      continue;
+    }
+    if (SplitsInput(collective->kind)) {
+      const Symbol whole = collective->Inputs(op)[0];
+      const absl::optional<Op> writer = finder.WriterOf(whole);
+      if (!writer.has_value() || writer->position() > op.position()) continue;
+      absl::optional<FlatBuffer> made = MadeBy(*writer, finder);
+      if (made.has_value()) made_.emplace(finder.Var(whole), *std::move(made));
+    } else if (collective->kind == CollectiveKind::kAllGather) {
+      const Symbol whole = collective->Outputs(op)[0];
+      const absl::optional<Op> writer = finder.WriterOf(whole), reader = finder.ReaderOf(whole);
+      if (!writer.has_value() || !reader.has_value() || reader->position() < op.position())
+        continue;
+      std::vector<OpId> ops;
+      absl::optional<FlatBuffer> taken = TakenBy(*reader, finder, &ops);
+      if (!taken.has_value()) continue;
+      taken_.emplace(finder.Var(whole), *std::move(taken));
+      for (OpId part : ops) takes_apart_.emplace(part, finder.Var(whole));
+    }
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,55 @@
+// Tensors that lie one after the other in a value, where ops copy instead of sharing memory, as in
+// programs that data orders.
+#ifndef WEFT_OPS_ANALYSIS_VALUES_FLAT_BUFFERS_H_
+#define WEFT_OPS_ANALYSIS_VALUES_FLAT_BUFFERS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "proto/program.h"
+
+namespace weft {
+
+struct FlatBuffer {
+  std::vector<VarId> tensors;   // in any shape; invalid: one that nothing reads
+  std::vector<int64_t> counts;  // of elements, one for each tensor
+};
+
+// Of collectives of the root block that give each rank a part, and that gather such parts:
+//
+//   Out=[flat] = reshape2(X=[w@GRAD])                  Out=[whole] = c_allgather(X=[share])
+//   Out=[whole] = concat(X=[flat, b@GRAD]) {axis=0}    Out=[flat, b] = split(X=[whole]) {axis=0}
+//   Out=[share] = c_reducescatter(X=[whole])           Out=[w] = reshape2(X=[flat])
+//
+// Each of these variables has one writer, before its readers, so that it has one value in a step.
+class FlatBuffers {
+ public:
+  FlatBuffers() = default;
+  // O(arguments).
+  explicit FlatBuffers(const Program& program);
+
+  // What the buffer that a collective reads is made of; null: another value.
+  const FlatBuffer* MadeOf(VarId whole) const { return Find(made_, whole); }
+  // What ops take out of the buffer that a collective writes; null if another op reads it.
+  const FlatBuffer* TakenApart(VarId whole) const { return Find(taken_, whole); }
+  // The buffer that the op takes apart, and does nothing else; invalid: it is another op.
+  VarId TakenApartBy(OpId op) const {
+    const auto found = takes_apart_.find(op);
+    return found == takes_apart_.end() ? VarId() : found->second;
+  }
+
+ private:
+  using Map = absl::flat_hash_map<VarId, FlatBuffer>;
+  static const FlatBuffer* Find(const Map& map, VarId whole) {
+    const auto found = map.find(whole);
+    return found == map.end() ? nullptr : &found->second;
+  }
+
+  Map made_, taken_;
+  absl::flat_hash_map<OpId, VarId> takes_apart_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_VALUES_FLAT_BUFFERS_H_
