@@ -60,6 +60,8 @@ inline bool Slices(absl::string_view type) { return type == "slice" || type == "
 
 // The sum of the squares of all elements.
 inline bool SumsSquares(absl::string_view type) { return type == "squared_l2_norm"; }
+// Along some dimensions, or all of them.
+inline bool SumsElements(absl::string_view type) { return type == "reduce_sum"; }
 
 // Divides gradients by a loss scale, and says whether an element of any is not finite. If so, the
 // gradients are not said.

@@ -364,8 +364,9 @@ TEST(PirModesTest, SharesAreInWrittenFiles) {
       Program reduced = main, reduced_startup = startup;
       WEFT_ASSERT_OK(Rewrite(InMode("grad_allreduce", 2), &reduced, &reduced_startup));
       WEFT_ASSERT_OK(
-          Rewrite(InMode("zero", 2, {{"stage", stage}, {"buckets", "bytes{bytes=9000}"}}), &main,
-                  &startup));
+          Rewrite(InMode("zero", 2,
+                         {{"stage", stage}, {"buckets", "bytes{first_bytes=9000,max_bytes=9000}"}}),
+                  &main, &startup));
       WEFT_ASSERT_OK(WriteAndRead(&main, &startup));
       WEFT_ASSERT_OK_AND_ASSIGN(const Setting claimed, SettingOf(main));
       ASSERT_FALSE(claimed.shares.empty());

@@ -109,6 +109,7 @@ void RankFunctions::CountGradientsOfSums(const Op& op) {
 }
 
 void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
+  if (SumsElements(op.type()) && AddsUpStack(op)) return;
   switch (facts.algebra) {
     case Algebra::kSum:
       return SetAll(Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
@@ -256,6 +257,35 @@ bool RankFunctions::MovesOneElement(const Op& op) const {
   };
   const absl::Span<const Symbol> out = op.Output("Out");
   return ins_.size() == 1 && out.size() == 1 && is_one(op.input_args()[0]) && is_one(out[0]);
+}
+
+// The sum of one element is that element, and the sum of a stack of such the sum of them.
+bool RankFunctions::AddsUpStack(const Op& op) {
+  if (ins_.size() != 1 || op.input_args().size() != 1 || outs_.size() != 1) return false;
+  const absl::optional<TensorType> in = memory_.TypeOf(op.input_args()[0]);
+  const absl::optional<TensorType> out = memory_.TypeOf(op.output_args()[0]);
+  const bool adds_all =
+      in.has_value() && out.has_value() && in->dtype == out->dtype && NumElements(out->dims) == 1;
+  if (!adds_all) return false;
+  const RankValue whole = ins_[0];
+  if (NumElements(in->dims) == 1) {
+    SetAll(whole);
+    return true;
+  }
+  if (!expressions_.AreMade() || whole.placement != Placement::kReplicated || whole.is_zero) {
+    return false;
+  }
+  std::vector<RankValue> elements;
+  for (ExprId element : undone_moves_.StackedIn(whole.expr)) {
+    const ExpressionTable::Term term = table().Unscaled(element);
+    elements.push_back(whole);
+    elements.back().expr = term.expr;
+    elements.back().factor *= term.factor;
+    elements.back().is_zero = term.expr == table().Zero();
+  }
+  if (elements.empty()) return false;
+  SetAll(Sum(op, elements, std::vector<double>(elements.size(), 1)));
+  return true;
 }
 
 RankValue RankFunctions::AddOrSubtract(const Op& op, const SignatureFacts& facts) {
@@ -787,6 +817,7 @@ void RankFunctions::PutBack(const Op& op, const SignatureFacts& facts, ExprId fi
   if (facts.algebra == Algebra::kReshape || facts.algebra == Algebra::kConcat) {
     undone_moves_.Record(op, facts.algebra, operands_, first);
   }
+  if (Stacks(op.type())) undone_moves_.RecordStack(op, operands_, first);
 }
 
 // A parameter with a master weight is the master weight in lower precision.

@@ -84,6 +84,7 @@ class RankFunctions {
   void SetRows(const Op& op, const SignatureFacts& facts, RankValue* out);
   bool MovesOneElement(const Op& op) const;
   bool ChoosesNoGradient(const Op& op, const SignatureFacts& facts) const;
+  bool AddsUpStack(const Op& op);
   RankValue AddOrSubtract(const Op& op, const SignatureFacts& facts);
   RankValue Cast(const Op& op);
   void CastIntegers(const Op& op, const SignatureFacts& facts);

@@ -47,6 +47,16 @@ void UndoneMoves::Record(const Op& op, Algebra algebra, absl::Span<const ExprId>
   concatenations_.emplace(out, std::move(made));
 }
 
+void UndoneMoves::RecordStack(const Op& op, absl::Span<const ExprId> operands, ExprId out) {
+  const absl::Span<const Symbol> x = op.Input("X");
+  if (x.size() != operands.size() || x.size() != op.input_args().size()) return;
+  for (Symbol one : x) {
+    const absl::optional<TensorType> type = memory_.TypeOf(one);
+    if (!type.has_value() || NumElements(type->dims) != 1) return;
+  }
+  stacked_.try_emplace(out, operands.begin(), operands.end());
+}
+
 std::vector<ExprId> UndoneMoves::Undo(const Op& op, Algebra algebra, ExprId in) const {
   const absl::Span<const Symbol> out = op.Output("Out");
   if (algebra == Algebra::kReshape) {

@@ -27,6 +27,14 @@ class UndoneMoves {
   // outputs than those with the elements. Empty if it does not. O(outputs).
   std::vector<ExprId> Undo(const Op& op, Algebra algebra, ExprId in) const;
 
+  // The same of a stack op of one-element tensors. StackedIn: what these hold; empty for another
+  // value.
+  void RecordStack(const Op& op, absl::Span<const ExprId> operands, ExprId out);
+  absl::Span<const ExprId> StackedIn(ExprId in) const {
+    const auto found = stacked_.find(in);
+    return found == stacked_.end() ? absl::Span<const ExprId>() : found->second;
+  }
+
  private:
   using Dims = std::vector<int64_t>;
   struct Concatenation {
@@ -45,6 +53,7 @@ class UndoneMoves {
   const RankMemory& memory_;
   absl::flat_hash_map<ExprId, Concatenation> concatenations_;
   absl::flat_hash_map<ExprId, Reshaped> reshaped_;
+  absl::flat_hash_map<ExprId, std::vector<ExprId>> stacked_;
 };
 
 }  // namespace weft

@@ -258,10 +258,10 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
   for (VarId id : forgotten) edits->main.EraseVar(id);
 }
 
-void WriteSums(const Program& main, absl::Span<const OpId> sums,
+void WriteSums(const Program& main, absl::Span<const UpdateChains::PartialSum> sums,
                absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits) {
   const std::map<std::string, std::string> share_of = SharesOf(main, buckets);
-  for (OpId id : sums) {
+  for (const auto& [id, reader] : sums) {
     const Op op = main.op(id);
     std::vector<std::string> parts, whole;
     for (Symbol in : op.input_args()) {
@@ -274,32 +274,39 @@ void WriteSums(const Program& main, absl::Span<const OpId> sums,
       }
     }
     if (parts.empty()) continue;
-    std::string total(main.name(op.output_args()[0]));
-    if (!whole.empty()) {
-      pb::VarDesc var = main.var(main.block(0).FindVar(total)).ToProto();
-      total = edits->names.Next("norm_of_shares");
-      var.set_name(total);
+    const auto declare = [&](const std::string& name, Symbol like) {
+      pb::VarDesc var = main.var(main.block(0).FindVar(like)).ToProto();
+      var.set_name(name);
       edits->main.AddVar(0, var);
-    }
-    pb::OpDesc sum = op.ToProto();
-    SetInput(&sum, "X", parts);
-    SetOutput(&sum, "Out", {total});
-    const auto insert = [&](const pb::OpDesc& inserted) { edits->main.InsertBefore(id, inserted); };
-    const auto insert_in_place = [&](const char* type, NewAttrs attrs) {
-      attrs.push_back({"ring_id", ring});
-      insert(BuildOp(InPlaceOp(type, {total}, std::move(attrs), op.role())));
+      return name;
     };
-    insert(sum);
-    insert_in_place("c_wait_compute", {});
-    insert_in_place("c_allreduce_sum", {{"use_calc_stream", false}});
-    insert_in_place("c_wait_comm", {});
+    const auto add = [&](const std::vector<std::string>& from, const std::string& to) {
+      edits->main.InsertBefore(id, BuildOp({"sum", {{"X", from}}, {{"Out", {to}}}, {}, op.role()}));
+    };
+    const auto insert_in_place = [&](const char* type, const std::string& name, NewAttrs attrs) {
+      attrs.push_back({"ring_id", ring});
+      edits->main.InsertBefore(id, BuildOp(InPlaceOp(type, {name}, std::move(attrs), op.role())));
+    };
+    const Symbol out = op.output_args()[0];
+    const std::string sum = reader.valid()
+                                ? declare(edits->names.Next("norm_of_all"), op.input_args()[0])
+                                : std::string(main.name(out));
+    const std::string total =
+        whole.empty() ? sum : declare(edits->names.Next("norm_of_shares"), op.input_args()[0]);
+    add(parts, total);
+    insert_in_place("c_wait_compute", total, {});
+    insert_in_place("c_allreduce_sum", total, {{"use_calc_stream", false}});
+    insert_in_place("c_wait_comm", total, {});
     if (!whole.empty()) {
       whole.insert(whole.begin(), total);
-      pb::OpDesc with_whole = op.ToProto();
-      SetInput(&with_whole, "X", whole);
-      insert(with_whole);
+      add(whole, sum);
     }
     edits->main.Erase(id);
+    if (!reader.valid()) continue;
+    pb::OpDesc reads_sum = main.op(reader).ToProto();
+    SetInput(&reads_sum, "X", {sum});
+    edits->main.Replace(reader, reads_sum);
+    edits->main.EraseVar(main.block(0).FindVar(out));
   }
 }
 

@@ -20,7 +20,7 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
                         ProgramEdits* edits);
 
 // The sums of `sums` (UpdateChains::sums) add up what ranks have, over a ring.
-void WriteSums(const Program& main, absl::Span<const OpId> sums,
+void WriteSums(const Program& main, absl::Span<const UpdateChains::PartialSum> sums,
                absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits);
 
 // The ops of `lists` (UpdateChains::lists) scale shares, too. Whether any element is not finite,

@@ -23,6 +23,7 @@ class ChainFinder {
 
   UpdateChains Find() {
     for (const Gradient& gradient : analysis_.gradients) Begin(gradient);
+    FindReadersOfStacks();
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       Visit(op);
@@ -106,7 +107,7 @@ class ChainFinder {
       }
     });
     if (!touched.empty() && AddsPartials(op)) {
-      sums_.push_back(op.id());
+      sums_.push_back({op.id(), ReaderOfStack(op)});
       is_joint_.insert(op.id());
       // A share has one sum of squares for all of its parameters.
       for (size_t chain : touched) {
@@ -138,9 +139,32 @@ class ChainFinder {
     }
   }
 
+  void FindReadersOfStacks() {
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      ForEachArgument(op, [&](Symbol arg) {
+        const auto stack = reader_of_stack_.find(arg);
+        if (stack == reader_of_stack_.end() || stack->second == id) return;
+        const bool sums_up = SumsElements(op.type()) && op.input_args().size() == 1 &&
+                             op.BoolAttr("reduce_all").value_or(false);
+        stack->second = sums_up && !stack->second.has_value() ? id : OpId();
+      });
+      if (Stacks(op.type()) && op.output_args().size() == 1) {
+        reader_of_stack_.emplace(op.output_args()[0], absl::nullopt);
+      }
+    }
+  }
+
+  // The only reader of a stack, if it adds up the elements; invalid otherwise.
+  OpId ReaderOfStack(const Op& op) const {
+    const auto found = reader_of_stack_.find(op.output_args()[0]);
+    return found == reader_of_stack_.end() ? OpId() : found->second.value_or(OpId());
+  }
+
   // A sum of which no other input belongs to a chain.
   bool AddsPartials(const Op& op) const {
-    if (op.type() != "sum" || op.output_args().size() != 1) return false;
+    if (op.output_args().size() != 1) return false;
+    if (op.type() != "sum" && !ReaderOfStack(op).valid()) return false;
     return absl::c_all_of(
                op.input_args(),
                [&](Symbol in) { return owner_.count(in) == 0 || is_partial_.count(in) > 0; }) &&
@@ -348,7 +372,10 @@ class ChainFinder {
   std::map<Symbol, size_t> owner_;  // of gradients, states and temporaries
   std::map<OpId, size_t> part_of_;
   std::set<Symbol> is_partial_;
-  std::vector<OpId> sums_, lists_;
+  // By output: none if nothing reads it so far, invalid if another op does.
+  std::map<Symbol, absl::optional<OpId>> reader_of_stack_;
+  std::vector<UpdateChains::PartialSum> sums_;
+  std::vector<OpId> lists_;
   std::set<OpId> is_joint_;  // of several chains: sums and lists
 };
 

@@ -30,7 +30,7 @@ struct UpdateChain {
   std::vector<OpId> ops;         // in order; the last one updates the parameter
   std::vector<Tensor> tensors;   // states and temporaries come after the gradient
   std::vector<Symbol> scalars;   // states of one element, such as powers of beta
-  std::vector<Symbol> partials;  // sums of squares of tensors, which a sum op adds to others
+  std::vector<Symbol> partials;  // sums of squares of tensors, which are added to others
   // Equal for chains that compute the same of tensors and scalars with the same numbers, and whose
   // partials the same ops add up.
   std::string signature;
@@ -39,8 +39,13 @@ struct UpdateChain {
 struct UpdateChains {
   std::map<Symbol, UpdateChain> by_param;
   std::map<Symbol, std::string> why_not;  // of the other parameters of the gradients
-  // Sum ops that add up partials, of these chains and of others.
-  std::vector<OpId> sums;
+  // What adds up partials, of these chains and of others: a sum op, or a stack op of one-element
+  // tensors, whose only reader adds up its elements.
+  struct PartialSum {
+    OpId op;
+    OpId reader = {};  // of a stack
+  };
+  std::vector<PartialSum> sums;
   // Ops that unscale lists of gradients, of these chains and of others: tensor by tensor.
   std::vector<OpId> lists;
 };
