@@ -21,6 +21,7 @@
 #include "base/status_macros.h"
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
+#include "tools/cmd/rank_memory.h"
 #include "tools/cmd/transpile_copy.h"
 #include "tools/cmd/transpile_flags.h"
 #include "tools/cmd/transpile_help.h"
@@ -173,6 +174,11 @@ absl::Status Run(TranspileFlags& flags) {
   if (read.size() > 1) startup = std::move(read.back());
   WEFT_RETURN_IF_ERROR(
       PrepareTranspile({&main, startup.has_value() ? &*startup : nullptr}, &flags));
+  std::deque<Program> as_read;  // kept if stages of sharding may be tried on them
+  if (flags.rank_memory.has_value()) {
+    as_read.push_back(main);
+    if (startup.has_value()) as_read.push_back(*startup);
+  }
   std::deque<Trainer> trainers = TrainersOf(flags, std::move(main), std::move(startup));
   absl::StatusOr<std::vector<TranspileResult>> results = TranspileFor(flags, &trainers);
   WEFT_RETURN_IF_ERROR(results.status());
@@ -187,6 +193,12 @@ absl::Status Run(TranspileFlags& flags) {
   std::vector<const Program*> mains;
   for (const Trainer& trainer : trainers) mains.push_back(&trainer.main);
   ShowResults(flags, *results, mains);
+  if (flags.rank_memory.has_value()) {
+    const ProgramPair original{&as_read[0], as_read.size() > 1 ? &as_read[1] : nullptr};
+    const absl::optional<Said> said =
+        SaidOfMemory(flags, original, *mains[0], results->front().setting.nranks);
+    if (said.has_value()) Print("transpile", *said);
+  }
   if (is_copy && flags.verify) {
     const Trainer& copy = trainers.front();
     for (const Said& said :

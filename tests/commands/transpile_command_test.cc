@@ -652,6 +652,31 @@ TEST_F(TranspileTest, TimesThatNoPassReadsAreRefused) {
             0);
 }
 
+TEST_F(TranspileTest, RankMemoryNamesTheStageThatFits) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto files, testing::ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+  const std::string in = MakeFile("main.json", files.at("mlp_adam/main.json"));
+  const std::string startup = MakeFile("startup.json", files.at("mlp_adam/startup.json"));
+  const auto errors = [&](const std::string& memory, std::vector<std::string> more) {
+    std::vector<std::string> args = {"--mode",        "grad_allreduce", "--nranks", "4",
+                                     "--rank_memory", memory,           in,         Path("out.pb")};
+    args.insert(args.end(), more.begin(), more.end());
+    const ProcessResult result = Run(args);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.err;
+  };
+  const std::vector<std::string> both = {"--startup_in", startup, "--startup_out", Path("s.pb")};
+  EXPECT_EQ(errors("100000000", both), "");
+  EXPECT_THAT(errors("170000", both),
+              ::testing::ContainsRegex(
+                  "warning: .*main.json: a step takes [0-9]+ bytes on a rank \\(estimated, "
+                  "a batch of 32\\), and --rank_memory is 170000; --mode zero --stage 1 "
+                  "takes 1[0-9]+ bytes and sends [0-9]+ bytes in a step instead of "));
+  EXPECT_THAT(errors("1000", both), HasSubstr(", the least of all stages, and sends "));
+  EXPECT_THAT(errors("1000", {}), HasSubstr("it needs --startup_in"));
+  ExpectFails(2, {"--mode", "none", "--batch", "8", Path("in.pb"), Path("out.pb")},
+              "only --device_memory and --rank_memory read it");
+}
+
 TEST_F(TranspileTest, ProgramForServersNeedsAFileAndParametersOnServers) {
   const auto parameter_server = [this](const std::vector<std::string>& more) {
     std::vector<std::string> args = {"--mode", "parameter_server", Path("in.pb"), Path("out.pb")};

@@ -1,5 +1,6 @@
 // Programs of Paddle 3 in its own format: read, rewritten, written, read again, and trained as
 // Paddle trained them. The same models in ProgramDesc have the feeds, parameters and references.
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -386,6 +387,105 @@ TEST(PirModesTest, SharesAreInWrittenFiles) {
       EXPECT_EQ(losses, expected);
     }
   }
+}
+
+pb::OpDesc* FindOp(pb::ProgramDesc* program, const std::string& type, int turn = 0) {
+  for (pb::OpDesc& op : *program->mutable_blocks(0)->mutable_ops()) {
+    if (op.type() == type && turn-- == 0) return &op;
+  }
+  ADD_FAILURE() << "no op " << type;
+  return nullptr;
+}
+
+void SetInts(const std::string& name, const std::vector<int>& values, pb::OpDesc* op) {
+  for (pb::OpDesc::Attr& attr : *op->mutable_attrs()) {
+    if (attr.name() != name) continue;
+    attr.clear_ints();
+    attr.clear_longs();
+    attr.set_type(pb::INTS);
+    for (int value : values) attr.add_ints(value);
+  }
+}
+
+// Without buffers, the order of parts is that of a concat and a split.
+TEST(PirModesTest, VerifierFindsMistakesInWrittenShares) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadBytes(ModelFiles().at("mlp_adam/main.json")));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadBytes(ModelFiles().at("mlp_adam/startup.json")));
+  const Program main_before = main, startup_before = startup;
+  WEFT_ASSERT_OK(Rewrite(InMode("zero", 2), &main, &startup));
+  WEFT_ASSERT_OK(WriteAndRead(&main, &startup));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Setting claimed, SettingOf(main));
+  using Desc = pb::ProgramDesc;
+  using Change = std::function<void(Desc*)>;
+  const auto has_errors = [&](const Change& in_main, const Change& in_startup) {
+    Desc changed = main.ToProto(), changed_startup = startup.ToProto();
+    if (in_main) in_main(&changed);
+    if (in_startup) in_startup(&changed_startup);
+    const absl::StatusOr<Program> a = Program::FromProto(changed),
+                                  b = Program::FromProto(changed_startup);
+    VerifyOptions verify;
+    verify.setting = claimed;
+    verify.setting.nranks = 2;
+    verify.setting.ordered_by_data = true;
+    verify.original = {&main_before, &startup_before};
+    return Verify({{&*a, &*b}}, verify).HasErrors();
+  };
+  EXPECT_FALSE(has_errors(nullptr, nullptr));
+  const auto swap_args = [](pb::OpDesc::Var* slot, int a, int b) {
+    slot->mutable_arguments()->SwapElements(a, b);
+  };
+  const auto reorder = [&](Desc* program) {
+    swap_args(FindOp(program, "concat")->mutable_inputs(0), 1, 3);
+  };
+  EXPECT_TRUE(has_errors(reorder, nullptr));
+  EXPECT_TRUE(has_errors(nullptr, reorder));
+  const auto take_others = [&](Desc* program) {
+    swap_args(FindOp(program, "split")->mutable_outputs(0), 1, 3);
+  };
+  EXPECT_TRUE(has_errors(take_others, nullptr));
+  // Elements of other parameters.
+  const auto cut_elsewhere = [](Desc* program) {
+    SetInts("sections", {480, 10, 48, 3072, 64, 6144}, FindOp(program, "split"));
+  };
+  EXPECT_TRUE(has_errors(cut_elsewhere, nullptr));
+  EXPECT_TRUE(has_errors(
+      [](Desc* program) {
+        SetInts("shape", {10, 48}, FindOp(program, "reshape2"));
+      },
+      nullptr));
+  EXPECT_TRUE(has_errors(
+      [](Desc* program) { FindOp(program, "reduce_scatter")->set_type("all_to_all"); }, nullptr));
+  EXPECT_TRUE(has_errors(nullptr, [](Desc* program) {
+    SetInts("starts", {4909}, FindOp(program, "slice"));
+    SetInts("ends", {9818}, FindOp(program, "slice"));
+  }));
+  EXPECT_TRUE(has_errors(nullptr, [](Desc* program) {
+    pb::OpDesc* const op = FindOp(program, "all_to_all");
+    op->set_type("assign");
+    op->mutable_inputs(0)->set_parameter("X");
+    op->mutable_outputs(0)->set_parameter("Out");
+  }));
+  // A second op writes what is scattered.
+  EXPECT_TRUE(has_errors(
+      [](Desc* program) {
+        auto* const ops = program->mutable_blocks(0)->mutable_ops();
+        const pb::OpDesc concat = *FindOp(program, "concat");
+        pb::OpDesc* const scale = ops->Add();
+        scale->set_type("scale");
+        for (auto* slots : {scale->mutable_inputs(), scale->mutable_outputs()}) {
+          pb::OpDesc::Var* const slot = slots->Add();
+          slot->set_parameter(slots == scale->mutable_inputs() ? "X" : "Out");
+          slot->add_arguments(concat.outputs(0).arguments(0));
+        }
+        pb::OpDesc::Attr* const factor = scale->add_attrs();
+        factor->set_name("scale");
+        factor->set_type(pb::FLOAT);
+        factor->set_f(2);
+        for (int i = ops->size() - 1; ops->Get(i - 1).type() != "concat"; --i) {
+          ops->SwapElements(i, i - 1);
+        }
+      },
+      nullptr));
 }
 
 // Ops that the table lacks, on the way to a gradient: one that reads a parameter, one that does not

@@ -136,8 +136,12 @@ void AddFlags(CLI::App& app, TranspileFlags& flags) {
              "Bytes of an accelerator: puts on the host what does not fit (state of optimizers, "
              "then embeddings, then other ops), so that a step takes the least predicted time")
       ->type_name("BYTES");
-  AddInteger(app, "--batch", placement.batch, 1, kMaxInt64,
-             "--device_memory: rows of a rank's batch (default 32)")
+  AddInteger(app, "--rank_memory", flags.rank_memory, 1, kMaxInt64,
+             "Bytes that a rank has: a warning says if a step takes more, and which stage of mode "
+             "zero fits")
+      ->type_name("BYTES");
+  AddInteger(app, "--batch", flags.batch, 1, kMaxInt64,
+             "--device_memory and --rank_memory: rows of a rank's batch (default 32)")
       ->type_name("NUMBER");
   AddInteger(app, "--copy_bandwidth", placement.copy_bandwidth, 1, kMaxInt64,
              "--device_memory: bytes per second between the two memories (default 10000000000)")
@@ -187,10 +191,12 @@ void CheckFlags(TranspileFlags& flags) {
   }
   options.verification = flags.verify ? Verification::kAtEnd : Verification::kNever;
   options.dialect = flags.dialect == "paddle" ? Dialect::kPaddle : Dialect::kWeft;
-  const Placement& placement = options.placement;
+  Placement& placement = options.placement;
+  if (placement.device_memory.has_value()) placement.batch = flags.batch;
+  Require(!flags.batch.has_value() || placement.batch.has_value() || flags.rank_memory.has_value(),
+          "--batch", "only --device_memory and --rank_memory read it");
   for (const auto& [flag, is_given] :
-       {std::make_pair("--batch", placement.batch.has_value()),
-        std::make_pair("--copy_bandwidth", placement.copy_bandwidth.has_value()),
+       {std::make_pair("--copy_bandwidth", placement.copy_bandwidth.has_value()),
         std::make_pair("--accelerator_speed", placement.accelerator_speed.has_value())}) {
     Require(!is_given || placement.device_memory.has_value(), flag,
             "only --device_memory reads it");

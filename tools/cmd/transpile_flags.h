@@ -2,6 +2,7 @@
 #ifndef WEFT_TOOLS_CMD_TRANSPILE_FLAGS_H_
 #define WEFT_TOOLS_CMD_TRANSPILE_FLAGS_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -25,6 +26,8 @@ struct TranspileFlags {
   std::string dialect = "weft";
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
+  absl::optional<int64_t> rank_memory;  // bytes
+  absl::optional<int64_t> batch;        // rows of a rank's batch
   bool verify = true;
   bool all_ranks = false;  // --rank all
   bool to_files = true;    // else outputs are programs in memory, whose names messages have

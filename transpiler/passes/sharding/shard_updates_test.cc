@@ -259,6 +259,36 @@ TEST(ShardUpdates, RanksAddUpTheirSquares) {
   }
 }
 
+// As Paddle 3 adds up squares: a stack of all, and the sum of its elements.
+constexpr char kStackedNorm[] = R"(
+    Out=[nw] = squared_l2_norm(X=[w@GRAD]) role=optimize
+    Out=[nb] = squared_l2_norm(X=[b@GRAD]) role=optimize
+    Y=[ns] = stack(X=[nw, nb]) role=optimize {axis=0}
+    Out=[n] = reduce_sum(X=[ns]) role=optimize {dim=ints[], keep_dim=false, reduce_all=true}
+    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[n]) role=optimize {axis=-1}
+    Out=[b@GRAD] = elementwise_mul(X=[b@GRAD], Y=[n]) role=optimize {axis=-1}
+)";
+
+TEST(ShardUpdates, RanksAddUpAStackOfSquares) {
+  const Program original = Main(kStackedNorm);
+  for (const char* buckets : {"bytes", "count{count=1}"}) {
+    const Sharded sharded = Shard("1", kStackedNorm, 2, {{"buckets", buckets}});
+    EXPECT_THAT(sharded.result.setting.shares, Contains(Key("param_share_0")));
+    EXPECT_THAT(ErrorsOf(sharded, {}, original), IsEmpty());
+    for (const char* dropped : {"c_allreduce_sum", "squared_l2_norm", "sum", "reduce_sum"}) {
+      EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}, original),
+                  Not(IsEmpty()))
+          << dropped;
+    }
+  }
+  // Another reader of the stack needs the squares of each parameter.
+  const std::string other =
+      absl::StrCat(kStackedNorm,
+                   "    Out=[m] = reduce_max(X=[ns]) role=optimize {dim=ints[], "
+                   "keep_dim=false, reduce_all=true}\n");
+  EXPECT_THAT(Shard("1", other).result.setting.shares, IsEmpty());
+}
+
 // The gathers and uses of parameters, in order: "g1" is a gather on ring 1, "w1" the wait for it.
 std::string GathersAndUses(const std::string& prefetch) {
   const Sharded sharded =

@@ -1,0 +1,110 @@
+#include "tools/cmd/rank_memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/schema/communication_ops.h"
+#include "tools/inspect/program_stats.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kDefaultBatch = 32;
+
+struct Need {
+  int64_t bytes = 0;  // at once
+  double sent = 0;    // bytes in a step
+};
+
+// What a rank of `n` sends of `bytes` that it passes to a collective, by algorithms on a ring.
+double SentBytes(CollectiveKind kind, double bytes, double n) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return 2 * (n - 1) / n * bytes;
+    case CollectiveKind::kAllGather:
+      return (n - 1) * bytes;
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllToAll:
+      return (n - 1) / n * bytes;
+    default:
+      return bytes;
+  }
+}
+
+Need NeedOf(const Program& program, int64_t batch, int nranks) {
+  const ProgramStats stats = ComputeProgramStats(program, batch);
+  Need need{stats.peak_memory.bytes, 0};
+  for (const auto& [key, totals] : stats.collectives) {
+    const CollectiveOp* const collective = FindCollectiveOp(key.op_type);
+    if (collective == nullptr) continue;
+    const auto period = static_cast<double>(std::max<int64_t>(key.period, 1));
+    need.sent += SentBytes(collective->kind, static_cast<double>(totals.bytes), nranks) / period;
+  }
+  return need;
+}
+
+absl::StatusOr<Need> NeedOfStage(const TranspileFlags& flags, const ProgramPair& original,
+                                 int stage, int64_t batch, int nranks) {
+  Program main = *original.main, startup = *original.startup;
+  TranspileOptions options;
+  options.mode = "zero";
+  options.mode_flags = {{"stage", absl::StrCat(stage)}};
+  options.cluster = flags.options.cluster;
+  options.feeds = flags.options.feeds;
+  options.param_attrs = flags.options.param_attrs;
+  options.times = flags.options.times;
+  options.verification = Verification::kNever;
+  ProgramPair programs{&main, &startup};
+  WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+  return NeedOf(main, batch, nranks);
+}
+
+}  // namespace
+
+absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair& original,
+                                  const Program& written, absl::optional<int> ranks) {
+  const int64_t batch = flags.batch.value_or(kDefaultBatch);
+  const int nranks = ranks.value_or(1);
+  const Need now = NeedOf(written, batch, nranks);
+  const int64_t limit = *flags.rank_memory;
+  if (now.bytes <= limit) return absl::nullopt;
+  std::string text = absl::StrCat(flags.in, ": a step takes ", now.bytes,
+                                  " bytes on a rank (estimated, a batch of ", batch,
+                                  "), and option:rank_memory is ", limit, "; ");
+  const auto say = [&](absl::string_view what) {
+    absl::StrAppend(&text, what);
+    return Said{Severity::kWarning, text};
+  };
+  if (original.startup == nullptr) {
+    return say("option:mode zero shares the training state out; it needs option:startup_in");
+  }
+  if (nranks < 2) {
+    return say("option:mode zero shares the training state out; it needs option:nranks, 2 or more");
+  }
+  absl::optional<Need> least;
+  int of = 0;
+  // Stage 2 takes what stage 1 takes.
+  for (const int stage : {1, 3}) {
+    const absl::StatusOr<Need> need = NeedOfStage(flags, original, stage, batch, nranks);
+    if (!need.ok()) return say(absl::StrCat("option:mode zero: ", need.status().message()));
+    if (least.has_value() && need->bytes >= least->bytes) continue;
+    least = *need;
+    of = stage;
+    if (need->bytes <= limit) break;
+  }
+  if (least->bytes >= now.bytes) return say("no stage of option:mode zero takes less");
+  absl::StrAppend(&text, "option:mode zero option:stage ", of, " takes ", least->bytes, " bytes",
+                  least->bytes <= limit ? "" : ", the least of all stages,", " and sends ",
+                  std::llround(least->sent), " bytes in a step instead of ",
+                  std::llround(now.sent));
+  return Said{Severity::kWarning, text};
+}
+
+}  // namespace weft
