@@ -334,8 +334,7 @@ absl::Status RankRunner::GiveOrderedStates(PlanExecutor* executor) {
 absl::Status RankRunner::CompareStartValues() {
   if (job_.start_values == nullptr) return absl::OkStatus();
   std::vector<uint64_t> hashes;
-  for (const Plan::Variable& variable : job_.main_plan->variables) {
-    if (!variable.persistable) continue;
+  for (const StartValues::Variable& variable : job_.start_values->variables()) {
     const Value* const value = scope_.Find(variable.name);
     hashes.push_back(0);
     if (value == nullptr || !value->tensor.allocated()) continue;

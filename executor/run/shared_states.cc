@@ -44,6 +44,15 @@ absl::StatusOr<SharedStates> SharedStates::Of(const Program& main) {
     states.whole_.insert(names.begin(), names.end());
   }
   states.whole_.erase("");
+  for (OpId id : main.block(0).ops()) {
+    if (states.shares_.empty()) break;
+    for (Symbol param : main.op(id).Input("Param")) {
+      const auto share = states.shares_.find(std::string(main.name(param)));
+      if (share == states.shares_.end()) continue;
+      for (const SharedTensor& tensor : share->second) states.parameters_.insert(tensor.name);
+    }
+  }
+  states.parameters_.erase("");
   for (const auto& [variable, tensors] : states.shares_) {
     const VarId id = main.block(0).FindVar(variable);
     const auto declared = id.valid() ? DeclaredType(main.var(id)) : absl::nullopt;

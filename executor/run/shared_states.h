@@ -40,6 +40,8 @@ class SharedStates {
   // another variable for.
   bool Replaces(const std::string& name) const { return whole_.count(name) > 0; }
   const std::set<std::string>& whole() const { return whole_; }
+  // Of these, what the program updates as parameters.
+  const std::set<std::string>& parameters() const { return parameters_; }
 
   // Adds to `whole` the tensors that one device has, from what each of the ranks has. Leaves out
   // those of a variable without a value. FailedPrecondition, naming the variable: another number of
@@ -69,6 +71,7 @@ class SharedStates {
  private:
   std::map<std::string, std::vector<SharedTensor>> shares_;
   std::map<std::string, std::vector<std::string>> common_;
+  std::set<std::string> parameters_;
   std::set<std::string> whole_;
 };
 

@@ -34,6 +34,7 @@ class StartValues {
               std::function<void(const std::string&)> warn);
   ~StartValues();
 
+  const std::vector<Variable>& variables() const { return variables_; }
   // Adds the hashes of a rank of this process: by variable, 0 for one without a value. Thread-safe.
   void Add(int rank, std::vector<uint64_t> hashes);
 

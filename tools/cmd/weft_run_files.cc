@@ -14,6 +14,7 @@
 #include "executor/files/npy.h"
 #include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
+#include "executor/run/shared_states.h"
 #include "executor/servers/server_part.h"
 #include "executor/streams/cuda_stream.h"
 #include "ops/analysis/training/losses.h"
@@ -372,6 +373,8 @@ absl::Status SaveState(const std::string& path, const RunFiles& files,
       if (!var.is_parameter()) continue;
       parameters.insert(tensors.extract(std::string(var.name())));
     }
+    WEFT_ASSIGN_OR_RETURN(const SharedStates shares, SharedStates::Of(**program));
+    for (const std::string& name : shares.parameters()) parameters.insert(tensors.extract(name));
   }
   WEFT_RETURN_IF_ERROR(SaveParams(pdopt, tensors));
   return SaveParams(path, parameters);

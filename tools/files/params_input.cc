@@ -63,7 +63,8 @@ std::vector<std::string> SavedNames(const std::vector<States>& states, bool para
       if (!is_state || var.type() != pb::VarType::LOD_TENSOR) continue;
       if (!parameters_only || var.is_parameter()) names.insert(name);
     }
-    if (!parameters_only) names.insert(shares.whole().begin(), shares.whole().end());
+    const std::set<std::string>& whole = parameters_only ? shares.parameters() : shares.whole();
+    names.insert(whole.begin(), whole.end());
   }
   return {names.begin(), names.end()};
 }

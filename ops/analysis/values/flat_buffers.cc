@@ -86,40 +86,32 @@ absl::optional<FlatBuffer> MadeBy(const Op& concat, const Finder& finder) {
     if (size < 0 || !writer.has_value() || writer->position() > concat.position()) {
       return absl::nullopt;
     }
-    Symbol tensor = part;
-    if (Reshapes(*writer)) {
-      const absl::optional<Op> before = finder.WriterOf(writer->input_args()[0]);
-      const bool is_known = before.has_value() && before->position() < writer->position() &&
-                            finder.Size(writer->input_args()[0]) == size;
-      if (is_known) tensor = writer->input_args()[0];
-    }
-    buffer.tensors.push_back(finder.Var(tensor));
-    buffer.counts.push_back(size);
+    buffer.parts.push_back({finder.Var(part), VarId(), size});
+    if (!Reshapes(*writer)) continue;
+    const Symbol tensor = writer->input_args()[0];
+    const absl::optional<Op> before = finder.WriterOf(tensor);
+    const bool is_known = before.has_value() && before->position() < writer->position() &&
+                          finder.Size(tensor) == size;
+    if (is_known) buffer.parts.back().other = finder.Var(tensor);
   }
   return buffer;
 }
 
-// `ops` gets those that take it apart.
-absl::optional<FlatBuffer> TakenBy(const Op& split, const Finder& finder, std::vector<OpId>* ops) {
+absl::optional<FlatBuffer> TakenBy(const Op& split, const Finder& finder) {
   if (split.type() != "split" || !IsAlongFirstAxis(split)) return absl::nullopt;
-  ops->push_back(split.id());
   FlatBuffer buffer;
   int64_t end = 0;
   for (Symbol part : split.Output("Out")) {
     const int64_t size = finder.FlatSize(part);
     const absl::optional<Op> writer = finder.WriterOf(part);
     if (size < 0 || !writer.has_value()) return absl::nullopt;
-    Symbol tensor = part;
-    const absl::optional<Op> reader = finder.ReaderOf(part);
-    if (reader.has_value() && Reshapes(*reader)) {
-      tensor = reader->Output("Out")[0];
-      const absl::optional<Op> after = finder.WriterOf(tensor);
-      if (!after.has_value() || finder.Size(tensor) != size) return absl::nullopt;
-      ops->push_back(reader->id());
-    }
-    buffer.tensors.push_back(finder.Var(tensor));
-    buffer.counts.push_back(size);
+    buffer.parts.push_back({finder.Var(part), VarId(), size});
     end += size;
+    const absl::optional<Op> reader = finder.ReaderOf(part);
+    if (!reader.has_value() || !Reshapes(*reader)) continue;
+    const Symbol tensor = reader->Output("Out")[0];
+    if (!finder.WriterOf(tensor).has_value() || finder.Size(tensor) != size) continue;
+    buffer.parts.back().other = finder.Var(tensor);
   }
   return end == finder.FlatSize(split.input_args()[0]) ? absl::make_optional(buffer)
                                                        : absl::nullopt;
@@ -128,30 +120,33 @@ absl::optional<FlatBuffer> TakenBy(const Op& split, const Finder& finder, std::v
 }  // namespace
 
 FlatBuffers::FlatBuffers(const Program& program) {
-  const Finder finder(program);
+  std::vector<std::pair<Op, const CollectiveOp*>> collectives;
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
     const CollectiveOp* const collective = FindCollectiveOp(op);
-    if (collective == nullptr || collective->Inputs(op).size() != 1 ||
-        collective->Outputs(op).size() != 1) {
+    if (collective == nullptr ||
+        !(SplitsInput(collective->kind) || collective->kind == CollectiveKind::kAllGather)) {
       continue;
     }
+    const bool has_one = collective->Inputs(op).size() == 1 && collective->Outputs(op).size() == 1;
+    if (has_one) collectives.emplace_back(op, collective);
+  }
+  if (collectives.empty()) return;
+  const Finder finder(program);
+  for (const auto& [op, collective] : collectives) {
     if (SplitsInput(collective->kind)) {
       const Symbol whole = collective->Inputs(op)[0];
       const absl::optional<Op> writer = finder.WriterOf(whole);
       if (!writer.has_value() || writer->position() > op.position()) continue;
       absl::optional<FlatBuffer> made = MadeBy(*writer, finder);
       if (made.has_value()) made_.emplace(finder.Var(whole), *std::move(made));
-    } else if (collective->kind == CollectiveKind::kAllGather) {
+    } else {
       const Symbol whole = collective->Outputs(op)[0];
       const absl::optional<Op> writer = finder.WriterOf(whole), reader = finder.ReaderOf(whole);
       if (!writer.has_value() || !reader.has_value() || reader->position() < op.position())
         continue;
-      std::vector<OpId> ops;
-      absl::optional<FlatBuffer> taken = TakenBy(*reader, finder, &ops);
-      if (!taken.has_value()) continue;
-      taken_.emplace(finder.Var(whole), *std::move(taken));
-      for (OpId part : ops) takes_apart_.emplace(part, finder.Var(whole));
+      absl::optional<FlatBuffer> taken = TakenBy(*reader, finder);
+      if (taken.has_value()) taken_.emplace(finder.Var(whole), *std::move(taken));
     }
   }
 }

@@ -12,8 +12,12 @@
 namespace weft {
 
 struct FlatBuffer {
-  std::vector<VarId> tensors;   // in any shape; invalid: one that nothing reads
-  std::vector<int64_t> counts;  // of elements, one for each tensor
+  struct Part {
+    VarId flat;        // of one dimension
+    VarId other = {};  // what it is a reshape of, or what is a reshape of it; invalid: nothing is
+    int64_t elements = 0;
+  };
+  std::vector<Part> parts;
 };
 
 // Of collectives of the root block that give each rank a part, and that gather such parts:
@@ -33,11 +37,6 @@ class FlatBuffers {
   const FlatBuffer* MadeOf(VarId whole) const { return Find(made_, whole); }
   // What ops take out of the buffer that a collective writes; null if another op reads it.
   const FlatBuffer* TakenApart(VarId whole) const { return Find(taken_, whole); }
-  // The buffer that the op takes apart, and does nothing else; invalid: it is another op.
-  VarId TakenApartBy(OpId op) const {
-    const auto found = takes_apart_.find(op);
-    return found == takes_apart_.end() ? VarId() : found->second;
-  }
 
  private:
   using Map = absl::flat_hash_map<VarId, FlatBuffer>;
@@ -47,7 +46,6 @@ class FlatBuffers {
   }
 
   Map made_, taken_;
-  absl::flat_hash_map<OpId, VarId> takes_apart_;
 };
 
 }  // namespace weft

@@ -56,7 +56,7 @@ class RankInterpreter final : public RankMemory {
                        operations_.has_value() ? &*operations_ : nullptr, &events_);
     FindWholeData();
     FindShares();
-    if (!options.setting.shares.empty()) flat_buffers_ = FlatBuffers(program_);
+    if (options.is_startup || !shares_.empty()) flat_buffers_ = FlatBuffers(program_);
     // Lifts count all ranks.
     if (options.batch == nullptr || !options.group.empty()) return;
     for (const ForwardReduction& one : options.batch->forward_reductions())
@@ -388,30 +388,54 @@ class RankInterpreter final : public RankMemory {
   void ExchangeOne(const Op& op, const CollectiveOp& collective, VarId from, VarId to) {
     const FlatBuffer* const made = from.valid() ? flat_buffers_.MadeOf(from) : nullptr;
     const FlatBuffer* const taken = to.valid() ? flat_buffers_.TakenApart(to) : nullptr;
-    if (made != nullptr && DividesBuffer(collective, made->counts, to)) {
-      return Scatter(op, collective, made->tensors, made->counts, to);
+    if (made != nullptr) {
+      const std::vector<int64_t> counts = CountsOf(*made);
+      const std::vector<VarId> tensors = TensorsOf(*made);
+      if (!tensors.empty() && DividesBuffer(collective, counts, to)) {
+        return Scatter(op, collective, tensors, counts, to);
+      }
     }
-    if (taken != nullptr && GathersShares(collective, from, taken->counts) &&
-        HasShapesOfShares(from, *taken)) {
-      Gather(op, collective, from, taken->tensors);
-      gathered_.insert(to);
-      return Write(to, functions_->AfterCollective(op, collective, Read(from)));
+    if (taken != nullptr && GathersShares(collective, from, CountsOf(*taken))) {
+      const std::vector<VarId> tensors = TensorsOf(*taken);
+      if (!tensors.empty()) {
+        Gather(op, collective, from, tensors);
+        gathered_.insert(tensors.begin(), tensors.end());
+        return Write(to, functions_->AfterCollective(op, collective, Read(from)));
+      }
     }
     Exchange(op, collective, from, to);
   }
 
-  // Whether the tensors have the shapes of those of which ranks have parts.
-  bool HasShapesOfShares(VarId share, const FlatBuffer& taken) const {
-    const auto found = options_.setting.shares.find(std::string(program_.var(share).name()));
-    if (found == options_.setting.shares.end() || found->second.size() != taken.tensors.size()) {
-      return false;
+  static std::vector<int64_t> CountsOf(const FlatBuffer& buffer) {
+    std::vector<int64_t> counts;
+    for (const FlatBuffer::Part& part : buffer.parts) counts.push_back(part.elements);
+    return counts;
+  }
+
+  // The variables that have the shapes of those of which ranks have parts; empty: there are none.
+  std::vector<VarId> TensorsOf(const FlatBuffer& buffer) const {
+    std::vector<VarId> tensors;
+    const auto has_dims = [&](VarId var, const std::vector<int64_t>& dims) {
+      const absl::optional<TensorType> type =
+          var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+      return type.has_value() && type->dims == Dims(dims.begin(), dims.end());
+    };
+    for (const auto& [name, share] : options_.setting.shares) {
+      tensors.clear();
+      for (size_t i = 0; i < buffer.parts.size() && share.size() == buffer.parts.size(); ++i) {
+        for (VarId var : {buffer.parts[i].other, buffer.parts[i].flat}) {
+          if (!has_dims(var, share[i].dims)) continue;
+          tensors.push_back(var);
+          break;
+        }
+        if (tensors.size() != i + 1) break;
+      }
+      if (tensors.size() == buffer.parts.size()) return tensors;
     }
-    for (size_t i = 0; i < taken.tensors.size(); ++i) {
-      const absl::optional<TensorType> type = DeclaredType(program_.var(taken.tensors[i]));
-      const std::vector<int64_t>& dims = found->second[i].dims;
-      if (!type.has_value() || type->dims != Dims(dims.begin(), dims.end())) return false;
-    }
-    return true;
+    tensors.clear();
+    if (!options_.setting.shares.empty()) return tensors;
+    for (const FlatBuffer::Part& part : buffer.parts) tensors.push_back(part.flat);
+    return tensors;
   }
 
   // The elements of the parts of a buffer; empty: there are others between them.
@@ -698,8 +722,6 @@ class RankInterpreter final : public RankMemory {
 
   void VisitFunction(const Op& op, const SignatureFacts& facts) override {
     if (forward_reductions_.contains(op.id())) return VisitForwardReduction(op);
-    if (!gathered_.empty() && gathered_.contains(flat_buffers_.TakenApartBy(op.id())))
-      return;  // Gather has
     if (MakesTerm(op)) return Write(Resolve(op.output_args()[0]), Read(op.input_args()[0]));
     const absl::Span<const Symbol> in = op.input_args();
     const absl::Span<const Symbol> out = op.output_args();
@@ -732,8 +754,10 @@ class RankInterpreter final : public RankMemory {
       }
       const absl::Span<const RankValue> outs = Outputs(op, facts);
       for (size_t i = 0; i < out.size(); ++i) {
-        if (facts.is_left[i] || LeavesBetaPower(op, out[i])) continue;
-        Write(Resolve(out[i]), outs[i]);
+        const VarId to = Resolve(out[i]);
+        const bool has_value = !gathered_.empty() && gathered_.contains(to);  // by Gather
+        if (has_value || facts.is_left[i] || LeavesBetaPower(op, out[i])) continue;
+        Write(to, outs[i]);
       }
       CountGradientsOfTerms(op, facts);
     } else if (all_alike) {
