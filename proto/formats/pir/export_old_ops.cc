@@ -221,25 +221,32 @@ void Exporter::FindDropped() {
     if (id.value() < import_.op_of_id.size()) is_present[import_.op_of_id[id.value()]] = true;
   }
   is_dropped_.assign(is_present.size(), false);
+  for (uint32_t i = 0; i < is_present.size(); ++i) {
+    const DocumentOp op = document_.op(i);
+    if (op.block != 0) continue;
+    const auto var = [&] { return import_.variable_of_value[op.first_result]; };
+    if (op.name == "p" && !OutlivesStep(var())) {
+      const absl::StatusOr<Parameter> parameter = ReadParameter(op);
+      is_dropped_[i] = parameter.ok() && parameter->persistable;
+    }
+    if (op.name == "1.data") is_dropped_[i] = !program_.block(0).FindVar(var()).valid();
+    drops_any_ |= is_dropped_[i];
+  }
+  const bool drops_declarations = drops_any_;
   // By value: whether ops read it, and whether those that stay do.
   std::vector<bool> was_used(document_.values().size(), false), is_used = was_used;
   for (uint32_t i = static_cast<uint32_t>(is_present.size()); i-- > 0;) {
     const DocumentOp op = document_.op(i);
-    if (op.block != 0) continue;
+    if (op.block != 0 || op.name == "p" || op.name == "1.data") continue;
     if (is_op_of_file_[i]) {
       is_dropped_[i] = !is_present[i];
     } else if (IsSink(op.name)) {
       is_dropped_[i] = !OutlivesStep(import_.variable_of_value[document_.operands(op)[0].value]);
-    } else if (op.name == "p") {
-      is_dropped_[i] = !OutlivesStep(import_.variable_of_value[op.first_result]);
-    } else if (op.name == "1.data") {
-      is_dropped_[i] =
-          !program_.block(0).FindVar(import_.variable_of_value[op.first_result]).valid();
     } else {
-      bool had_readers = false, has_readers = false;
+      bool had_readers = drops_declarations, has_readers = false;
       for (uint32_t r = 0; r < op.num_results; ++r) {
-        had_readers |= was_used[op.first_result + r];
-        has_readers |= is_used[op.first_result + r];
+        had_readers = had_readers || was_used[op.first_result + r];
+        has_readers = has_readers || is_used[op.first_result + r];
       }
       is_dropped_[i] = had_readers && !has_readers;
     }
