@@ -21,6 +21,7 @@
 #include "executor/run/runner.h"
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/formats/pir/op_table.h"
 #include "proto/formats/program_file.h"
@@ -468,27 +469,50 @@ TEST(PirModesTest, VerifierFindsMistakesInWrittenShares) {
     op->mutable_inputs(0)->set_parameter("X");
     op->mutable_outputs(0)->set_parameter("Out");
   }));
+  const auto insert = [](Desc* program, int at, const std::string& type, const std::string& from,
+                         const std::string& to, float factor = 0) {
+    auto* const ops = program->mutable_blocks(0)->mutable_ops();
+    pb::OpDesc* const op = ops->Add();
+    op->set_type(type);
+    op->add_inputs()->set_parameter("X");
+    op->mutable_inputs(0)->add_arguments(from);
+    op->add_outputs()->set_parameter("Out");
+    op->mutable_outputs(0)->add_arguments(to);
+    if (factor != 0) *op->add_attrs() = MakeAttr("scale", factor);
+    for (int i = ops->size() - 1; i > at; --i) ops->SwapElements(i, i - 1);
+  };
+  const auto position = [](const Desc& program, const std::string& type) {
+    int at = 0;
+    while (program.blocks(0).ops(at).type() != type) ++at;
+    return at;
+  };
   // A second op writes what is scattered.
   EXPECT_TRUE(has_errors(
-      [](Desc* program) {
-        auto* const ops = program->mutable_blocks(0)->mutable_ops();
-        const pb::OpDesc concat = *FindOp(program, "concat");
-        pb::OpDesc* const scale = ops->Add();
-        scale->set_type("scale");
-        for (auto* slots : {scale->mutable_inputs(), scale->mutable_outputs()}) {
-          pb::OpDesc::Var* const slot = slots->Add();
-          slot->set_parameter(slots == scale->mutable_inputs() ? "X" : "Out");
-          slot->add_arguments(concat.outputs(0).arguments(0));
-        }
-        pb::OpDesc::Attr* const factor = scale->add_attrs();
-        factor->set_name("scale");
-        factor->set_type(pb::FLOAT);
-        factor->set_f(2);
-        for (int i = ops->size() - 1; ops->Get(i - 1).type() != "concat"; --i) {
-          ops->SwapElements(i, i - 1);
-        }
+      [&](Desc* program) {
+        const int at = position(*program, "concat");
+        const std::string whole = program->blocks(0).ops(at).outputs(0).arguments(0);
+        insert(program, at + 1, "scale", whole, whole, 2);
       },
       nullptr));
+  // Ranks divide their gradients after the concat, under names that share the memory.
+  const auto divide_late = [&](Desc* program) {
+    for (pb::OpDesc::Attr& attr : *FindOp(program, "scale")->mutable_attrs()) {
+      if (attr.name() == "scale") attr.set_f(1);
+    }
+    int at = position(*program, "concat");
+    const pb::OpDesc concat = program->blocks(0).ops(at);
+    for (const std::string& part : concat.inputs(0).arguments()) {
+      pb::VarDesc alias;
+      for (const pb::VarDesc& var : program->blocks(0).vars()) {
+        if (var.name() == part) alias = var;
+      }
+      alias.set_name(part + "_alias");
+      *program->mutable_blocks(0)->add_vars() = alias;
+      insert(program, at++, "share_data", part, alias.name());
+      insert(program, at + 1, "scale", alias.name(), alias.name(), 0.5f);
+    }
+  };
+  EXPECT_TRUE(has_errors(divide_late, nullptr));
 }
 
 // Ops that the table lacks, on the way to a gradient: one that reads a parameter, one that does not

@@ -412,9 +412,17 @@ class RankInterpreter final : public RankMemory {
     return counts;
   }
 
-  // The variables that have the shapes of those of which ranks have parts; empty: there are none.
+  // The variables that have the shapes of those of which ranks have parts; empty: there are none,
+  // or other names may write their memory.
   std::vector<VarId> TensorsOf(const FlatBuffer& buffer) const {
     std::vector<VarId> tensors;
+    const auto shares_memory = [&](VarId var) {
+      return var.valid() && storage().SharesMemory(0, program_.var(var).name_symbol());
+    };
+    const auto is_shared = [&](const FlatBuffer::Part& part) {
+      return shares_memory(part.flat) || shares_memory(part.other);
+    };
+    if (absl::c_any_of(buffer.parts, is_shared)) return tensors;
     const auto has_dims = [&](VarId var, const std::vector<int64_t>& dims) {
       const absl::optional<TensorType> type =
           var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
