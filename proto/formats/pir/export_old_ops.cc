@@ -125,15 +125,19 @@ absl::Status Exporter::TakeChanges(const Op& op) {
     if (old.parameter() != now.parameter() || old.arguments_size() != now.arguments_size()) {
       return refused;
     }
-    for (int k = 0; k < old.arguments_size(); ++k) {
-      if (old.arguments(k) == now.arguments(k)) continue;
-      const auto operand = absl::c_find_if(rule.operands, [&](const OperandRule& found) {
-        return found.kind == OperandRule::Kind::kTensor && found.target == old.parameter();
-      });
-      if (operand == rule.operands.end()) return refused;
-      const Operand& of_file = document_.operands(document_.op(i))[operand - rule.operands.begin()];
-      renamed_[of_file.id_begin] = program_.FindSymbol(now.arguments(k));
+    if (old.SerializeAsString() == now.SerializeAsString()) continue;
+    const auto operand = absl::c_find_if(rule.operands, [&](const OperandRule& found) {
+      return found.target == old.parameter() &&
+             (found.kind == OperandRule::Kind::kTensor || found.kind == OperandRule::Kind::kList);
+    });
+    if (operand == rule.operands.end()) return refused;
+    const Operand& of_file = document_.operands(document_.op(i))[operand - rule.operands.begin()];
+    Renamed& renamed = renamed_[of_file.id_begin];
+    renamed.is_list = operand->kind == OperandRule::Kind::kList;
+    for (const std::string& name : now.arguments()) {
+      renamed.vars.push_back(program_.FindSymbol(name));
     }
+    if (!renamed.is_list && renamed.vars.size() != 1) return refused;
   }
   if (before.outputs_size() != after.outputs_size()) return refused;
   for (int slot = 0; slot < before.outputs_size(); ++slot) {
@@ -153,7 +157,9 @@ absl::Status Exporter::TakeChanges(const Op& op) {
       // What it overwrites is another variable, too.
       const Operand& of_file = document_.operands(document_.op(i))[result->in_place_of];
       const auto renamed = renamed_.find(of_file.id_begin);
-      if (renamed == renamed_.end() || renamed->second != var) return refused;
+      const bool overwrites =
+          renamed != renamed_.end() && !renamed->second.is_list && renamed->second.vars[0] == var;
+      if (!overwrites) return refused;
     }
     renamed_results_[document_.op(i).first_result + place] = var;
   }
@@ -273,6 +279,12 @@ absl::Status Exporter::WriteRange(uint32_t begin, uint32_t end) {
         is_deferred_.contains(i)) {
       continue;
     }
+    // A list of parameters that are taken out of a buffer now.
+    for (const Operand& operand : document_.operands(op)) {
+      if (!drops_any_ || operand.value == kNoValue) continue;
+      const Symbol var = import_.variable_of_value[operand.value];
+      if (var.valid()) WEFT_RETURN_IF_ERROR(SplitBufferOf(var));
+    }
     WEFT_RETURN_IF_ERROR(WriteOld(i));
   }
   return absl::OkStatus();
@@ -355,6 +367,19 @@ absl::StatusOr<int64_t> Exporter::IdNow(ValueIndex value) {
     list = op.results[0];
   }
   return list;
+}
+
+absl::StatusOr<int64_t> Exporter::IdNow(const Renamed& operand, const Value& old) {
+  std::vector<int64_t> ids;
+  for (const Symbol var : operand.vars) {
+    WEFT_ASSIGN_OR_RETURN(const Current now, NowOf(var));
+    ids.push_back(now.id);
+  }
+  if (!operand.is_list) return ids[0];
+  WEFT_ASSIGN_OR_RETURN(const NewOp list,
+                        new_ops_.Make(kCombineOp, ids, {}, {std::string(old.type)}));
+  WEFT_RETURN_IF_ERROR(Append(list));
+  return list.results[0];
 }
 
 std::vector<Operand> Exporter::OperandsOf(uint32_t i) const {
@@ -446,8 +471,7 @@ absl::Status Exporter::WriteOne(uint32_t i) {
     int64_t id;
     const auto renamed = renamed_.find(operand.id_begin);
     if (renamed != renamed_.end()) {
-      WEFT_ASSIGN_OR_RETURN(const Current now, NowOf(renamed->second));
-      id = now.id;
+      WEFT_ASSIGN_OR_RETURN(id, IdNow(renamed->second, document_.value(operand.value)));
     } else if (is_copy) {
       id = CurrentOf(copy->second).id;
     } else {

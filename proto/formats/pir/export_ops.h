@@ -45,6 +45,11 @@ class Exporter {
     int64_t id = 0;  // 0: nothing yet
     absl::string_view type;
   };
+  // What an op reads instead of an operand of the file.
+  struct Renamed {
+    std::vector<Symbol> vars;  // one, or the elements of a list
+    bool is_list = false;
+  };
   // Tensors in one buffer.
   struct Buffer {
     std::vector<Symbol> parts;
@@ -86,6 +91,7 @@ class Exporter {
   void Copy(Symbol from, Symbol to);
   // The id of what an operand of the file is now.
   absl::StatusOr<int64_t> IdNow(ValueIndex value);
+  absl::StatusOr<int64_t> IdNow(const Renamed& operand, const Value& old);
   // Operands with values, those of ops in its blocks too, as they stand in the file.
   std::vector<Operand> OperandsOf(uint32_t i) const;
   // The edits by which results have the types of the variables that hold them, and outlive the step
@@ -162,8 +168,7 @@ class Exporter {
   absl::flat_hash_map<Symbol, Buffer> buffers_;
   absl::flat_hash_map<Symbol, Symbol> buffer_of_part_;
   absl::flat_hash_set<int64_t> waiting_rings_;
-  // By the place of an operand in the file: the variable that its op reads instead.
-  absl::flat_hash_map<uint32_t, Symbol> renamed_;
+  absl::flat_hash_map<uint32_t, Renamed> renamed_;  // by the place of the operand in the file
   // Results of ops of the file that other variables hold now.
   absl::flat_hash_map<ValueIndex, Symbol> renamed_results_;
   absl::flat_hash_map<uint32_t, const OpRule*> retyped_;  // by op of the file
