@@ -154,6 +154,25 @@ class Tensor:
         return "<weft.Tensor %s%s>" % (self.dtype, list(self.shape))
 
 
+class Bits:
+    """A NumPy array whose elements are the bits of a type that NumPy lacks: dtype "bfloat16"."""
+
+    __slots__ = ("_array", "dtype", "shape")
+
+    def __init__(self, array, dtype):
+        import numpy  # pylint: disable=import-outside-toplevel
+        self._array, self.dtype = numpy.ascontiguousarray(array).reshape(array.shape), dtype
+        self.shape = array.shape
+
+    @property
+    def __array_interface__(self):
+        return dict(self._array.__array_interface__, typestr="|V%d" % self._array.itemsize)
+
+    def numpy(self):
+        """The bits."""
+        return self._array
+
+
 def _product(dims):
     product = 1
     for dim in dims:
