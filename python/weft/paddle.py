@@ -14,6 +14,8 @@ trains on as many ranks as the launcher starts: python -m paddle.distributed.lau
 
 trains in this process, and leaves the result in Paddle's scope.
 """
+from __future__ import annotations
+
 import hashlib
 import json
 import os
@@ -23,6 +25,10 @@ from weft import _export_program, _native
 from weft import _program as programs
 from weft._commands import Run, transpile
 from weft._tensor import Bits
+
+TYPE_CHECKING = False  # as of typing, which takes a while to import
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 __all__ = ["Job", "Trainer", "distribute", "load_state_dict", "state_dict"]
 
@@ -38,7 +44,7 @@ def _error(message, code="INVALID_ARGUMENT"):
     return _native.Error(message, code)
 
 
-def state_dict(main, scope=None):
+def state_dict(main: Any, scope: Any = None) -> Dict[str, Any]:
     """Parameters and state of a static program of Paddle: name -> a copy of its array.
 
     scope   default: paddle.static.global_scope(). What has no value in it is left out.
@@ -51,7 +57,8 @@ def state_dict(main, scope=None):
             for name, (number, array) in state.items()}
 
 
-def load_state_dict(state, main, scope=None, strict=True):
+def load_state_dict(state: Mapping[str, Any], main: Any, scope: Any = None,
+                    strict: bool = True) -> None:
     """Sets parameters and state of a static program of Paddle in a scope.
 
     state    name -> array, such as those of weft.Run.state_dict. Those of variables that the
@@ -113,7 +120,8 @@ def _from_environment():
     return rank, count
 
 
-def distribute(main, startup, mode="grad_allreduce", scope=None, **options):
+def distribute(main: Any, startup: Any, mode: str = "grad_allreduce", scope: Any = None,
+               **options: Any) -> Job:
     """Rewrites programs of Paddle for the ranks of paddle.distributed.launch.
 
     main, startup   static programs of the Paddle that is installed, in either of its formats
@@ -170,7 +178,7 @@ class Job:  # pylint: disable=too-many-instance-attributes
         else:
             self.main.lr_name = self._original.lr_name
 
-    def start(self, executor):
+    def start(self, executor: Any) -> None:
         """Connects the ranks, and runs the startup program; every rank calls it, once.
 
         Variables that had a value in the scope when distribute was called have it again
@@ -217,7 +225,7 @@ class Job:  # pylint: disable=too-many-instance-attributes
                     "than on rank %d: load one file on all ranks, or call distribute before the "
                     "startup program has run" % (self.rank, rank), "FAILED_PRECONDITION")
 
-    def part(self, batch, whole=()):
+    def part(self, batch: Mapping[str, Any], whole: Sequence[str] = ()) -> Dict[str, Any]:
         """The part of the batch that this rank takes: of every array, along its first axis.
 
         whole   names of arrays that every rank takes as they are.
@@ -233,7 +241,7 @@ class Job:  # pylint: disable=too-many-instance-attributes
         size = shape[0] // self.nranks
         return value[self.rank * size:(self.rank + 1) * size]
 
-    def fetch(self, values):
+    def fetch(self, values: Any) -> List[Any]:
         """What fetch_list takes of `main` for variables of the program that was given: a list."""
         if not isinstance(values, (list, tuple)):
             values = [values]
@@ -247,7 +255,7 @@ class Job:  # pylint: disable=too-many-instance-attributes
         return _find_result(self.main, self.out.main,
                             _id_of(self._original, self._source, value))
 
-    def state_dict(self):
+    def state_dict(self) -> Dict[str, Any]:
         """Parameters and state of the program that was given, as this rank has them."""
         return state_dict(self._original, self._scope)
 
@@ -309,8 +317,9 @@ class Trainer(Run):
 
     __slots__ = ("_of_paddle", "_scope", "_steps_in_scope")
 
-    def __init__(self, main, startup=None, *, mode=None, ranks=1, scope=None, transpile=None,
-                 **options):  # pylint: disable=redefined-outer-name, super-init-not-called
+    def __init__(self, main: Any, startup: Any = None, *, mode: Optional[str] = None, ranks: int = 1,
+                 scope: Any = None, transpile: Optional[Mapping[str, Any]] = None,
+                 **options: Any) -> None:  # pylint: disable=redefined-outer-name, super-init-not-called
         self._of_paddle = main
         self._scope = scope or _paddle().static.global_scope()
         source, begin = programs.Program(main, "main"), programs.program(startup, "startup")
@@ -324,7 +333,7 @@ class Trainer(Run):
         super().__init__(source, begin, params=params or None, ranks=ranks, **options)
         self._steps_in_scope = self.next_step
 
-    def to_scope(self):
+    def to_scope(self) -> None:
         """Copies parameters and state to the scope, and advances the scheduler."""
         load_state_dict(self.state_dict(), self._of_paddle, self._scope)
         scheduler = getattr(self._of_paddle, "lr_scheduler", None)

@@ -37,7 +37,7 @@ constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
 constexpr char kFeeds[] = "tests/data/fit_a_line/feeds.npz";
 constexpr char kInit[] = "tests/data/fit_a_line/init.params";
 constexpr char kNames[] = "tests/data/fit_a_line/persistables.txt";
-constexpr char kLost[] = "note: what was trained is lost; --save or --checkpoint keeps it\n";
+constexpr char kLost[] = "note: what is trained will be lost; --save or --checkpoint keeps it\n";
 
 std::string TestPath(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
