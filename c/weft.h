@@ -261,7 +261,7 @@ weft_status* weft_run_new(const weft_options* options, const weft_program* main,
                           const weft_program* startup, const char* const* param_names,
                           const weft_array* params, size_t num_params, weft_run** run);
 /* Runs one step with the batch of all ranks, which may change when this returns. Every step has the
- * variables of the first one, in that order. The first error ends the run. */
+ * variables of the first one. The first error ends the run. */
 weft_status* weft_run_step(weft_run* run, const char* const* names, const weft_array* batch,
                            size_t num_arrays);
 int weft_run_num_ranks(const weft_run* run);

@@ -465,7 +465,7 @@ TEST_F(RunTest, ATestProgramIsEvaluatedAgainAndAgain) {
   EXPECT_THAT(Message(weft_evaluation_totals(trains.get(), &text)), HasSubstr("one that trains"));
   EXPECT_THAT(
       Message(weft_evaluation_new(nullptr, test.get(), nullptr, names + 1, params, 1, &made)),
-      HasSubstr("test: "));
+      HasSubstr("the first is moment"));
 }
 
 TEST_F(RunTest, ParametersComeFromArrays) {

@@ -333,7 +333,7 @@ absl::Status RankRunner::TakeState(PlanExecutor* executor,
       if (value == values.end() || is_buffer(variable.name) != of_buffers) continue;
       Tensor* const to = executor->tensor(variable.variable);
       const Tensor& from = value->second;
-      if (to->allocated() && (to->dtype() != from.dtype() || to->dims() != from.dims())) {
+      if (to->allocated() && (to->dtype() != from.dtype() || to->size() != from.size())) {
         return WithStepAndRank(step_, rank_,
                                absl::InvalidArgumentError(absl::StrCat(
                                    "variable ", variable.name, ": expected ",

@@ -96,7 +96,7 @@ TEST_F(RunControlTest, RanksTakeValuesBetweenSteps) {
   Begin(Rows());
   control_.Give(RunControl::Order::kStep);
   WaitFor(2);
-  const std::map<std::string, Tensor> values = {{"w", Floats({1, 1}, {10})}, {"other", Tensor()}};
+  const std::map<std::string, Tensor> values = {{"w", Floats({1}, {10})}, {"other", Tensor()}};
   control_.GiveValues(&values);
   WaitFor(3);
   control_.Give(RunControl::Order::kStep);
@@ -115,7 +115,7 @@ TEST_F(RunControlTest, AValueOfAnotherTypeEndsTheRun) {
   control_.GiveValues(&values);
   run_.join();
   EXPECT_THAT(result_, StatusIs(absl::StatusCode::kInvalidArgument,
-                                HasSubstr("variable w: expected fp32[1, 1], found fp32[2]")));
+                                HasSubstr("variable w: expected fp32[1], found fp32[2]")));
 }
 
 TEST_F(RunControlTest, AFailureReleasesRanksThatWaitForOrders) {

@@ -233,7 +233,10 @@ def fill(array, value, name):
         return _fill_from_dlpack(array, value, name)
     try:
         view = memoryview(value)
-    except TypeError:
+    except (TypeError, BufferError):
+        if hasattr(value, "__array__"):  # tensors of Paddle, which copies them
+            import numpy  # pylint: disable=import-outside-toplevel
+            return fill(array, numpy.asarray(value), name)
         raise _native.Error(
             "feed %s: expected an array (NumPy, DLPack or a buffer), found %s" % (
                 name, type(value).__name__), "INVALID_ARGUMENT") from None

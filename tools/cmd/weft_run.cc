@@ -62,8 +62,9 @@ void NoteAnotherProgram(const Checkpoint& checkpoint, const RunFlags& flags,
                         const std::string& fingerprint) {
   const auto program = checkpoint.settings.find(kProgramOfCheckpoint);
   if (program == checkpoint.settings.end() || program->second == fingerprint) return;
-  PrintNote(absl::StrCat("--resume ", flags.resume, ": another program than ", flags.main,
-                         " has written it"));
+  flags.say(
+      {Severity::kNote, absl::StrCat("option:resume ", flags.resume, ": another program than ",
+                                     flags.main, " has written it")});
 }
 
 // Receives the results of a run in order; its errors name files. The first process writes those of
@@ -633,7 +634,9 @@ absl::Status Train(RunFlags flags, const RunDecorator& decorate,
   job.nccl_id_file = flags.nccl_id_file;
   job.token_file = flags.job_token_file;
   job.facts = {{"build", BuildId()}, {"vector units", VectorUnits()}};
-  job.on_note = PrintNote;
+  job.on_note = [quiet = flags.quiet](absl::string_view note) {
+    if (!quiet) PrintNote(note);
+  };
   job.local_ranks = flags.run.nranks;
   job.command = absl::StrCat("weft run", flags.trace.empty() ? "" : " --trace",
                              flags.resume.empty() ? "" : " --resume");
