@@ -555,6 +555,8 @@ TEST(WeftRunTest, WrongValidationsAreErrorsBeforeTheRun) {
   EXPECT_THAT(
       Validate({"--checkpoint", TestPath("c"), "--save_every", "2", "--valid_every", "3"}).err,
       HasSubstr("--valid_every: expected a multiple of --save_every"));
+  EXPECT_THAT(Validate({"--server", kMain, "--servers", "1"}).err,
+              HasSubstr("--valid: expected a run without --server"));
   EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--valid", kMain}).err,
               HasSubstr("--valid requires --valid_feeds"));
   const ProcessResult trains = Weft({"run", kMain, "--startup", kStartup, "--feeds", kFeeds,

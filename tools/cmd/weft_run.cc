@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,7 +96,6 @@ class Recorder {
     if (!flags_.tensorboard.empty()) {
       WEFT_ASSIGN_OR_RETURN(events_, EventFile::Create(flags_.tensorboard, flags_.run.begin_step));
     }
-    NoteWhatIsLost();
     if (!flags_.fetch_npz.empty()) {
       WEFT_ASSIGN_OR_RETURN(fetched_, NpzWriter::Create(flags_.fetch_npz));
     }
@@ -182,6 +182,16 @@ class Recorder {
 
   void ClearProgress() { progress_.Clear(); }
 
+  // Whether nothing is written of what the run trains.
+  bool LosesAll() const {
+    const bool keeps = !flags_.save.empty() || !flags_.checkpoint.empty();
+    // Who writes something else has not forgotten it.
+    const bool writes = !flags_.metrics.empty() || !flags_.tensorboard.empty() ||
+                        !flags_.fetch_npz.empty() || !flags_.trace.empty() ||
+                        !flags_.profile.empty() || !flags_.valid.main.empty();
+    return flags_.reports && !keeps && !writes && OpTraits(*inputs_.main).AnyHas(Trait::kOptimizer);
+  }
+
   // Whether a function that adds something returned this error, which ended the run.
   bool Returned(const absl::Status& status) const {
     return !status.ok() &&
@@ -189,16 +199,6 @@ class Recorder {
   }
 
  private:
-  void NoteWhatIsLost() const {
-    const bool keeps = !flags_.save.empty() || !flags_.checkpoint.empty();
-    // Who writes something else has not forgotten it.
-    const bool writes = !flags_.metrics.empty() || !flags_.tensorboard.empty() ||
-                        !flags_.fetch_npz.empty() || !flags_.trace.empty() ||
-                        !flags_.profile.empty() || !flags_.valid.main.empty();
-    if (keeps || writes || !OpTraits(*inputs_.main).AnyHas(Trait::kOptimizer)) return;
-    flags_.say({Severity::kNote, "what is trained will be lost; --save or --checkpoint keeps it"});
-  }
-
   absl::Status OpenValidation() {
     TestFlags valid = flags_.valid;
     valid.ranks = flags_.run.nranks;
@@ -529,6 +529,17 @@ absl::Status TrainInJob(RunStart start, const JobSession& session, const Attach&
   } else if (!flags.valid.main.empty()) {
     inputs.on_checkpoint = [&recorder](Checkpoint checkpoint) {
       return recorder.AddCheckpoint(std::move(checkpoint));
+    };
+  }
+  // Before the first step, when all that is checked is right.
+  std::once_flag is_said;
+  if (recorder.LosesAll()) {
+    options.stop_requested = [&is_said, &flags] {
+      std::call_once(is_said, [&flags] {
+        flags.say(
+            {Severity::kNote, "what is trained will be lost; --save or --checkpoint keeps it"});
+      });
+      return false;
     };
   }
   ChooseDevice(

@@ -228,6 +228,8 @@ void CheckRunFlags(const CLI::App& app, RunFlags& flags) {
   Require(knows_steps || flags.by_steps, "--steps", "required without --feeds");
   Require(flags.keep_best.empty() || !flags.checkpoint.empty(), "--keep_best",
           "expected --checkpoint FILE, beside which it keeps FILE.best");
+  Require(flags.valid.main.empty() || flags.server.empty(), "--valid",
+          "expected a run without --server: parameter servers have the parameters");
   Require(flags.save_every == 0 || flags.valid_every % flags.save_every == 0, "--valid_every",
           "expected a multiple of --save_every");
   flags.run.checkpoint_every = flags.save_every > 0 ? flags.save_every : flags.valid_every;

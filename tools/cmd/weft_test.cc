@@ -542,7 +542,7 @@ TEST_F(WeftRunFeedsTest, BatchWithoutRowsIsRefused) {
 
 TEST_F(WeftRunFeedsTest, NanLossIsReportedWithItsStepEvenIfUnfetched) {
   SpoilStep1();
-  EXPECT_THAT(TrainOnThese({"--fetch", "fc_0.w_0"}),
+  EXPECT_THAT(TrainOnThese({"--fetch", "fc_0.w_0", "--quiet"}),
               FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": step 1, rank 0: "),
                         "loss mean_0.tmp_0 is nan"));
 }
