@@ -161,8 +161,8 @@ absl::Status Restart(weft_run* run, absl::Span<const char* const> names,
   if (!run->test.has_value()) {
     return absl::InvalidArgumentError("expected a run that evaluates, found one that trains");
   }
-  WEFT_ASSIGN_OR_RETURN(ParamsInput input, StartOf(*run->test, names, params));
-  WEFT_RETURN_IF_ERROR(run->session->SetPersistables(std::move(input.params)));
+  WEFT_ASSIGN_OR_RETURN(const ParamsInput input, StartOf(*run->test, names, params));
+  WEFT_RETURN_IF_ERROR(run->session->SetPersistables(input.params));
   run->test->evaluation.emplace(run->test->program.metrics);
   return absl::OkStatus();
 }
@@ -313,10 +313,10 @@ weft_status* weft_run_state(weft_run* run, weft_arrays** arrays) {
 weft_status* weft_run_set_state(weft_run* run, const char* const* names, const weft_array* arrays,
                                 size_t num_arrays) {
   return Guard([&]() -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(auto tensors,
+    WEFT_ASSIGN_OR_RETURN(const auto tensors,
                           weft::c::TensorsOf(absl::MakeConstSpan(names, num_arrays),
                                              absl::MakeConstSpan(arrays, num_arrays)));
-    return run->session->SetPersistables(std::move(tensors));
+    return run->session->SetPersistables(tensors);
   });
 }
 

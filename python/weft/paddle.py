@@ -134,6 +134,9 @@ def distribute(main: Any, startup: Any, mode: str = "grad_allreduce", scope: Any
     """
     paddle = _paddle()
     rank, count = _from_environment()
+    if startup is None:
+        raise _error("startup: expected the startup program, which makes values equal on all ranks, "
+                     "found None")
     if options.get("nranks", count) != count:
         raise _error("nranks: the launcher has started %d ranks, found %s" % (
             count, options["nranks"]))
@@ -158,14 +161,13 @@ class Job:  # pylint: disable=too-many-instance-attributes
         self._scope = scope or _paddle().static.global_scope()
         self.main, self.startup, self.out = main, startup, None
         self._store = None
-        self._kept = {}
+        self._kept = state_dict(main, self._scope)
         if nranks == 1:
             return
         self._source = programs.Program(main, "main")
         self.out = transpile(self._source, startup, mode=mode, nranks=nranks, **options)
         self.main, self.startup = self.out.main.to_paddle(), self.out.startup.to_paddle()
         self._keep_schedule()
-        self._kept = state_dict(main, self._scope)
 
     def _keep_schedule(self):
         """Paddle's executor sets the rate of a program before every step."""

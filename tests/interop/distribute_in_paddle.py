@@ -154,11 +154,38 @@ def trained_here(begin, mode):
         return losses, state
 
 
+def one_process():
+    """Without a launcher, a job runs the programs as they are, from the values of the scope."""
+    with paddle.static.scope_guard(paddle.static.Scope()):
+        main, startup, loss, _ = build()
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        executor.run(startup)
+        begin = weft.paddle.state_dict(main)
+        job = weft.paddle.distribute(main, startup)
+        job.start(executor)
+        assert_close(job.state_dict(), begin, "begin of one process")
+        batch = batches()[0]
+        executor.run(job.main, feed=job.part(batch), fetch_list=job.fetch(loss))
+        missing = {name: value for name, value in begin.items() if not name.endswith("hidden.w")}
+        wrong = dict(begin, **{"out.b": np.zeros(2, "float32")})
+        for state, message in ((missing, "hidden.w: expected a value for each"),
+                               (wrong, "out.b: the program declares float32[1], but the state has "
+                                       "float32[2]")):
+            before = weft.paddle.state_dict(main)
+            try:
+                weft.paddle.load_state_dict(state, main)
+                raise AssertionError("expected: " + message)
+            except weft.Error as error:
+                assert message in str(error), error
+            assert_close(weft.paddle.state_dict(main), before, "after an error")
+
+
 def main():
     """Compares all of them."""
     paddle.enable_static()
     if len(sys.argv) > 1:
         return in_launcher(*sys.argv[1:])
+    one_process()
     with tempfile.TemporaryDirectory() as directory:
         ranks = launch(os.path.join(directory, "new"), "grad_allreduce")
         begin = ranks[0][1]

@@ -300,7 +300,7 @@ absl::Status RunSession::CheckValues(const std::map<std::string, Tensor>& values
   return absl::OkStatus();
 }
 
-absl::Status RunSession::SetPersistables(std::map<std::string, Tensor> values) {
+absl::Status RunSession::SetPersistables(const std::map<std::string, Tensor>& values) {
   WEFT_RETURN_IF_ERROR(CheckValues(values));
   WEFT_RETURN_IF_ERROR(Begin());
   {

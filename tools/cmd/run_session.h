@@ -70,7 +70,7 @@ class RunSession {
   // not have, for another type than declared, and for a parameter without its master weight, or,
   // where an outer optimizer keeps more of the parameters, without all of the others. Of ranks that
   // have values of their own, all get the same.
-  absl::Status SetPersistables(std::map<std::string, Tensor> values);
+  absl::Status SetPersistables(const std::map<std::string, Tensor>& values);
 
   // Ends the run, and waits for its threads; a run that has not begun cannot begin any more. The
   // error of the run, if it has failed.

@@ -472,7 +472,7 @@ TEST(WeftRunTest, TableThatEndsBeforeTheRunIsRefused) {
 
 // weft run of kMain on the batches of kFeeds, which validates on the same ones. The rate is much
 // too large from step 4 on.
-ProcessResult Validate(const std::vector<std::string>& more) {
+std::vector<std::string> ValidationArgs(const std::vector<std::string>& more) {
   // The loss is a metric, although an op reads it.
   const std::string text = absl::StrReplaceAll(
       kTest, {{"reduce_mean(X=[square]) role=forward", "reduce_mean(X=[square]) role=loss"}});
@@ -481,8 +481,10 @@ ProcessResult Validate(const std::vector<std::string>& more) {
       "--feeds",       kFeeds, "--valid",       MakeFile("valid.prog", text),
       "--valid_feeds", kFeeds, "--lr_schedule", "piecewise{boundaries=4,values=0.01:2.0}"};
   args.insert(args.end(), more.begin(), more.end());
-  return Weft(args);
+  return args;
 }
+
+ProcessResult Validate(const std::vector<std::string>& more) { return Weft(ValidationArgs(more)); }
 
 // Of the lines "after N steps: valid loss: V (...": V by N.
 std::map<int, double> ValidLosses(const std::string& out) {
@@ -545,6 +547,21 @@ TEST(WeftRunTest, ValidationChangesNothingThatIsTrainedAndRanksValidateTogether)
   WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes a, ReadFile(with));
   WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes b, ReadFile(without));
   EXPECT_EQ(a.bytes, b.bytes);
+}
+
+TEST(WeftRunTest, ProcessesValidateAsRanksDo) {
+  const std::vector<std::string> more = {"--allow_unsynchronized", "--valid_every", "2", "--steps",
+                                         "4"};
+  std::vector<std::string> args = ValidationArgs(more);
+  args.insert(args.begin(), {"launch", "-n", "2", "--", "tools/weft"});
+  const ProcessResult processes = Weft(args);
+  ASSERT_EQ(processes.status, 0) << processes.err;
+  args = ValidationArgs(more);
+  args.insert(args.end(), {"--ranks", "2"});
+  const std::map<int, double> losses =
+      ValidLosses(absl::StrReplaceAll(processes.out, {{"[0] ", ""}}));
+  EXPECT_THAT(losses, ::testing::SizeIs(2)) << processes.out;
+  EXPECT_EQ(losses, ValidLosses(Weft(args).out));
 }
 
 TEST(WeftRunTest, WrongValidationsAreErrorsBeforeTheRun) {
