@@ -474,6 +474,37 @@ class FitTest(unittest.TestCase):
         self.assertEqual(sorted(first), ["mean_0.tmp_0", "step"])
         self.assertEqual(sorted(second), ["step", "valid/loss"])
 
+    def test_validates_with_moving_averages(self):
+        text = str(weft.Program(MAIN))
+        place = text.index("    var fc_0.w_0 ")
+        averages = {"fc_0.w_0_ema_0": np.full((13, 1), 0.25, "float32"),
+                    "fc_0.b_0_ema_0": np.full(1, 0.5, "float32"),
+                    "scheduled_ema_decay_rate": np.array([0.5], "float32"),
+                    "@EMA_STEP_COUNTER@": np.array([2], "int64")}
+        lines = ["    var %s : %s[%s] persistable\n" % (
+            name, "fp32" if value.dtype == np.float32 else "int64",
+            ", ".join(map(str, value.shape))) for name, value in averages.items()]
+        main = weft.Program.from_text(text[:place] + "".join(lines) + text[place:])
+        with weft.Run(main, STARTUP, params=averages) as run:
+            fitted = run.fit(batches(), steps=1, valid=(self.test, batches()), ema=True)
+        expected = loss_of({name: averages[name + "_ema_0"] / 0.75
+                            for name in ("fc_0.w_0", "fc_0.b_0")}, batches())
+        self.assertAlmostEqual(fitted.valid[0][1]["loss"] / expected, 1, places=4)
+
+    def test_writes_a_checkpoint_after_so_many_steps(self):
+        c = self.path("c.weft")
+        there = []
+
+        def watched():
+            for batch in batches()[:5]:
+                there.append(os.path.exists(c))
+                yield batch
+        with weft.Run(MAIN, STARTUP) as run:
+            run.fit(watched(), checkpoint=c, save_every=3)
+        self.assertEqual(there, [False, False, False, True, True])
+        with weft.Run(MAIN, STARTUP, resume=c) as run:
+            self.assertEqual(run.next_step, 5)
+
     def test_an_interrupt_leaves_a_checkpoint(self):
         def interrupted():
             yield from batches()[:2]
@@ -595,6 +626,16 @@ class TensorTest(unittest.TestCase):
             self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint16")))))
         for name, bits in (("float8_e5m2", 0x7e), ("float8_e4m3fn", 0xff)):
             self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint8")))))
+
+    def test_keeps_its_type_as_an_argument(self):
+        for name in ("bfloat16", "float8_e4m3fn", "float32"):
+            values = np.zeros((2, 3), {"bfloat16": "uint16", "float32": "float32"}.get(name, "uint8"))
+            found = _native.Array()
+            _keep = _tensor.fill(found, self.tensor(name, values), "x")
+            self.assertEqual((found.dtype, found.data), (_tensor._BY_NAME[name], values.ctypes.data))
+        found = _native.Array()
+        _keep = _tensor.fill(found, _tensor.Bits(np.zeros(3, "uint16"), "bfloat16"), "x")
+        self.assertEqual(found.dtype, _tensor._BY_NAME["bfloat16"])
 
     def test_lists_are_those_of_numpy(self):
         for shape in ((), (0,), (3,), (2, 3), (2, 3, 0), (2, 0, 3), (0, 2, 3), (2, 3, 4), (2, 1, 0, 2)):

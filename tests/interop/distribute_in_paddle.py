@@ -154,6 +154,23 @@ def trained_here(begin, mode):
         return losses, state
 
 
+def state_goes_in(begin):
+    """During a run whose ranks have parts of the optimizer's state, all ranks take theirs."""
+    with paddle.static.scope_guard(paddle.static.Scope()):
+        main, startup, _, _ = build()
+        paddle.static.Executor(paddle.CPUPlace()).run(startup)
+        weft.paddle.load_state_dict(begin, main)
+        rate = [name for name in begin if "learning_rate" in name][0]
+        with weft.paddle.Trainer(main, startup, mode="zero", ranks=2, set={rate: 0.05}) as trainer:
+            assert any("moment" in name for name in trainer.state_dict())
+            trainer.step(batches()[0])
+            kept = trainer.state_dict()
+            first = [float(trainer.step(batch)[0]) for batch in batches()]
+            trainer.load_state_dict(kept)
+            assert_close(trainer.state_dict(), kept, "state that was set")
+            assert [float(trainer.step(batch)[0]) for batch in batches()] == first, first
+
+
 def one_process():
     """Without a launcher, a job runs the programs as they are, from the values of the scope."""
     with paddle.static.scope_guard(paddle.static.Scope()):
@@ -195,6 +212,7 @@ def main():
         for rank in range(2):
             # The executor sets the rate before a step, not after it.
             assert_close(ranks[rank][2], end, "end of rank %d" % rank)
+        state_goes_in(begin)
         losses, state = trained_here(begin, "grad_allreduce")
         np.testing.assert_allclose(losses, expected, rtol=1e-4)
         rates = [name for name in end if "learning_rate" in name]
