@@ -3,8 +3,9 @@
 #
 # usage: pack_install_tree.sh FILES VERSION_H LICENSE OUT.tar
 #
-# FILES has lines "archive PATH", "header PATH NAME", "flag LINKER_FLAG", "c_header PATH" and
-# "c_library PATH".
+# FILES has lines "archive LIBRARY PATH", "flag LIBRARY LINKER_FLAG", "header PATH NAME",
+# "c_header PATH" and "c_library PATH". The libraries are weft, weft_executor and weft_testing, of
+# which the last two need the first.
 set -euo pipefail
 files=$1 version_h=$2 license=$3 out=$4
 tree=$(mktemp -d)
@@ -18,16 +19,19 @@ cp "$license" "$tree/share/doc/weft/"
 while read -r kind path name; do
   [ "$kind" = header ] || continue
   mkdir -p "$tree/include/weft/$(dirname "$name")"
-  sed -E 's|^#include "(base\|ops\|proto\|transpiler)/|#include "weft/\1/|' "$path" \
+  sed -E 's|^#include "(base\|executor\|ops\|proto\|transpiler)/|#include "weft/\1/|' "$path" \
     > "$tree/include/weft/$name"
 done < "$files"
 
-{
-  echo "create $tree/lib/libweft.a"
-  sed -n 's/^archive /addlib /p' "$files"
-  echo save
-  echo end
-} | ar -M
+flags_of() { sed -n "s/^flag $1 //p" "$files" | paste -sd' '; }
+for library in weft weft_executor weft_testing; do
+  {
+    echo "create $tree/lib/lib$library.a"
+    sed -n "s/^archive $library /addlib /p" "$files"
+    echo save
+    echo end
+  } | ar -M
+done
 
 # Under the name that programs that are linked with it look for.
 install -m 644 "$(sed -n 's/^c_header //p' "$files")" "$tree/include/weft/c/"
@@ -43,18 +47,25 @@ Cflags: -I\${prefix}/include
 Libs: -L\${prefix}/lib -lweft_c
 EOF
 
-flags=$(sed -n 's/^flag //p' "$files" | tr '\n' ' ')
-cat > "$tree/lib/pkgconfig/weft.pc" <<EOF
+# NAME DESCRIPTION REQUIRES
+pkgconfig() {
+  cat > "$tree/lib/pkgconfig/$1.pc" <<EOF
 prefix=\${pcfiledir}/../..
-Name: weft
-Description: Rewrites and verifies static training programs
+Name: $1
+Description: $2
 Version: $version
+Requires: $3
 Cflags: -I\${prefix}/include
-Libs: \${prefix}/lib/libweft.a $flags
+Libs: \${prefix}/lib/lib$1.a $(flags_of "$1")
 EOF
+}
+pkgconfig weft "Rewrites and verifies static training programs" ""
+pkgconfig weft_executor "Runs static training programs on ranks of one process" weft
+pkgconfig weft_testing "Tests of passes and of what they rewrite, with GoogleTest" weft
 
 cat > "$tree/lib/cmake/weft/weftConfig.cmake" <<EOF
-# find_package(weft) defines the targets weft::weft, for C++, and weft::weft_c, for C.
+# find_package(weft) defines the targets weft::weft, which rewrites, weft::weft_executor, which runs,
+# weft::weft_testing, with matchers for GoogleTest, and for C weft::weft_c, which does all.
 get_filename_component(_weft_prefix "\${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 if(NOT TARGET weft::weft)
   add_library(weft::weft STATIC IMPORTED)
@@ -62,7 +73,15 @@ if(NOT TARGET weft::weft)
     IMPORTED_LOCATION "\${_weft_prefix}/lib/libweft.a"
     INTERFACE_INCLUDE_DIRECTORIES "\${_weft_prefix}/include"
     INTERFACE_COMPILE_FEATURES cxx_std_17
-    INTERFACE_LINK_LIBRARIES "$(sed -n 's/^flag //p' "$files" | paste -sd' ')")
+    INTERFACE_LINK_LIBRARIES "$(flags_of weft)")
+  add_library(weft::weft_executor STATIC IMPORTED)
+  set_target_properties(weft::weft_executor PROPERTIES
+    IMPORTED_LOCATION "\${_weft_prefix}/lib/libweft_executor.a"
+    INTERFACE_LINK_LIBRARIES "weft::weft;$(flags_of weft_executor)")
+  add_library(weft::weft_testing STATIC IMPORTED)
+  set_target_properties(weft::weft_testing PROPERTIES
+    IMPORTED_LOCATION "\${_weft_prefix}/lib/libweft_testing.a"
+    INTERFACE_LINK_LIBRARIES "weft::weft;$(flags_of weft_testing)")
   add_library(weft::weft_c SHARED IMPORTED)
   set_target_properties(weft::weft_c PROPERTIES
     IMPORTED_LOCATION "\${_weft_prefix}/lib/libweft_c.so.1"

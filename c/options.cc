@@ -13,6 +13,7 @@
 #include "c/weft.h"
 #include "tools/cmd/program_texts.h"
 #include "tools/cmd/transpile_flags.h"
+#include "tools/cmd/weft_eval_flags.h"
 #include "tools/cmd/weft_run_flags.h"
 #include "tools/cmd/weft_verify.h"
 #include "tools/flags/command_line.h"
@@ -30,6 +31,7 @@ struct CommandFlags {
   PlanFlags plan;
   ViewFlags view;
   RunFlags run;
+  EvalFlags eval;
 };
 
 // A command, and those of its flags that are arguments and results of a call.
@@ -55,9 +57,14 @@ const std::vector<CommandEntry>& Commands() {
        {"out", "startup", "original", "original_startup"}},
       {"run",
        [](CommandFlags& flags) { AddRunFlags(flags.app, flags.run); },
-       {"startup", "server", "servers", "feeds", "drop_last", "steps", "job_token_file",
-        "nccl_id_file", "save", "checkpoint", "save_every", "keep", "metrics", "fetch_npz", "trace",
-        "profile"}},
+       {"startup",        "server",       "servers",     "feeds",       "drop_last",  "steps",
+        "job_token_file", "nccl_id_file", "save",        "checkpoint",  "save_every", "keep",
+        "keep_best",      "valid",        "valid_feeds", "valid_every", "valid_ema",  "metrics",
+        "tensorboard",    "log_every",    "quiet",       "fetch_npz",   "trace",      "profile"}},
+      {"eval",
+       [](CommandFlags& flags) { AddEvalFlags(flags.app, flags.eval); },
+       {"startup", "params", "params_names", "checkpoint", "feeds", "batches", "ranks", "metrics",
+        "fetch_npz", "format"}},
   };
   return *commands;
 }

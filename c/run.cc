@@ -9,7 +9,10 @@
 #include "c/weft.h"
 #include "ops/schema/tensor_type.h"
 #include "ops/tensor.h"
+#include "tools/cmd/evaluation.h"
 #include "tools/cmd/run_session.h"
+#include "tools/cmd/test_program.h"
+#include "tools/cmd/weft_eval_flags.h"
 #include "tools/cmd/weft_run_flags.h"
 #include "tools/inspect/run_report.h"
 
@@ -19,9 +22,17 @@ struct weft_arrays {
 };
 
 struct weft_run {
+  // Of a test program.
+  struct Test {
+    weft::EvalFlags flags;
+    weft::TestProgram program;
+    absl::optional<weft::Evaluation> evaluation;
+  };
   std::unique_ptr<weft::RunSession> session;
+  absl::optional<Test> test;
   absl::Span<const weft::StepResult> results;  // of the last step; empty if it has failed
   weft::c::Messages messages;
+  std::vector<weft::Said> said;    // before the session began
   std::vector<std::string> names;  // of the last batch
 };
 
@@ -88,6 +99,90 @@ absl::StatusOr<RunFlags> ParseRun(const weft_options* options, const weft_progra
   return flags;
 }
 
+// Copies.
+absl::StatusOr<std::map<std::string, Tensor>> TensorsOf(absl::Span<const char* const> names,
+                                                        absl::Span<const weft_array> arrays) {
+  std::map<std::string, Tensor> tensors;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(const Tensor tensor, TensorOf(names[i], arrays[i]));
+    tensors[names[i]] = tensor.Clone();
+  }
+  return tensors;
+}
+
+absl::StatusOr<ParamsInput> StartOf(const weft_run::Test& test, absl::Span<const char* const> names,
+                                    absl::Span<const weft_array> params) {
+  if (params.empty()) return StartParams(test.flags, test.program);
+  WEFT_ASSIGN_OR_RETURN(auto tensors, TensorsOf(names, params));
+  return TestParams(test.flags, test.program, std::move(tensors));
+}
+
+absl::Status NewEvaluation(const weft_options* options, const weft_program& program,
+                           const weft_program* startup, absl::Span<const char* const> names,
+                           absl::Span<const weft_array> params, weft_run** run) {
+  auto made = std::make_unique<weft_run>();
+  weft_run::Test& test = made->test.emplace();
+  CLI::App app;
+  AddEvalFlags(app, test.flags);
+  WEFT_RETURN_IF_ERROR(Parse(app, "eval", options, {"--feeds=feeds", "--", "main"}));
+  test.flags.main = NameOf(program, "test");
+  test.flags.feeds.clear();
+  std::vector<Said> said;
+  test.flags.say = [&said](const Said& one) { said.push_back(one); };
+  test.program.main = program.program;
+  if (startup != nullptr) test.program.startup = startup->program;
+  WEFT_ASSIGN_OR_RETURN(test.program, ReadTestProgram(test.flags, std::move(test.program)));
+  test.flags.say = [](const Said&) {};
+  test.evaluation.emplace(test.program.metrics);
+
+  RunFlags flags;
+  flags.main = test.flags.main;
+  if (startup != nullptr) flags.startup = NameOf(*startup, "startup");
+  flags.params = "params";
+  flags.feed_layout = test.flags.feed_layout;
+  flags.run = test.flags.run;
+  flags.run.fetch.clear();
+  for (const Metric& metric : test.program.metrics.all) flags.run.fetch.push_back(metric.name);
+  const std::vector<std::string>& counts = test.program.metrics.batch_counts;
+  flags.run.fetch.insert(flags.run.fetch.end(), counts.begin(), counts.end());
+  RunFiles given;
+  given.main = test.program.main;
+  given.startup = test.program.startup;
+  WEFT_ASSIGN_OR_RETURN(given.params, StartOf(test, names, params));
+  given.params->others.clear();
+  WEFT_ASSIGN_OR_RETURN(made->session, RunSession::Create(std::move(flags), std::move(given)));
+  made->said = std::move(said);
+  *run = made.release();
+  return absl::OkStatus();
+}
+
+absl::Status Restart(weft_run* run, absl::Span<const char* const> names,
+                     absl::Span<const weft_array> params) {
+  if (!run->test.has_value()) {
+    return absl::InvalidArgumentError("expected a run that evaluates, found one that trains");
+  }
+  WEFT_ASSIGN_OR_RETURN(const ParamsInput input, StartOf(*run->test, names, params));
+  WEFT_RETURN_IF_ERROR(run->session->SetPersistables(input.params));
+  run->test->evaluation.emplace(run->test->program.metrics);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> TotalsOf(weft_run* run) {
+  if (!run->test.has_value()) {
+    return absl::InvalidArgumentError("expected a run that evaluates, found one that trains");
+  }
+  Evaluation evaluation = *run->test->evaluation;
+  if (evaluation.batches() == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(run->test->flags.main, ": expected a batch, found none"));
+  }
+  if (!run->test->program.metrics.counts.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const auto variables, run->session->Persistables());
+    evaluation.AddCounts(variables);
+  }
+  return TotalsJson(evaluation);
+}
+
 absl::Status NewRun(const weft_options* options, const weft_program& main,
                     const weft_program* startup, absl::Span<const char* const> names,
                     absl::Span<const weft_array> params, weft_run** run) {
@@ -96,11 +191,7 @@ absl::Status NewRun(const weft_options* options, const weft_program& main,
   given.main = main.program;
   if (startup != nullptr) given.startup = startup->program;
   if (!params.empty()) {
-    std::map<std::string, Tensor> tensors;
-    for (size_t i = 0; i < params.size(); ++i) {
-      WEFT_ASSIGN_OR_RETURN(const Tensor tensor, TensorOf(names[i], params[i]));
-      tensors[names[i]] = tensor.Clone();
-    }
+    WEFT_ASSIGN_OR_RETURN(auto tensors, TensorsOf(names, params));
     WEFT_ASSIGN_OR_RETURN(given.params, SplitParams(std::move(tensors), {&*given.main}));
   }
   auto made = std::make_unique<weft_run>();
@@ -112,14 +203,18 @@ absl::Status NewRun(const weft_options* options, const weft_program& main,
 absl::Status Step(weft_run* run, absl::Span<const char* const> names,
                   absl::Span<const weft_array> batch) {
   run->results = {};
-  run->names.resize(names.size());
+  run->names.clear();
   std::vector<Tensor> tensors;
   tensors.reserve(names.size());
   for (size_t i = 0; i < names.size(); ++i) {
-    run->names[i] = names[i];
+    const bool is_left =
+        run->test.has_value() && !run->test->program.main->block(0).FindVar(names[i]).valid();
+    if (is_left) continue;
+    run->names.emplace_back(names[i]);
     WEFT_ASSIGN_OR_RETURN(tensors.emplace_back(), TensorOf(names[i], batch[i]));
   }
   WEFT_ASSIGN_OR_RETURN(run->results, run->session->Step(run->names, std::move(tensors)));
+  if (run->test.has_value()) run->test->evaluation->Add(run->results[0]);
   return absl::OkStatus();
 }
 
@@ -215,6 +310,42 @@ weft_status* weft_run_state(weft_run* run, weft_arrays** arrays) {
   });
 }
 
+weft_status* weft_run_set_state(weft_run* run, const char* const* names, const weft_array* arrays,
+                                size_t num_arrays) {
+  return Guard([&]() -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const auto tensors,
+                          weft::c::TensorsOf(absl::MakeConstSpan(names, num_arrays),
+                                             absl::MakeConstSpan(arrays, num_arrays)));
+    return run->session->SetPersistables(tensors);
+  });
+}
+
+weft_status* weft_evaluation_new(const weft_options* options, const weft_program* test,
+                                 const weft_program* startup, const char* const* param_names,
+                                 const weft_array* params, size_t num_params, weft_run** run) {
+  return Guard([&] {
+    return weft::c::NewEvaluation(options, *test, startup,
+                                  absl::MakeConstSpan(param_names, num_params),
+                                  absl::MakeConstSpan(params, num_params), run);
+  });
+}
+
+weft_status* weft_evaluation_restart(weft_run* run, const char* const* param_names,
+                                     const weft_array* params, size_t num_params) {
+  return Guard([&] {
+    return weft::c::Restart(run, absl::MakeConstSpan(param_names, num_params),
+                            absl::MakeConstSpan(params, num_params));
+  });
+}
+
+weft_status* weft_evaluation_totals(weft_run* run, weft_text** json) {
+  return Guard([&]() -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(std::string text, weft::c::TotalsOf(run));
+    *json = weft::c::NewText(std::move(text));
+    return absl::OkStatus();
+  });
+}
+
 weft_status* weft_run_save(weft_run* run, const char* path) {
   return Guard([&] { return run->session->Save(path); });
 }
@@ -224,7 +355,9 @@ weft_status* weft_run_checkpoint(weft_run* run, const char* path) {
 }
 
 size_t weft_run_take_messages(weft_run* run, const weft_message** messages) {
-  run->messages.Set(run->session->TakeSaid());
+  std::vector<weft::Said> said = std::exchange(run->said, {});
+  for (weft::Said& one : run->session->TakeSaid()) said.push_back(std::move(one));
+  run->messages.Set(std::move(said));
   *messages = run->messages.all().data();
   return run->messages.all().size();
 }

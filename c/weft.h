@@ -103,8 +103,8 @@ typedef struct weft_option {
   int is_list;               /* may be set several times */
 } weft_option;
 
-/* `command`: "transpile", "verify", "stats", "plan", "view" or "run". WEFT_NOT_FOUND for another.
- */
+/* `command`: "transpile", "verify", "stats", "plan", "view", "run" or "eval". WEFT_NOT_FOUND for
+ * another. */
 weft_status* weft_options_new(const char* command, weft_options** options);
 /* WEFT_INVALID_ARGUMENT for a name that the command does not have; a wrong value is an error of the
  * call that takes the options. Options that name inputs and outputs of a command are arguments and
@@ -261,7 +261,7 @@ weft_status* weft_run_new(const weft_options* options, const weft_program* main,
                           const weft_program* startup, const char* const* param_names,
                           const weft_array* params, size_t num_params, weft_run** run);
 /* Runs one step with the batch of all ranks, which may change when this returns. Every step has the
- * variables of the first one, in that order. The first error ends the run. */
+ * variables of the first one. The first error ends the run. */
 weft_status* weft_run_step(weft_run* run, const char* const* names, const weft_array* batch,
                            size_t num_arrays);
 int weft_run_num_ranks(const weft_run* run);
@@ -282,6 +282,11 @@ weft_array weft_run_fetched(const weft_run* run, size_t index, int rank);
 weft_status* weft_run_take_fetched(weft_run* run, weft_arrays** arrays);
 /* Parameters and state before the next step, copied: what weft run --save writes. */
 weft_status* weft_run_state(weft_run* run, weft_arrays** arrays);
+/* Sets parameters and state on all ranks, before the next step: copies of some of the arrays of
+ * weft_run_state, or all. WEFT_INVALID_ARGUMENT, which leaves the run as it is, for a name that the
+ * program does not have, another type or shape, and a parameter without its master weight. */
+weft_status* weft_run_set_state(weft_run* run, const char* const* names, const weft_array* arrays,
+                                size_t num_arrays);
 /* As weft run --save and --checkpoint write it; the extension of --save tells the format. */
 weft_status* weft_run_save(weft_run* run, const char* path);
 weft_status* weft_run_checkpoint(weft_run* run, const char* path);
@@ -291,6 +296,23 @@ size_t weft_run_take_messages(weft_run* run, const weft_message** messages);
  * one has. */
 weft_status* weft_run_end(weft_run* run);
 void weft_run_free(weft_run* run); /* ends it, too */
+
+/* --- Evaluation ----------------------------------------------------------------------------- */
+
+/* A run that evaluates a test program, as weft eval does: weft_run_step takes a batch, of which
+ * arrays that the program does not have are left out. `options`, of "eval", and `startup` may be
+ * NULL. The arrays are those of training, such as weft_run_state has: WEFT_INVALID_ARGUMENT if a
+ * parameter is missing. Without any, `startup` makes the parameters. */
+weft_status* weft_evaluation_new(const weft_options* options, const weft_program* test,
+                                 const weft_program* startup, const char* const* param_names,
+                                 const weft_array* params, size_t num_params, weft_run** run);
+/* Begins anew, with other values: those of training, of which what the test program does not have
+ * is left out. The errors of weft_evaluation_new. */
+weft_status* weft_evaluation_restart(weft_run* run, const char* const* param_names,
+                                     const weft_array* params, size_t num_params);
+/* What weft eval --format json prints, of the batches since the beginning. WEFT_INVALID_ARGUMENT
+ * for a run that trains, WEFT_FAILED_PRECONDITION without a batch. */
+weft_status* weft_evaluation_totals(weft_run* run, weft_text** json);
 
 #ifdef __cplusplus
 }

@@ -406,6 +406,68 @@ TEST_F(RunTest, StateIsThereBeforeTheFirstStepAndDoesNotChangeIt) {
   EXPECT_NE(State(run), before);
 }
 
+TEST_F(RunTest, StateIsSetBetweenSteps) {
+  const RunHandle run = New({});
+  const auto before = State(run);
+  const std::vector<float> w(13, 0.5f), short_w(12, 0.5f);
+  const int64_t dims[] = {13, 1}, short_dims[] = {12, 1};
+  const char* name = "fc_0.w_0";
+  ASSERT_EQ(Step(run), "");
+  const weft_array array = {WEFT_FLOAT32, 2, dims, w.data()};
+  ASSERT_EQ(Message(weft_run_set_state(run.get(), &name, &array, 1)), "");
+  EXPECT_THAT(State(run), ::testing::Contains(w));
+  EXPECT_EQ(weft_run_next_step(run.get()), 1);
+  const weft_array wrong = {WEFT_FLOAT32, 2, short_dims, short_w.data()};
+  EXPECT_THAT(Message(weft_run_set_state(run.get(), &name, &wrong, 1)), HasSubstr("fc_0.w_0"));
+  const char* other = "other";
+  EXPECT_THAT(Message(weft_run_set_state(run.get(), &other, &array, 1)), HasSubstr("other"));
+  EXPECT_THAT(State(run), ::testing::Contains(w));  // as it was
+  EXPECT_EQ(Step(run), "");
+}
+
+TEST_F(RunTest, ATestProgramIsEvaluatedAgainAndAgain) {
+  constexpr char kTest[] = R"(program {
+    block 0 parent=-1 {
+      var fc_0.w_0 : fp32[13, 1] parameter persistable
+      var x : fp32[-1, 13] need_check_feed
+      var product : fp32[-1, 1]
+      var loss : fp32[]
+      Out=[product] = mul(X=[x], Y=[fc_0.w_0]) role=forward
+      Out=[loss] = reduce_mean(X=[product]) role=loss {dim=ints[], reduce_all=true}
+    }
+  })";
+  weft_program* program = nullptr;
+  ASSERT_EQ(Message(weft_program_parse(kTest, sizeof(kTest) - 1, WEFT_FORMAT_PROGRAM_TEXT, "test",
+                                       &program)),
+            "");
+  const ProgramHandle test(program);
+  std::vector<float> w(13, 0.5f);
+  const int64_t dims[] = {13, 1};
+  const char* names[] = {"fc_0.w_0", "moment"};  // of which only training knows one
+  const weft_array params[] = {{WEFT_FLOAT32, 2, dims, w.data()},
+                               {WEFT_FLOAT32, 2, dims, w.data()}};
+  weft_run* made = nullptr;
+  ASSERT_EQ(Message(weft_evaluation_new(nullptr, test.get(), nullptr, names, params, 2, &made)),
+            "");
+  const RunHandle run(made);
+  weft_text* text = nullptr;
+  EXPECT_THAT(Message(weft_evaluation_totals(run.get(), &text)), HasSubstr("expected a batch"));
+  ASSERT_EQ(Step(run), "");  // without y
+  EXPECT_THAT(Text(weft_evaluation_totals(run.get(), &text), &text),
+              HasSubstr("\"metrics\":{\"loss\":"));
+  std::fill(w.begin(), w.end(), 0.0f);
+  ASSERT_EQ(Message(weft_evaluation_restart(run.get(), names, params, 2)), "");
+  ASSERT_EQ(Step(run), "");
+  EXPECT_THAT(Text(weft_evaluation_totals(run.get(), &text), &text), HasSubstr("{\"batches\":1,"));
+  EXPECT_THAT(Text(weft_evaluation_totals(run.get(), &text), &text),
+              HasSubstr("\"metrics\":{\"loss\":0.0}"));
+  const RunHandle trains = New({});
+  EXPECT_THAT(Message(weft_evaluation_totals(trains.get(), &text)), HasSubstr("one that trains"));
+  EXPECT_THAT(
+      Message(weft_evaluation_new(nullptr, test.get(), nullptr, names + 1, params, 1, &made)),
+      HasSubstr("the first is moment"));
+}
+
 TEST_F(RunTest, ParametersComeFromArrays) {
   const std::vector<float> w(13, 0.5f), b(1, 0.25f);
   const int64_t w_dims[] = {13, 1}, b_dims[] = {1};

@@ -24,13 +24,13 @@ HEAD = '''"""What has the options of the commands. python/generate_commands.py w
 # pylint: disable=redefined-outer-name
 from __future__ import annotations
 
-from weft import _results, _run
+from weft import _fit, _results, _run
 from weft._results import Report, Transpiled
 
 TYPE_CHECKING = False  # as of typing, which takes a while to import
 if TYPE_CHECKING:
     import os
-    from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
+    from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Union
 
     from weft._program import Program
 
@@ -75,6 +75,24 @@ True""",
         "    return _results.verify(main, startup, original, original_startup, server,\n"
         "                           _given(locals()))",
         ("main", "startup", "original", "original_startup", "server")),
+    "evaluate": (
+        "def evaluate(\n    program: Source, batches: Iterable[Any],\n"
+        "    params: Union[_run.Run, Mapping[str, Any], None] = None,\n"
+        "    startup: Optional[Source] = None, *,\n    names: Optional[Sequence[str]] = None,",
+        ") -> _fit.Evaluated:",
+        """Evaluates a test program on all batches, as weft eval does.
+
+batches: an iterable of name -> array, of which arrays that the program does not have are left out;
+    of batches that are tuples or lists, `names` are the names.
+params: a Run, whose parameters are taken as they are now, or name -> array, as state_dict returns;
+    without any, `startup` makes them.
+
+Returns an Evaluated: name -> number, of the metrics.
+
+>>> evaluate("test.pb", batches, run)  # doctest: +SKIP
+{'mean_0.tmp_0': 10.63914...}""",
+        "    return _fit.evaluate(program, batches, params, startup, names, _given(locals()))",
+        ("batches", "params", "startup", "names")),
     "stats": (
         "def stats(\n    program: Source, *,", ") -> str:",
         """What weft stats prints: ops, parameters, bytes communicated, memory.""",
@@ -86,6 +104,7 @@ True""",
         '    return _results.text_of("weft_plan", "plan", program, _given(locals()))',
         ("program",)),
 }
+COMMANDS = {"evaluate": "eval"}  # of functions of another name
 RUN = (
     '''class Run(_run.Run):
 @@DOC@@
@@ -155,7 +174,8 @@ def main_text():
     """The file."""
     parts = [HEAD]
     for command, (head, tail, summary, body, given) in FUNCTIONS.items():
-        options = [option for option in options_of(command) if option.name not in given]
+        options = [option for option in options_of(COMMANDS.get(command, command))
+                   if option.name not in given]
         doc = documentation(summary, options, "    ")
         parts.append("%s\n%s%s\n%s\n%s\n" % (head, parameters(options, "    "), tail, doc, body))
     head, tail, summary = RUN
@@ -168,7 +188,7 @@ def main_text():
 
 
 _OTHERS = {"main", "startup", "original", "original_startup", "server", "program", "params",
-           "progress"}
+           "progress", "batches", "names"}
 ''')
     return "\n\n".join(parts)
 

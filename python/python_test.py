@@ -5,6 +5,7 @@ usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS
 """
 import array
 import ast
+import json
 import os
 import signal
 import subprocess
@@ -309,6 +310,300 @@ class RunTest(unittest.TestCase):
             losses(lr_schedule=table)
 
 
+TEST_PROGRAM = """program {
+  block 0 parent=-1 {
+    var fc_0.b_0 : fp32[1] parameter persistable
+    var fc_0.w_0 : fp32[13, 1] parameter persistable
+    var product : fp32[-1, 1]
+    var prediction : fp32[-1, 1]
+    var error : fp32[-1, 1]
+    var square : fp32[-1, 1]
+    var loss : fp32[]
+    var x : fp32[-1, 13] need_check_feed
+    var y : fp32[-1, 1] need_check_feed
+    Out=[product] = mul(X=[x], Y=[fc_0.w_0]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[prediction] = elementwise_add(X=[product], Y=[fc_0.b_0]) role=forward {axis=1}
+    Out=[error] = elementwise_sub(X=[prediction], Y=[y]) role=forward {axis=-1}
+    Out=[square] = square(X=[error]) role=forward
+    Out=[loss] = reduce_mean(X=[square]) role=forward {dim=ints[], keep_dim=false, reduce_all=true}
+  }
+}
+"""
+
+
+def loss_of(state, data):
+    """What the test program computes, by NumPy."""
+    x, y = (np.concatenate([batch[name] for batch in data]) for name in "xy")
+    return float(np.mean((x @ np.asarray(state["fc_0.w_0"]) + np.asarray(state["fc_0.b_0"]) - y) ** 2))
+
+
+class EvaluateTest(unittest.TestCase):
+    def test_gives_the_metrics_of_all_batches(self):
+        test = weft.Program.from_text(TEST_PROGRAM)
+        data = batches()
+        data[-1] = {name: value[:7] for name, value in data[-1].items()}  # weighs less
+        with weft.Run(MAIN, STARTUP) as run:
+            for batch in batches():
+                run.step(batch)
+            found = weft.evaluate(test, data, run)
+            self.assertEqual(found, weft.evaluate(test, [dict(batch, more=batch["y"]) for batch in data],
+                                                  run.state_dict()))
+            self.assertAlmostEqual(found["loss"], loss_of(run.state_dict(), data), places=4)
+            self.assertEqual(found.batches, len(data))
+            self.assertEqual(found.samples, 20 * (len(data) - 1) + 7)
+            pairs = [(batch["x"], batch["y"]) for batch in data]
+            self.assertEqual(found, weft.evaluate(test, pairs, run, names=["x", "y"]))
+
+    def test_takes_moving_averages(self):
+        test = weft.Program.from_text(TEST_PROGRAM)
+        with weft.Run(MAIN, STARTUP) as run:
+            state = {name: np.asarray(value) for name, value in run.state_dict().items()}
+        average = {name: np.random.default_rng(1).standard_normal(state[name].shape, "float32")
+                   for name in ("fc_0.w_0", "fc_0.b_0")}
+        state.update({name + "_ema_0": value for name, value in average.items()})
+        state["scheduled_ema_decay_rate"] = np.array([0.9], "float32")
+        state["@EMA_STEP_COUNTER@"] = np.array([3], "int64")
+        expected = {name: value / (1 - 0.9 ** 3) for name, value in average.items()}
+        found = weft.evaluate(test, batches(), state, ema=True)["loss"]
+        self.assertAlmostEqual(found / loss_of(expected, batches()), 1, places=4)
+
+    def test_wrong_values_are_errors(self):
+        test = weft.Program.from_text(TEST_PROGRAM)
+        with self.assertRaisesRegex(weft.Error, "expected all parameters of the program, found 1 of 2"):
+            weft.evaluate(test, batches(), {"fc_0.b_0": np.zeros(1, "float32")})
+        with weft.Run(MAIN, STARTUP) as run:
+            with self.assertRaisesRegex(weft.Error, "expected a batch, found none"):
+                weft.evaluate(test, [], run)
+            with self.assertRaisesRegex(weft.Error, "updates"):
+                weft.evaluate(MAIN, batches(), run)
+
+
+class StateTest(unittest.TestCase):
+    def test_comes_in_during_a_run(self):
+        out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+        with weft.Run(out, ranks=2) as run:
+            begin = run.state_dict()
+            first = [float(run.step(batch)[0]) for batch in batches()]
+            run.load_state_dict(begin)
+            self.assertEqual([float(run.step(batch)[0]) for batch in batches()], first)
+            self.assertEqual(run.next_step, 2 * len(first))
+            run.load_state_dict({"fc_0.b_0": np.array([7], "float32")}, strict=False)
+            self.assertEqual(float(run.state_dict()["fc_0.b_0"]), 7)
+
+    def test_a_wrong_one_leaves_the_run_as_it_is(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            state = dict(run.state_dict())
+            wrong = dict(state, **{"fc_0.b_0": np.zeros(2, "float32")})
+            with self.assertRaisesRegex(weft.Error, r"fc_0.b_0.*expected fp32\[1\], found fp32\[2\]"):
+                run.load_state_dict(wrong)
+            with self.assertRaisesRegex(weft.Error, "other: the run has no such variable"):
+                run.load_state_dict(dict(state, other=state["fc_0.b_0"]))
+            missing = {name: value for name, value in state.items() if name != "fc_0.b_0"}
+            with self.assertRaisesRegex(weft.Error, "fc_0.b_0: expected a value for each"):
+                run.load_state_dict(missing)
+            run.load_state_dict(dict(missing, other=state["fc_0.b_0"]), strict=False)
+            run.step(batches()[0])
+
+
+class FitTest(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self._folder.cleanup)
+        self.test = weft.Program.from_text(TEST_PROGRAM)
+
+    def path(self, name):
+        return os.path.join(self._folder.name, name)
+
+    def test_does_the_steps(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            expected = [float(run.step(batch)[0]) for batch in batches() * 2]
+        logged = []
+        with weft.Run(MAIN, STARTUP) as run:
+            fitted = run.fit(batches(), epochs=2, log=lambda step, numbers: logged.append(
+                (step, numbers["mean_0.tmp_0"])))
+            self.assertEqual(logged, list(enumerate(expected)))
+            self.assertEqual(fitted.steps, len(expected))
+            self.assertEqual(fitted.losses, {"mean_0.tmp_0": expected[-1]})
+        pairs = ((batch["x"], batch["y"]) for batch in batches())
+        with weft.Run(MAIN, STARTUP) as run:
+            fitted = run.fit(pairs, names=["x", "y"], steps=2)
+            self.assertEqual(fitted.losses, {"mean_0.tmp_0": expected[1]})
+
+    def test_keeps_the_best_checkpoint(self):
+        c = self.path("c.weft")
+        rates = "piecewise{boundaries=4,values=0.01:2.0}"
+        with weft.Run(MAIN, STARTUP, lr_schedule=rates) as run:
+            fitted = run.fit(batches(), steps=7, valid=(self.test, batches()), every=2,
+                             checkpoint=c, keep_best="loss")
+        steps = [step for step, _ in fitted.valid]
+        self.assertEqual(steps, [2, 4, 6, 7])
+        numbers = dict(fitted.valid)
+        self.assertLess(numbers[4]["loss"], min(numbers[2]["loss"], numbers[7]["loss"]))
+        self.assertEqual(fitted.best, (4, numbers[4]))
+        for path, step in ((c + ".best", 4), (c, 7)):
+            with weft.Run(MAIN, STARTUP, resume=path, lr_schedule=rates) as run:
+                self.assertEqual(run.next_step, step)
+                self.assertEqual(weft.evaluate(self.test, batches(), run), numbers[step])
+        with weft.Run(MAIN, STARTUP, lr_schedule=rates) as run:
+            values = iter([3.0, 5.0, float("nan"), 4.0])
+            fitted = run.fit(batches(), steps=4, valid=lambda _: {"score": next(values)}, every=1,
+                             checkpoint=c, keep_best="max:score")
+            self.assertEqual(fitted.best, (2, {"score": 5.0}))
+
+    def test_validation_changes_nothing(self):
+        out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+        losses = []
+        for valid in (None, (self.test, batches())):
+            with weft.Run(out, ranks=2) as run:
+                run.fit(batches(), valid=valid, every=1 if valid else None,
+                        log=lambda step, numbers: losses.append(numbers.get("mean_0.tmp_0")))
+        found = [loss for loss in losses if loss is not None]
+        self.assertEqual(found[:len(found) // 2], found[len(found) // 2:])
+
+    def test_writes_logs(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            run.fit(batches(), steps=3, log=self.path("log.csv"), log_every=2)
+        with open(self.path("log.csv"), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        self.assertEqual([line.split(",")[0] for line in lines], ["step", "0", "2"])
+        self.assertEqual(lines[0], "step,mean_0.tmp_0")
+        with weft.Run(MAIN, STARTUP) as run:
+            run.fit(batches(), steps=1, valid=(self.test, batches()), log=self.path("log.jsonl"))
+        with open(self.path("log.jsonl"), encoding="utf-8") as file:
+            first, second = map(json.loads, file)
+        self.assertEqual(sorted(first), ["mean_0.tmp_0", "step"])
+        self.assertEqual(sorted(second), ["step", "valid/loss"])
+
+    def test_validates_with_moving_averages(self):
+        text = str(weft.Program(MAIN))
+        place = text.index("    var fc_0.w_0 ")
+        averages = {"fc_0.w_0_ema_0": np.full((13, 1), 0.25, "float32"),
+                    "fc_0.b_0_ema_0": np.full(1, 0.5, "float32"),
+                    "scheduled_ema_decay_rate": np.array([0.5], "float32"),
+                    "@EMA_STEP_COUNTER@": np.array([2], "int64")}
+        lines = ["    var %s : %s[%s] persistable\n" % (
+            name, "fp32" if value.dtype == np.float32 else "int64",
+            ", ".join(map(str, value.shape))) for name, value in averages.items()]
+        main = weft.Program.from_text(text[:place] + "".join(lines) + text[place:])
+        with weft.Run(main, STARTUP, params=averages) as run:
+            fitted = run.fit(batches(), steps=1, valid=(self.test, batches()), ema=True)
+        expected = loss_of({name: averages[name + "_ema_0"] / 0.75
+                            for name in ("fc_0.w_0", "fc_0.b_0")}, batches())
+        self.assertAlmostEqual(fitted.valid[0][1]["loss"] / expected, 1, places=4)
+
+    def test_writes_a_checkpoint_after_so_many_steps(self):
+        c = self.path("c.weft")
+        there = []
+
+        def watched():
+            for batch in batches()[:5]:
+                there.append(os.path.exists(c))
+                yield batch
+        with weft.Run(MAIN, STARTUP) as run:
+            run.fit(watched(), checkpoint=c, save_every=3)
+        self.assertEqual(there, [False, False, False, True, True])
+        with weft.Run(MAIN, STARTUP, resume=c) as run:
+            self.assertEqual(run.next_step, 5)
+
+    def test_an_interrupt_leaves_a_checkpoint(self):
+        def interrupted():
+            yield from batches()[:2]
+            raise KeyboardInterrupt
+        with weft.Run(MAIN, STARTUP) as run, self.assertRaises(KeyboardInterrupt):
+            run.fit(interrupted(), checkpoint=self.path("c.weft"))
+        with weft.Run(MAIN, STARTUP, resume=self.path("c.weft")) as run:
+            self.assertEqual(run.next_step, 2)
+
+    def test_wrong_calls_are_errors(self):
+        for options, message in (
+                ({"keep_best": "loss"}, "keep_best: expected valid=, and checkpoint=FILE"),
+                ({"every": 2}, "every: expected valid="),
+                ({"valid": (self.test, batches()), "every": 0}, "every: expected 1 or more, found 0"),
+                ({"log": "x.txt"}, "log: x.txt: expected a function, a .jsonl"),
+                ({"valid": (self.test, iter(batches())), "every": 1}, "can be gone through again")):
+            with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, message):
+                run.fit(batches(), **options)
+        with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, r"names=\[...\] names its"):
+            run.fit([(1, 2)])
+
+
+class BatchesTest(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self._folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self._folder.name, name)
+
+    def test_are_those_of_all_files(self):
+        np.savez(self.path("a.npz"), **{"0/x": np.zeros(2), "10/x": np.ones(3), "9/x": np.full(1, 5)})
+        np.savez(self.path("b.npz"), **{"0/x": np.full(2, 7)})
+        paths = [self.path("a.npz"), self.path("b.npz")]
+        found = [float(batch["x"][0]) for batch in weft.batches(paths)]
+        self.assertEqual(found, [0, 5, 1, 7])
+        shuffled = weft.batches(paths, shuffle=3)
+        epochs = [[float(batch["x"][0]) for batch in shuffled] for _ in range(4)]
+        self.assertTrue(all(sorted(epoch) == sorted(found) for epoch in epochs))
+        self.assertGreater(len(set(map(tuple, epochs))), 1)
+        again = weft.batches(paths, shuffle=3)
+        self.assertEqual([[float(batch["x"][0]) for batch in again] for _ in range(4)], epochs)
+        self.assertEqual(len(again), 4)
+
+    def test_are_samples_of_arrays(self):
+        x, y = np.arange(22, dtype="float32").reshape(11, 2), np.arange(11)
+        np.savez(self.path("a.npz"), x=x[:4], y=y[:4])
+        header = json.dumps({"x": {"dtype": "F32", "shape": [7, 2], "data_offsets": [0, 56]},
+                             "y": {"dtype": "I64", "shape": [7], "data_offsets": [56, 112]}}).encode()
+        with open(self.path("b.safetensors"), "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header + x[4:].tobytes() +
+                       y[4:].astype("int64").tobytes())
+        paths = [self.path("a.npz"), self.path("b.safetensors")]
+        found = list(weft.batches(paths, batch_size=4))
+        self.assertEqual([len(batch["y"]) for batch in found], [4, 4, 3])
+        np.testing.assert_array_equal(np.concatenate([batch["x"] for batch in found]), x)
+        self.assertEqual(len(weft.batches(paths, batch_size=4, drop_last=True)), 2)
+        shuffled = list(weft.batches(paths, batch_size=4, shuffle=0))
+        order = np.concatenate([batch["y"] for batch in shuffled])
+        self.assertEqual(sorted(order), list(y))
+        self.assertNotEqual(list(order), list(y))
+        np.testing.assert_array_equal(np.concatenate([batch["x"] for batch in shuffled]), x[order])
+
+    def test_wrong_files_are_errors(self):
+        np.savez(self.path("a.npz"), x=np.zeros(2), y=np.zeros(3))
+        np.savez(self.path("b.npz"), x=np.zeros(2))
+        for files, size, message in (
+                ([self.path("a.npz")], None, "expected arrays named <step>/<variable>, found x"),
+                ([self.path("a.npz")], 2, "as many samples in each array, found 2 of x, 3 of y"),
+                ([self.path("b.npz")], 0, "batch_size: expected 1 or more"),
+                ([self.path("c.npz")], 2, "c.npz: "),
+                (["d.txt"], 2, "expected a .npz or .safetensors file"), ([], 2, "found none")):
+            with self.assertRaisesRegex(weft.Error, message):
+                weft.batches(files, batch_size=size)
+
+
+class TurnsTest(unittest.TestCase):
+    def test_runs_have_the_newest_values_of_common_variables(self):
+        with weft.Run(MAIN, STARTUP, seed=1) as a, weft.Run(MAIN, STARTUP, seed=2) as b:
+            turns = weft.Turns(a, b)
+            begin = a.state_dict()
+            found = [float(turns.step((a, b)[step % 2], batch)[0])
+                     for step, batch in enumerate(batches())]
+            state = turns.state_dict()
+        with weft.Run(MAIN, STARTUP, params=begin) as one:
+            expected = [float(one.step(batch)[0]) for batch in batches()]
+            end = one.state_dict()
+        self.assertEqual(found, expected)
+        for name, value in end.items():
+            np.testing.assert_array_equal(state[name], value)
+
+    def test_another_run_is_an_error(self):
+        with weft.Run(MAIN, STARTUP) as a, weft.Run(MAIN, STARTUP) as b, weft.Run(MAIN, STARTUP) as c:
+            with self.assertRaisesRegex(weft.Error, "expected one of its runs"):
+                weft.Turns(a, b).step(c, batches()[0])
+            with self.assertRaisesRegex(weft.Error, "two runs or more"):
+                weft.Turns(a)
+
+
 class TensorTest(unittest.TestCase):
     @staticmethod
     def tensor(name, values):
@@ -331,6 +626,16 @@ class TensorTest(unittest.TestCase):
             self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint16")))))
         for name, bits in (("float8_e5m2", 0x7e), ("float8_e4m3fn", 0xff)):
             self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint8")))))
+
+    def test_keeps_its_type_as_an_argument(self):
+        for name in ("bfloat16", "float8_e4m3fn", "float32"):
+            values = np.zeros((2, 3), {"bfloat16": "uint16", "float32": "float32"}.get(name, "uint8"))
+            found = _native.Array()
+            _keep = _tensor.fill(found, self.tensor(name, values), "x")
+            self.assertEqual((found.dtype, found.data), (_tensor._BY_NAME[name], values.ctypes.data))
+        found = _native.Array()
+        _keep = _tensor.fill(found, _tensor.Bits(np.zeros(3, "uint16"), "bfloat16"), "x")
+        self.assertEqual(found.dtype, _tensor._BY_NAME["bfloat16"])
 
     def test_lists_are_those_of_numpy(self):
         for shape in ((), (0,), (3,), (2, 3), (2, 3, 0), (2, 0, 3), (0, 2, 3), (2, 3, 4), (2, 1, 0, 2)):
@@ -369,7 +674,8 @@ class Dlpack:
 class PackageTest(unittest.TestCase):
     def test_help_has_every_option(self):
         for command, documented in (("transpile", weft.transpile), ("verify", weft.verify),
-                                    ("stats", weft.stats), ("plan", weft.plan), ("run", weft.Run)):
+                                    ("stats", weft.stats), ("plan", weft.plan), ("run", weft.Run),
+                                    ("eval", weft.evaluate)):
             for option in _options.options_of(command):
                 self.assertIn("\n", documented.__doc__)
                 self.assertRegex(documented.__doc__, r"\b%s_?: " % option.name)

@@ -87,7 +87,7 @@ absl::Status RankRunner::RunAll() {
   if (job_.inputs.params != nullptr) {
     WEFT_RETURN_IF_ERROR(SetValues(*job_.inputs.params));
     WEFT_RETURN_IF_ERROR(SetValues(job_.masters));
-    WEFT_RETURN_IF_ERROR(SetShares());
+    WEFT_RETURN_IF_ERROR(SetShares(job_.shared_params));
   }
   WEFT_RETURN_IF_ERROR(CastParameters());
   WEFT_RETURN_IF_ERROR(CompareStartValues());
@@ -95,8 +95,8 @@ absl::Status RankRunner::RunAll() {
   return RunSteps(executor.get());
 }
 
-absl::Status RankRunner::SetShares() {
-  if (job_.shared_params.empty()) return absl::OkStatus();
+absl::Status RankRunner::SetShares(const std::map<std::string, Tensor>& whole) {
+  if (whole.empty()) return absl::OkStatus();
   for (const auto& [variable, tensors] : job_.shares.shares()) {
     Tensor* const value = &scope_.FindOrCreate(variable)->tensor;
     if (!value->allocated()) {
@@ -108,11 +108,10 @@ absl::Status RankRunner::SetShares() {
     WEFT_ASSIGN_OR_RETURN(const Tensor on_host, value->ToHost());
     Tensor share;
     WEFT_RETURN_IF_ERROR(share.CopyFrom(on_host));
-    WEFT_RETURN_IF_ERROR(
-        job_.shares.Overwrite(variable, rank_, job_.world.size, job_.shared_params, &share));
+    WEFT_RETURN_IF_ERROR(job_.shares.Overwrite(variable, rank_, job_.world.size, whole, &share));
     WEFT_RETURN_IF_ERROR(value->CopyFrom(share));
   }
-  WEFT_ASSIGN_OR_RETURN(const auto common, job_.shares.CommonOf(job_.shared_params));
+  WEFT_ASSIGN_OR_RETURN(const auto common, job_.shares.CommonOf(whole));
   for (const auto& [name, tensor] : common) {
     WEFT_RETURN_IF_ERROR(scope_.FindOrCreate(name)->tensor.CopyFrom(tensor));
   }
@@ -260,7 +259,7 @@ absl::Status RankRunner::RunSteps(PlanExecutor* executor) {
     WEFT_RETURN_IF_ERROR(KeepState(executor));
     const bool is_due = every > 0 && step_ % every == 0 && (step_ > begin || job_.options.goes_on);
     if (is_due) WEFT_RETURN_IF_ERROR(GiveState(executor));
-    WEFT_RETURN_IF_ERROR(GiveOrderedStates(executor));
+    WEFT_RETURN_IF_ERROR(FollowOrders(executor));
     if (!job_.steps->Begins(step_)) {
       // Before they are asked for their state.
       if (servers_.has_value()) WEFT_RETURN_IF_ERROR(servers_->End(step_));
@@ -322,13 +321,57 @@ absl::Status RankRunner::GiveState(PlanExecutor* executor) {
   return job_.states->Pass(rank_ - job_.world.first, std::move(state));
 }
 
-absl::Status RankRunner::GiveOrderedStates(PlanExecutor* executor) {
+absl::Status RankRunner::TakeState(PlanExecutor* executor,
+                                   const std::map<std::string, Tensor>& values) {
+  const auto is_buffer = [this](const std::string& name) {
+    return absl::c_any_of(job_.buffers,
+                          [&name](const StartupBuffer& buffer) { return buffer.name == name; });
+  };
+  for (const bool of_buffers : {true, false}) {
+    for (const StateVariable& variable : job_.state) {
+      const auto value = values.find(variable.name);
+      if (value == values.end() || is_buffer(variable.name) != of_buffers) continue;
+      Tensor* const to = executor->tensor(variable.variable);
+      const Tensor& from = value->second;
+      if (to->allocated() && (to->dtype() != from.dtype() || to->size() != from.size())) {
+        return WithStepAndRank(step_, rank_,
+                               absl::InvalidArgumentError(absl::StrCat(
+                                   "variable ", variable.name, ": expected ",
+                                   ToString(TensorType{to->dtype(), to->dims()}), ", found ",
+                                   ToString(TensorType{from.dtype(), from.dims()}))));
+      }
+      WEFT_RETURN_IF_ERROR(to->CopyFrom(from));
+    }
+  }
+  for (const StartupBuffer& buffer : job_.buffers) {
+    if (job_.buffers_share_memory) break;
+    const bool has_parts =
+        absl::c_any_of(buffer.parts, [&](const auto& part) { return values.count(part.name) > 0; });
+    if (!has_parts && values.count(buffer.name) == 0) continue;
+    WEFT_RETURN_IF_ERROR(
+        CopyStartupBuffer(buffer, /*from_buffer=*/!has_parts,
+                          [this](const std::string& name) { return TensorOf(name); }));
+  }
+  std::map<std::string, Tensor> whole;
+  for (const std::string& name : job_.shares.whole()) {
+    if (const auto value = values.find(name); value != values.end()) whole.insert(*value);
+  }
+  return SetShares(whole);
+}
+
+absl::Status RankRunner::FollowOrders(PlanExecutor* executor) {
   RunControl* const control = job_.options.control;
   if (control == nullptr) return absl::OkStatus();
-  while (control->Next(&num_orders_) == RunControl::Order::kGiveState) {
+  for (;;) {
+    const RunControl::Order order = control->Next(&num_orders_);
+    if (order == RunControl::Order::kStep || order == RunControl::Order::kEnd) {
+      return absl::OkStatus();
+    }
+    if (order == RunControl::Order::kTakeState) {
+      WEFT_RETURN_IF_ERROR(TakeState(executor, control->values()));
+    }
     WEFT_RETURN_IF_ERROR(GiveState(executor));
   }
-  return absl::OkStatus();
 }
 
 absl::Status RankRunner::CompareStartValues() {

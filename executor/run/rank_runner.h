@@ -51,8 +51,8 @@ class RankRunner {
   // as Paddle's amp_init does.
   absl::Status CastParameters();
   absl::Status SetValues(const std::map<std::string, Tensor>& values);
-  // What RunInputs::params has of tensors of which ranks have parts.
-  absl::Status SetShares();
+  // What `whole` has of tensors of which ranks have parts.
+  absl::Status SetShares(const std::map<std::string, Tensor>& whole);
   absl::Status MakeDevices();
   // Those of the main program, on the host.
   absl::Status TestCollectives();
@@ -68,8 +68,11 @@ class RankRunner {
   absl::Status KeepState(PlanExecutor* executor);
   // Waits for all ranks.
   absl::Status GiveState(PlanExecutor* executor);
+  // Sets what persistable variables have between two steps. Parts of buffers count more than the
+  // buffer.
+  absl::Status TakeState(PlanExecutor* executor, const std::map<std::string, Tensor>& values);
   // As often as RunOptions::control orders it, until it orders a step or the end.
-  absl::Status GiveOrderedStates(PlanExecutor* executor);
+  absl::Status FollowOrders(PlanExecutor* executor);
   // Warns if the startup program leaves a persistable variable with another value than on rank 0.
   // The run goes on: the main program may mean that.
   absl::Status CompareStartValues();

@@ -92,6 +92,32 @@ TEST_F(RunControlTest, RanksDoWhatIsOrderedAndNoMore) {
                           "step 1 rank 1", "state 2: w 4", "state 2: w 4", "state 2: w 4"));
 }
 
+TEST_F(RunControlTest, RanksTakeValuesBetweenSteps) {
+  Begin(Rows());
+  control_.Give(RunControl::Order::kStep);
+  WaitFor(2);
+  const std::map<std::string, Tensor> values = {{"w", Floats({1}, {10})}, {"other", Tensor()}};
+  control_.GiveValues(&values);
+  WaitFor(3);
+  control_.Give(RunControl::Order::kStep);
+  WaitFor(5);
+  control_.Give(RunControl::Order::kEnd);
+  run_.join();
+  WEFT_ASSERT_OK(result_);
+  // Step 1 adds 1 + 1.
+  EXPECT_THAT(events_, ElementsAre("step 0 rank 0", "step 0 rank 1", "state 1: w 10",
+                                   "step 1 rank 0", "step 1 rank 1", "state 2: w 12"));
+}
+
+TEST_F(RunControlTest, AValueOfAnotherTypeEndsTheRun) {
+  Begin(Rows());
+  const std::map<std::string, Tensor> values = {{"w", Floats({2}, {1, 1})}};
+  control_.GiveValues(&values);
+  run_.join();
+  EXPECT_THAT(result_, StatusIs(absl::StatusCode::kInvalidArgument,
+                                HasSubstr("variable w: expected fp32[1], found fp32[2]")));
+}
+
 TEST_F(RunControlTest, AFailureReleasesRanksThatWaitForOrders) {
   FeedSource feeds = Rows();
   feeds.read = [](int64_t) -> absl::StatusOr<std::vector<Tensor>> {

@@ -11,16 +11,25 @@
 
 Names, defaults and errors are those of the commands transpile and weft.
 """
-from weft._commands import Run, plan, stats, transpile, verify
+from __future__ import annotations
+
+from weft._commands import Run, evaluate, plan, stats, transpile, verify
+from weft._fit import Evaluated, Fitted, Turns
 from weft._native import Error
 from weft._program import Diff, Program
 from weft._results import Finding, Note, Report, Transpiled, Warning  # pylint: disable=redefined-builtin
 from weft._run import Fetched
 from weft._tensor import Tensor
 
+TYPE_CHECKING = False  # as of typing, which takes a while to import
+if TYPE_CHECKING:
+    import os
+    from typing import Any, Iterable, Optional, Sequence, Union
+
 __all__ = [
-    "Diff", "Error", "Fetched", "Finding", "Note", "Program", "Report", "Run", "Tensor",
-    "Transpiled", "Warning", "diff", "plan", "stats", "transpile", "verify", "version",
+    "Diff", "Error", "Evaluated", "Fetched", "Finding", "Fitted", "Note", "Program", "Report",
+    "Run", "Tensor", "Transpiled", "Turns", "Warning", "batches", "diff", "evaluate", "plan",
+    "stats", "transpile", "verify", "version",
 ]
 
 
@@ -29,9 +38,27 @@ for _name in __all__:  # as messages and help show them
         globals()[_name].__module__ = "weft"
 
 
-def diff(a, b) -> Diff:
+def diff(a: Any, b: Any) -> Diff:
     """The differences of two programs, as weft diff prints them; false if there are none."""
     return Diff(Program(a, "a"), Program(b, "b"))
+
+
+def batches(files: Union[str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]],
+            batch_size: Optional[int] = None, shuffle: Optional[int] = None,
+            drop_last: bool = False) -> Iterable[Any]:
+    """Batches of .npz and .safetensors files: iterate over them once for each epoch.
+
+    files       a path, or several
+    batch_size  None: arrays are named <step>/<variable>, a batch each. A number: arrays are named
+                as variables, with samples along their first axis, as many in each array of a file
+    shuffle     a seed: another order in each epoch, of batches or of samples. It depends on seed
+                and epoch alone, and not on ranks or processes
+    drop_last   leaves a last batch out that has fewer samples
+
+    Needs NumPy.
+    """
+    from weft import _fit  # pylint: disable=import-outside-toplevel,redefined-outer-name
+    return _fit.batches_of(files, batch_size, shuffle, drop_last)
 
 
 def version() -> str:

@@ -3,13 +3,13 @@
 # pylint: disable=redefined-outer-name
 from __future__ import annotations
 
-from weft import _results, _run
+from weft import _fit, _results, _run
 from weft._results import Report, Transpiled
 
 TYPE_CHECKING = False  # as of typing, which takes a while to import
 if TYPE_CHECKING:
     import os
-    from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
+    from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Union
 
     from weft._program import Program
 
@@ -323,6 +323,47 @@ def verify(
                            _given(locals()))
 
 
+def evaluate(
+    program: Source, batches: Iterable[Any],
+    params: Union[_run.Run, Mapping[str, Any], None] = None,
+    startup: Optional[Source] = None, *,
+    names: Optional[Sequence[str]] = None,
+    ema: Optional[bool] = None,
+    feed_layout: Optional[Union[Sequence[str], Mapping[str, str], str]] = None,
+    fetch: Optional[Union[Sequence[str], str]] = None,
+    threads: Optional[int] = None,
+    seed: Optional[int] = None,
+    paddle_cpu_quirks: Optional[bool] = None,
+    check_nan: Optional[bool] = None,
+) -> _fit.Evaluated:
+    """Evaluates a test program on all batches, as weft eval does.
+
+    batches: an iterable of name -> array, of which arrays that the program does not have are left out;
+        of batches that are tuples or lists, `names` are the names.
+    params: a Run, whose parameters are taken as they are now, or name -> array, as state_dict returns;
+        without any, `startup` makes them.
+
+    Returns an Evaluated: name -> number, of the metrics.
+
+    >>> evaluate("test.pb", batches, run)  # doctest: +SKIP
+    {'mean_0.tmp_0': 10.63914...}
+
+    Options, as of the command, where None stands for its default:
+
+    ema: bool. Evaluate with the moving averages of the parameters that Paddle's
+        ExponentialMovingAverage has made in training
+    feed_layout: x=axis:1,.... Which axis of data variables is the batch, or whole: no samples;
+        default: as the file or their declarations suggest
+    fetch: A,B. Comma-separated variables to evaluate; default: losses, and numbers that no op
+        reads
+    threads: N. Compute threads per rank (default 1)
+    seed: N. Random seed for ops whose own seed is 0 (default 0)
+    paddle_cpu_quirks: bool. Reproduce known bugs of Paddle's CPU kernels
+    check_nan: bool. Stop at the first op that produces a NaN or Inf
+    """
+    return _fit.evaluate(program, batches, params, startup, names, _given(locals()))
+
+
 def stats(
     program: Source, *,
     batch: Optional[int] = None,
@@ -472,4 +513,4 @@ def _given(arguments: Dict[str, Any]) -> Dict[str, Any]:
 
 
 _OTHERS = {"main", "startup", "original", "original_startup", "server", "program", "params",
-           "progress"}
+           "progress", "batches", "names"}

@@ -1,8 +1,14 @@
 """Programs, and what is said of them."""
+from __future__ import annotations
+
 import os
 from ctypes import c_void_p
 
 from weft import _native, _options
+
+TYPE_CHECKING = False  # as of typing, which takes a while to import
+if TYPE_CHECKING:
+    from typing import Any, Optional, Union
 
 _BINARY, _PROTO_TEXT, _PROGRAM_TEXT, _PIR = range(4)
 _FORMATS = {"pb": _BINARY, "pbtxt": _PROTO_TEXT, "prog": _PROGRAM_TEXT, "json": _PIR}
@@ -15,7 +21,7 @@ class Program:
     or a static program of Paddle, in either of its formats. `name` stands for it in messages.
     """
 
-    def __init__(self, source, name="main"):
+    def __init__(self, source: Any, name: str = "main") -> None:
         if isinstance(source, Program):
             self._handle = source._handle
         elif isinstance(source, (bytes, bytearray, memoryview)):
@@ -27,7 +33,7 @@ class Program:
             self._parse(_paddle.program_bytes(source, name), _BINARY, name)
 
     @classmethod
-    def from_text(cls, text, name="main"):
+    def from_text(cls, text: str, name: str = "main") -> Program:
         """Reads program text, as str() prints it."""
         program = cls.__new__(cls)
         program._parse(text.encode(), _PROGRAM_TEXT, name)
@@ -49,22 +55,22 @@ class Program:
         self._take(_native.new("weft_program_parse", data, len(data), kind, name.encode()))
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The path that it was read from, or its name in messages."""
         return os.fsdecode(_native.lib().weft_program_name(self._handle.value))
 
     @property
-    def format(self):
+    def format(self) -> str:
         """"pb", or "json" for a program of Paddle 3 (PIR)."""
         kind = _native.lib().weft_program_format(self._handle.value)
         return next(name for name, number in _FORMATS.items() if number == kind)
 
     @property
-    def num_ops(self):
+    def num_ops(self) -> int:
         """The number of ops in all blocks."""
         return _native.lib().weft_program_num_ops(self._handle.value)
 
-    def to_bytes(self, format=None):  # pylint: disable=redefined-builtin
+    def to_bytes(self, format: Optional[str] = None) -> bytes:  # pylint: disable=redefined-builtin
         """The bytes of a file: "pb", "pbtxt", "prog" or "json"; default: `format`."""
         kind = format or self.format
         if kind not in _FORMATS:
@@ -72,11 +78,11 @@ class Program:
                                 "INVALID_ARGUMENT")
         return _native.text("weft_program_serialize", self._handle.value, _FORMATS[kind])
 
-    def save(self, path):
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes a file, whose extension tells the format: all of it, or none."""
         _native.check(_native.lib().weft_program_write(self._handle.value, os.fsencode(path)))
 
-    def to_paddle(self):
+    def to_paddle(self) -> Any:
         """A program of the Paddle that is installed, in the same format."""
         from weft import _paddle  # pylint: disable=import-outside-toplevel
         return _paddle.program_of(self)

@@ -1,9 +1,15 @@
 """Results of transpile and verify."""
+from __future__ import annotations
+
 import warnings
 from collections import namedtuple
 
 from weft import _native, _options
 from weft import _program as programs
+
+TYPE_CHECKING = False  # as of typing, which takes a while to import
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
 
 
 class Warning(UserWarning):  # pylint: disable=redefined-builtin
@@ -39,6 +45,12 @@ class Transpiled:
     notes           what transpile says: a list of Note
     """
 
+    main: programs.Program
+    startup: Optional[programs.Program]
+    server: Optional[programs.Program]
+    trainers: List[Tuple[programs.Program, Optional[programs.Program]]]
+    notes: List[Note]
+
     def __init__(self, handle, original, original_startup):
         library = _native.lib()
         owner = _native.Handle(handle, "weft_transpiled_free")
@@ -55,12 +67,12 @@ class Transpiled:
         self._originals = original, original_startup
 
     @property
-    def remarks(self):
+    def remarks(self) -> Any:
         """What was inserted where, and why."""
         import json  # pylint: disable=import-outside-toplevel
         return json.loads(self._remarks)
 
-    def diff(self):
+    def diff(self) -> programs.Diff:
         """What was changed in the main program."""
         return programs.Diff(self._originals[0], self.main)
 
@@ -118,6 +130,9 @@ class Report:
     findings   a list of Finding
     """
 
+    ok: bool
+    findings: List[Finding]
+
     def __init__(self, handle):
         library = _native.lib()
         owner = _native.Handle(handle, "weft_report_free")
@@ -128,17 +143,17 @@ class Report:
         self._json = library.weft_report_json(owner.value)
 
     @property
-    def data(self):
+    def data(self) -> Dict[str, Any]:
         """What weft verify --format json prints: a dictionary."""
         import json  # pylint: disable=import-outside-toplevel
         return json.loads(self._json)
 
     @property
-    def notes(self):
+    def notes(self) -> List[str]:
         """What the verdict takes for granted: a list of str."""
         return self.data["assumed"]
 
-    def raise_if_wrong(self):
+    def raise_if_wrong(self) -> None:
         """Raises Error with the first error, if there is one."""
         if self.ok:
             return

@@ -1,10 +1,18 @@
 """Runs."""
+from __future__ import annotations
+
 import os
 from ctypes import POINTER, byref, c_char_p
 
 from weft import _native, _options, _tensor
 from weft import _program as programs
 from weft._results import Note, Transpiled, warn
+
+TYPE_CHECKING = False  # as of typing, which takes a while to import
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
+
+    from weft._fit import Fitted
 
 
 class Fetched:
@@ -22,20 +30,20 @@ class Fetched:
         self._arrays, self._first, self._count = arrays, first, count
 
     @property
-    def ranks(self):
+    def ranks(self) -> List[_tensor.Tensor]:
         """A Tensor for each rank. They keep their values."""
         get = _native.lib().weft_arrays_get
         return [_tensor.Tensor(self._arrays, get(self._arrays.value, self._first + rank))
                 for rank in range(self._count)]
 
-    def numpy(self):
+    def numpy(self) -> Any:
         """Of a run on one rank, its tensor as a NumPy array; of others, use `ranks`."""
         if self._count != 1:
             raise _native.Error("%s: %d ranks have a tensor each: expected .ranks[i].numpy()" % (
                 self.name, self._count), "FAILED_PRECONDITION")
         return self.ranks[0].numpy()
 
-    def __float__(self):
+    def __float__(self) -> float:
         return self._number
 
     def __format__(self, spec):
@@ -46,7 +54,8 @@ class Fetched:
 
 
 class Run:  # pylint: disable=too-many-instance-attributes
-    __slots__ = ("_notes", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main", "_startup")
+    __slots__ = ("_notes", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main", "_startup",
+                 "_known")
 
     def _begin(self, main, startup, params, options):
         if isinstance(main, Transpiled):
@@ -56,19 +65,16 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._startup = programs.program(startup, "startup")
         self._notes = []
         self._names = None
+        self._known = None
         arrays = params if params is not None and not isinstance(params, (str, os.PathLike)) else {}
         if not arrays and params is not None:
             options["params"] = params
         made = _options.make("run", options)
-        names = (c_char_p * len(arrays))(*(name.encode() for name in arrays))
-        values = (_native.Array * len(arrays))()
-        kept = [_tensor.fill(value, one, name)
-                for value, (name, one) in zip(values, arrays.items())]
+        names, values, _kept = _tensor.fill_all(arrays)
         self._handle = _native.Handle(
             _native.new("weft_run_new", made.value, programs.handle_of(self._main),
                         programs.handle_of(self._startup), names, values, len(arrays)),
             "weft_run_free")
-        del kept
         self._take_notes(stacklevel=4)
 
     def _take_notes(self, stacklevel):
@@ -79,12 +85,12 @@ class Run:  # pylint: disable=too-many-instance-attributes
         warn(notes, stacklevel)
 
     @property
-    def notes(self):
+    def notes(self) -> List[Note]:
         """What weft run says, so far: a list of Note."""
         self._take_notes(stacklevel=3)
         return self._notes
 
-    def step(self, feeds=None):
+    def step(self, feeds: Optional[Mapping[str, Any]] = None) -> List[Fetched]:
         """Runs a step with the batch of all ranks, and returns a list of Fetched.
 
         feeds   variable -> array: NumPy's, one with DLPack (PyTorch, Paddle), or a buffer. Every
@@ -119,16 +125,16 @@ class Run:  # pylint: disable=too-many-instance-attributes
                 for i, name in enumerate(self._fetch)]
 
     @property
-    def next_step(self):
+    def next_step(self) -> int:
         """The number of the next step: so many are done, with those of the run before a resume."""
         return _native.lib().weft_run_next_step(self._handle.value)
 
     @property
-    def num_ranks(self):
+    def num_ranks(self) -> int:
         """The number of ranks."""
         return _native.lib().weft_run_num_ranks(self._handle.value)
 
-    def state_dict(self):
+    def state_dict(self) -> Dict[str, _tensor.Tensor]:
         """Parameters and state of optimizers before the next step: a dictionary of Tensor."""
         handle = _native.new("weft_run_state", self._handle.value)
         arrays = _native.Handle(handle, "weft_arrays_free")
@@ -137,16 +143,72 @@ class Run:  # pylint: disable=too-many-instance-attributes
                     _tensor.Tensor(arrays, library.weft_arrays_get(handle, i))
                 for i in range(library.weft_arrays_count(handle))}
 
-    def save(self, path):
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Sets parameters and state on all ranks, before the next step.
+
+        state    name -> array, such as state_dict returns, of this run or another
+        strict   it has what state_dict has, and nothing else; False: names that this run does not
+                 have are left out, and what is missing stays as it is
+
+        An error leaves the run as it is.
+        """
+        if strict or any(name not in self._state_names() for name in state):
+            known = self._state_names()
+            different = sorted(known.symmetric_difference(state))
+            if strict and different:
+                raise _native.Error("%s: %s; strict=False takes what both have" % (
+                    different[0], "the run has no such variable" if different[0] in state else
+                    "expected a value for each variable of the run, found none"),
+                    "INVALID_ARGUMENT")
+            state = {name: value for name, value in state.items() if name in known}
+        names, values, _kept = _tensor.fill_all(state)
+        _native.check(_native.lib().weft_run_set_state(
+            self._handle.value, names, values, len(state)))
+
+    def _state_names(self):
+        if self._known is None:
+            self._known = set(self.state_dict())
+        return self._known
+
+    def fit(self, batches: Iterable[Any], **options: Any) -> Fitted:
+        """Runs a step for each batch, validates, and keeps checkpoints; returns a Fitted.
+
+        batches        an iterable of name -> array, for all ranks together: a list, a generator,
+                       weft.batches, a DataLoader of Paddle or PyTorch. Of batches that are tuples
+                       or lists, `names` are the names
+        names          a sequence of str
+        steps          ends after so many steps, or with the batches
+        epochs         goes through the batches so many times (default 1)
+        valid          (test program, batches), or a function that takes the run and returns
+                       name -> number. The batches are gone through again at each validation
+        every          validates after so many steps; default: at the end alone
+        ema            validates with the moving averages of Paddle's ExponentialMovingAverage
+        checkpoint     a path: the checkpoint at the end, and after every `save_every` steps
+        save_every     a number of steps
+        keep_best      "loss": of the first number of `valid`, or the name of one; the checkpoint
+                       with the smallest value so far is kept as CHECKPOINT.best. "max:NAME": with
+                       the largest
+        log            called with (step, name -> number) after each step, and with names that begin
+                       with "valid/" after each validation; or the path of a .jsonl or .csv file; or
+                       a folder, for TensorBoard (with tensorboardX or PyTorch)
+        log_every      calls and writes `log` after so many steps (default 1)
+        progress       True: a progress bar, with tqdm if it is there
+
+        KeyboardInterrupt ends it after the step, with `checkpoint`.
+        """
+        from weft import _fit  # pylint: disable=import-outside-toplevel
+        return _fit.fit(self, batches, **options)
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes parameters and state: .npz, .safetensors, .pdparams and .pdopt, or a save_combine
         stream (any other extension), as weft run --save does."""
         _native.check(_native.lib().weft_run_save(self._handle.value, os.fsencode(path)))
 
-    def checkpoint(self, path):
+    def checkpoint(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the state of all ranks, with which option resume goes on, with the same bits."""
         _native.check(_native.lib().weft_run_checkpoint(self._handle.value, os.fsencode(path)))
 
-    def close(self):
+    def close(self) -> None:
         """Ends the run. Later steps are errors, and so are state_dict, save and checkpoint."""
         _native.lib().weft_status_free(_native.lib().weft_run_end(self._handle.value))
 

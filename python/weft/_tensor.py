@@ -1,9 +1,15 @@
 """Tensors that go in and out without copies, by NumPy's array interface, DLPack or buffers."""
+from __future__ import annotations
+
 import ctypes
 import struct
 from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
 
 from weft import _native
+
+TYPE_CHECKING = False  # as of typing, which takes a while to import
+if TYPE_CHECKING:
+    from typing import Any, Tuple
 
 # By number (weft_dtype): name, size, NumPy's type (of bfloat16 and fp8, which NumPy lacks: of the
 # bits), format of struct, and code of DLPack.
@@ -69,6 +75,7 @@ class Tensor:
     """
 
     __slots__ = ("_owner", "_number", "shape", "_data", "__weakref__")
+    shape: Tuple[int, ...]
 
     def __init__(self, owner, array):
         self._owner = owner  # keeps the memory
@@ -77,17 +84,17 @@ class Tensor:
         self._data = array.data or 0
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         """The element type, as NumPy names it."""
         return _DTYPES[self._number][0]
 
     @property
-    def size(self):
+    def size(self) -> int:
         """The number of elements."""
         return _product(self.shape)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """The size in bytes."""
         return self.size * _DTYPES[self._number][1]
 
@@ -96,7 +103,7 @@ class Tensor:
         return {"version": 3, "typestr": _DTYPES[self._number][2], "shape": self.shape,
                 "data": (self._data, False)}
 
-    def numpy(self):
+    def numpy(self) -> Any:
         """A NumPy array over the same memory; of bfloat16 and fp8, of the bits."""
         import numpy  # pylint: disable=import-outside-toplevel
         return numpy.asarray(self)
@@ -118,11 +125,11 @@ class Tensor:
         make.restype, make.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
         return make(address, b"dltensor", ctypes.cast(_free_capsule, c_void_p))
 
-    def tobytes(self):
+    def tobytes(self) -> bytes:
         """A copy of the elements, in row-major order."""
         return ctypes.string_at(self._data, self.nbytes)
 
-    def tolist(self):
+    def tolist(self) -> Any:
         """Nested lists of Python numbers; of bfloat16 and fp8, of the bits."""
         kind = _DTYPES[self._number][3]
         if kind is None:
@@ -136,7 +143,7 @@ class Tensor:
             values = [values[i * dim:(i + 1) * dim] for i in range(_product(self.shape[:axis]))]
         return values
 
-    def __float__(self):
+    def __float__(self) -> float:
         if self.size != 1:
             raise TypeError("expected one element, found shape %s" % (self.shape,))
         value = self.tolist()
@@ -152,6 +159,25 @@ class Tensor:
 
     def __repr__(self):
         return "<weft.Tensor %s%s>" % (self.dtype, list(self.shape))
+
+
+class Bits:
+    """A NumPy array whose elements are the bits of a type that NumPy lacks: dtype "bfloat16"."""
+
+    __slots__ = ("_array", "dtype", "shape")
+
+    def __init__(self, array, dtype):
+        import numpy  # pylint: disable=import-outside-toplevel
+        self._array, self.dtype = numpy.ascontiguousarray(array).reshape(array.shape), dtype
+        self.shape = array.shape
+
+    @property
+    def __array_interface__(self):
+        return dict(self._array.__array_interface__, typestr="|V%d" % self._array.itemsize)
+
+    def numpy(self):
+        """The bits."""
+        return self._array
 
 
 def _product(dims):
@@ -188,6 +214,8 @@ _DECODE = {"bfloat16": _of_bfloat16, "float8_e4m3fn": _of_e4m3fn, "float8_e5m2":
 
 def fill(array, value, name):
     """Makes a _native.Array of whatever is an array; returns what must live as long."""
+    if isinstance(value, Tensor):
+        return _set(array, value._number, value.shape, value._data, value)
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
         strides = interface.get("strides")
@@ -205,7 +233,10 @@ def fill(array, value, name):
         return _fill_from_dlpack(array, value, name)
     try:
         view = memoryview(value)
-    except TypeError:
+    except (TypeError, BufferError):
+        if hasattr(value, "__array__"):  # tensors of Paddle, which copies them
+            import numpy  # pylint: disable=import-outside-toplevel
+            return fill(array, numpy.asarray(value), name)
         raise _native.Error(
             "feed %s: expected an array (NumPy, DLPack or a buffer), found %s" % (
                 name, type(value).__name__), "INVALID_ARGUMENT") from None
@@ -214,6 +245,14 @@ def fill(array, value, name):
         raise _unknown(name, view.format)
     data = ctypes.create_string_buffer(view.tobytes(), max(view.nbytes, 1))
     return _set(array, number, view.shape, ctypes.addressof(data), data)
+
+
+def fill_all(arrays):
+    """Names and arrays as functions take them, of name -> array, and what must live as long."""
+    names = (c_char_p * len(arrays))(*(name.encode() for name in arrays))
+    values = (_native.Array * len(arrays))()
+    return names, values, [fill(value, one, name)
+                           for value, (name, one) in zip(values, arrays.items())]
 
 
 def _unknown(name, found):

@@ -12,13 +12,16 @@ tar -xf "$tree" -C prefix
 "$transpile" --mode grad_allreduce --nranks 4 "$main" expected.pb
 
 echo "== no header includes another without weft/"
-if grep -rnE '#include "(base|ops|proto|transpiler)/' prefix/include; then exit 1; fi
+if grep -rnE '#include "(base|executor|ops|proto|transpiler)/' prefix/include; then exit 1; fi
 
 echo "== CMake"
 cmake -S "$example" -B build -DCMAKE_PREFIX_PATH="$PWD/prefix" > cmake.log || { cat cmake.log; exit 1; }
 cmake --build build
 build/rewrite "$main" cmake.pb
 cmp cmake.pb expected.pb
+build/rewrite_test
+build/run cmake.pb "$(dirname "$main")/startup.pb" "$(dirname "$main")/feeds.npz" | tee run.txt
+[ "$(grep -c '^step ' run.txt)" = 5 ]
 
 echo "== CMake, in C"
 mkdir c_example

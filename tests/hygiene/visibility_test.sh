@@ -10,6 +10,7 @@ directories=(base executor ops proto tools transpiler)
 allowed="
 //base:status_macros
 //base:status_matchers
+//executor:executor
 //ops/analysis/testing:compact_program
 //proto/formats:program_file
 //proto:framework_cc_proto
@@ -18,6 +19,7 @@ allowed="
 //tools:transpile
 //tools:weft
 //transpiler/testing:expect_rewrite
+//transpiler/testing:testing
 //transpiler/verifier/testing:matchers
 //transpiler/verifier:verify
 //transpiler:transpiler

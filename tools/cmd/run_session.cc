@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,9 +16,11 @@
 #include "executor/communicators/local_communicator.h"
 #include "executor/gpu/local_gpu_communicator.h"
 #include "executor/gpu/nccl_communicator.h"
+#include "executor/plan/run_checks.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/run_state.h"
-#include "ops/analysis/core/group_variables.h"
+#include "executor/run/shared_states.h"
+#include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/data_variables.h"
 #include "proto/program.h"
 #include "tools/schedules/plateau_schedule.h"
@@ -52,22 +55,6 @@ std::map<std::string, Tensor> CopyOf(const std::map<std::string, Tensor>& tensor
   std::map<std::string, Tensor> copies;
   for (const auto& [name, tensor] : tensors) copies[name] = tensor.Clone();
   return copies;
-}
-
-std::map<std::string, Tensor> PersistablesOf(const Program& main, const Checkpoint& checkpoint) {
-  const std::map<std::string, std::vector<int>> groups = FindGroupVariables(main);
-  std::map<std::string, Tensor> persistables;
-  const auto add = [&](const std::string& name) {
-    if (absl::StartsWith(name, "@step/")) return;  // no variable: a value that a step leaves
-    const auto group = groups.find(name);
-    const int rank = group == groups.end() ? 0 : group->second.front();
-    if (const Tensor* const value = FindValue(checkpoint, rank, name)) persistables[name] = *value;
-  };
-  for (const auto& [name, tensor] : checkpoint.shared) add(name);
-  for (const auto& own : checkpoint.own) {
-    for (const auto& [name, tensor] : own) add(name);
-  }
-  return persistables;
 }
 
 }  // namespace
@@ -139,7 +126,14 @@ absl::Status RunSession::Begin() {
 }
 
 absl::Status RunSession::AddCheckpoint(const Checkpoint& checkpoint) {
-  Checkpoint copy = checkpoint;
+  Checkpoint copy;
+  if (!copies_state_) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    checkpoint_ = std::move(copy);
+    changed_.notify_all();
+    return absl::OkStatus();
+  }
+  copy = checkpoint;
   copy.shared = CopyOf(checkpoint.shared);
   for (size_t rank = 0; rank < copy.own.size(); ++rank)
     copy.own[rank] = CopyOf(checkpoint.own[rank]);
@@ -209,15 +203,26 @@ absl::Status RunSession::Fail() {
   return absl::FailedPreconditionError("the run has ended");
 }
 
+bool RunSession::Reorder(absl::Span<const std::string> names, std::vector<Tensor>* batch) const {
+  if (names.size() != names_.size()) return false;
+  std::vector<Tensor> ordered;
+  for (const std::string& name : names_) {
+    const auto found = absl::c_find(names, name);
+    if (found == names.end()) return false;
+    ordered.push_back((*batch)[found - names.begin()]);
+  }
+  *batch = std::move(ordered);
+  return true;
+}
+
 absl::StatusOr<absl::Span<const StepResult>> RunSession::Step(absl::Span<const std::string> names,
                                                               std::vector<Tensor> batch) {
-  if (names != absl::MakeConstSpan(names_)) {
-    if (process_ != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "step ", step_, ": expected a batch of ", absl::StrJoin(names_, ", "),
-          ", as in the first step, found ", names.empty() ? "none" : absl::StrJoin(names, ", ")));
-    }
+  if (process_ == 0 && names != absl::MakeConstSpan(names_)) {
     WEFT_RETURN_IF_ERROR(Read({names.begin(), names.end()}));
+  } else if (names != absl::MakeConstSpan(names_) && !Reorder(names, &batch)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "step ", step_, ": expected a batch of ", absl::StrJoin(names_, ", "),
+        ", as in the first step, found ", names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
   WEFT_RETURN_IF_ERROR(Begin());
   {
@@ -249,6 +254,10 @@ absl::StatusOr<Checkpoint> RunSession::State() {
     checkpoint_.reset();
   }
   control_.Give(RunControl::Order::kGiveState);
+  return WaitForState();
+}
+
+absl::StatusOr<Checkpoint> RunSession::WaitForState() {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return checkpoint_.has_value() || end_.has_value(); });
   if (!checkpoint_.has_value()) return Fail();
@@ -260,6 +269,50 @@ absl::StatusOr<Checkpoint> RunSession::State() {
 absl::StatusOr<std::map<std::string, Tensor>> RunSession::Persistables() {
   WEFT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, State());
   return PersistablesOf(*files_->main, checkpoint);
+}
+
+absl::Status RunSession::CheckValues(const std::map<std::string, Tensor>& values) const {
+  const Program& main = *files_->main;
+  WEFT_ASSIGN_OR_RETURN(const SharedStates shares, SharedStates::Of(main));
+  for (const auto& [name, tensor] : values) {
+    const TensorType type = {tensor.dtype(), tensor.dims()};
+    WEFT_RETURN_IF_ERROR(shares.Replaces(name) ? shares.CheckParam(main, name, type)
+                                               : CheckParam(main, name, type));
+  }
+  const auto require = [&values](const std::string& other, const std::string& name) {
+    if (values.count(other) > 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("variable ", name, ": expected ", other, " with it, found none"));
+  };
+  for (const ParamUpdate& update : FindUpdates(main)) {
+    const std::string param(main.name(update.param));
+    if (!update.master.valid() || values.count(param) == 0) continue;
+    WEFT_RETURN_IF_ERROR(require(std::string(main.name(update.master)), param));
+  }
+  if (values.empty() || !files_->setting.averaging.has_value() ||
+      !files_->setting.averaging->outer.HasState()) {
+    return absl::OkStatus();
+  }
+  for (VarId id : main.block(0).vars()) {
+    if (!main.var(id).persistable()) continue;
+    WEFT_RETURN_IF_ERROR(require(std::string(main.var(id).name()), values.begin()->first));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunSession::SetPersistables(const std::map<std::string, Tensor>& values) {
+  WEFT_RETURN_IF_ERROR(CheckValues(values));
+  WEFT_RETURN_IF_ERROR(Begin());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (end_.has_value()) return Fail();
+    checkpoint_.reset();
+  }
+  copies_state_ = false;
+  control_.GiveValues(&values);
+  const absl::Status status = WaitForState().status();
+  copies_state_ = true;
+  return status;
 }
 
 absl::Status RunSession::WriteCheckpoint(const std::string& path) {

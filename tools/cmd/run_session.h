@@ -50,7 +50,8 @@ class RunSession {
   static void Free(std::unique_ptr<RunSession> session);
 
   // Runs a step with the batch of all ranks: as many tensors as names, which may be in memory of
-  // the caller until this returns. Every step has the variables of the first, in that order.
+  // the caller until this returns. Every step has the variables of the first, or, after a state,
+  // the data variables that the program reads.
   // The results by rank are valid until the next call.
   absl::StatusOr<absl::Span<const StepResult>> Step(absl::Span<const std::string> names,
                                                     std::vector<Tensor> batch);
@@ -63,6 +64,13 @@ class RunSession {
   // As --checkpoint and --save write it.
   absl::Status WriteCheckpoint(const std::string& path);
   absl::Status Save(const std::string& path);
+
+  // Sets persistable variables on all ranks, before the next step; `values` may be those of
+  // Persistables. InvalidArgument, which leaves the run as it is, for a name that the program does
+  // not have, for another type than declared, and for a parameter without its master weight, or,
+  // where an outer optimizer keeps more of the parameters, without all of the others. Of ranks that
+  // have values of their own, all get the same.
+  absl::Status SetPersistables(const std::map<std::string, Tensor>& values);
 
   // Ends the run, and waits for its threads; a run that has not begun cannot begin any more. The
   // error of the run, if it has failed.
@@ -85,6 +93,10 @@ class RunSession {
   absl::Status Begin();
   absl::Status CheckProcess() const;
   void Run();
+  // Puts a batch of the variables of this run into their order; false if it has others.
+  bool Reorder(absl::Span<const std::string> names, std::vector<Tensor>* batch) const;
+  absl::Status CheckValues(const std::map<std::string, Tensor>& values) const;
+  absl::StatusOr<Checkpoint> WaitForState();
   absl::Status AddCheckpoint(const Checkpoint& checkpoint);
   absl::Status Fail();
 
@@ -104,7 +116,9 @@ class RunSession {
   std::condition_variable changed_;
   std::vector<StepResult> results_;        // of the last step
   absl::optional<Checkpoint> checkpoint_;  // that was ordered
-  absl::optional<absl::Status> end_;       // of the run
+  // Else checkpoint_ only says that the order is carried out. Written while there is no order.
+  bool copies_state_ = true;
+  absl::optional<absl::Status> end_;  // of the run
   std::vector<Said> said_;
 };
 

@@ -1,6 +1,7 @@
 // weft eval as users run it: totals over batches and ranks, parameters of training.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/status_matchers.h"
 #include "executor/files/npz.h"
@@ -466,6 +468,201 @@ TEST(WeftRunTest, TableThatEndsBeforeTheRunIsRefused) {
   args.insert(args.end(), {"table{file=" + MakeFile("rates.txt", "0.1\n0.2\n") + "}", "--steps",
                            "2", "--fetch", "learning_rate_0"});
   EXPECT_THAT(Weft(args).out, HasSubstr("step 1: learning_rate_0 0.2\n"));
+}
+
+// weft run of kMain on the batches of kFeeds, which validates on the same ones. The rate is much
+// too large from step 4 on.
+std::vector<std::string> ValidationArgs(const std::vector<std::string>& more) {
+  // The loss is a metric, although an op reads it.
+  const std::string text = absl::StrReplaceAll(
+      kTest, {{"reduce_mean(X=[square]) role=forward", "reduce_mean(X=[square]) role=loss"}});
+  std::vector<std::string> args = {
+      "run",           kMain,  "--startup",     kStartup,
+      "--feeds",       kFeeds, "--valid",       MakeFile("valid.prog", text),
+      "--valid_feeds", kFeeds, "--lr_schedule", "piecewise{boundaries=4,values=0.01:2.0}"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+ProcessResult Validate(const std::vector<std::string>& more) { return Weft(ValidationArgs(more)); }
+
+// Of the lines "after N steps: valid loss: V (...": V by N.
+std::map<int, double> ValidLosses(const std::string& out) {
+  std::map<int, double> losses;
+  for (absl::string_view line : absl::StrSplit(out, '\n')) {
+    int step = 0;
+    double loss = 0;
+    if (std::sscanf(std::string(line).c_str(), "after %d steps: valid loss: %lf (mean", &step,
+                    &loss) == 2) {
+      losses[step] = loss;
+    }
+  }
+  return losses;
+}
+
+double LossOfCheckpoint(const std::string& path) {
+  return MetricsOf(Eval(
+      {"--checkpoint", path, "--feeds", kFeeds, "--format", "json", "--fetch", "loss"}))["loss"];
+}
+
+TEST(WeftRunTest, TheBestCheckpointOfAValidationIsKept) {
+  const std::string last = TestPath("valid.weft"), best = last + ".best";
+  const std::string metrics = TestPath("valid.jsonl");
+  const ProcessResult result =
+      Validate({"--valid_every", "2", "--checkpoint", last, "--keep_best", "loss", "--steps", "7",
+                "--metrics", metrics, "--ranks", "1"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const std::map<int, double> losses = ValidLosses(result.out);
+  ASSERT_THAT(losses, ::testing::SizeIs(4)) << result.out;
+  EXPECT_EQ(losses.rbegin()->first, 7);  // the end
+  ASSERT_LT(losses.at(4), losses.at(2));
+  ASSERT_LT(losses.at(4), losses.at(7));
+  EXPECT_NEAR(LossOfCheckpoint(best), losses.at(4), 1e-6 * losses.at(4));
+  EXPECT_NEAR(LossOfCheckpoint(last), losses.at(7), 1e-6 * losses.at(7));
+  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes lines, ReadFile(metrics));
+  EXPECT_THAT(std::string(lines.bytes), HasSubstr("{\"step\":3,\"valid\":{\"loss\":"));
+
+  // A run that goes on knows what was the best.
+  const ProcessResult rest = Validate({"--valid_every", "1", "--resume", last, "--checkpoint", last,
+                                       "--keep_best", "loss", "--steps", "1"});
+  ASSERT_EQ(rest.status, 0) << rest.err;
+  EXPECT_NEAR(LossOfCheckpoint(best), losses.at(4), 1e-6 * losses.at(4));
+  const ProcessResult largest = Validate(
+      {"--valid_every", "2", "--checkpoint", last, "--keep_best", "max:root", "--steps", "7"});
+  ASSERT_EQ(largest.status, 0) << largest.err;
+  EXPECT_NEAR(LossOfCheckpoint(best), losses.at(7), 1e-6 * losses.at(7));
+}
+
+TEST(WeftRunTest, ValidationChangesNothingThatIsTrainedAndRanksValidateTogether) {
+  const std::string with = TestPath("with.npz"), without = TestPath("without.npz");
+  ASSERT_EQ(Validate({"--ranks", "2", "--allow_unsynchronized", "--valid_every", "1", "--steps",
+                      "4", "--save", with})
+                .status,
+            0);
+  ASSERT_EQ(Weft({"run", kMain, "--startup", kStartup, "--feeds", kFeeds, "--ranks", "2",
+                  "--allow_unsynchronized", "--lr_schedule",
+                  "piecewise{boundaries=4,values=0.01:2.0}", "--steps", "4", "--save", without})
+                .status,
+            0);
+  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes a, ReadFile(with));
+  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes b, ReadFile(without));
+  EXPECT_EQ(a.bytes, b.bytes);
+}
+
+TEST(WeftRunTest, ProcessesValidateAsRanksDo) {
+  const std::vector<std::string> more = {"--allow_unsynchronized", "--valid_every", "2", "--steps",
+                                         "4"};
+  std::vector<std::string> args = ValidationArgs(more);
+  args.insert(args.begin(), {"launch", "-n", "2", "--", "tools/weft"});
+  const ProcessResult processes = Weft(args);
+  ASSERT_EQ(processes.status, 0) << processes.err;
+  args = ValidationArgs(more);
+  args.insert(args.end(), {"--ranks", "2"});
+  const std::map<int, double> losses =
+      ValidLosses(absl::StrReplaceAll(processes.out, {{"[0] ", ""}}));
+  EXPECT_THAT(losses, ::testing::SizeIs(2)) << processes.out;
+  EXPECT_EQ(losses, ValidLosses(Weft(args).out));
+}
+
+TEST(WeftRunTest, WrongValidationsAreErrorsBeforeTheRun) {
+  EXPECT_THAT(Validate({"--keep_best", "loss"}).err,
+              HasSubstr("--keep_best: expected --checkpoint"));
+  EXPECT_THAT(Validate({"--checkpoint", TestPath("c"), "--keep_best", "accuracy"}).err,
+              HasSubstr("--keep_best accuracy: expected loss, or one of the metrics "));
+  EXPECT_THAT(
+      Validate({"--checkpoint", TestPath("c"), "--save_every", "2", "--valid_every", "3"}).err,
+      HasSubstr("--valid_every: expected a multiple of --save_every"));
+  EXPECT_THAT(Validate({"--server", kMain, "--servers", "1"}).err,
+              HasSubstr("--valid: expected a run without --server"));
+  EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--valid", kMain}).err,
+              HasSubstr("--valid requires --valid_feeds"));
+  const ProcessResult trains = Weft({"run", kMain, "--startup", kStartup, "--feeds", kFeeds,
+                                     "--valid", kMain, "--valid_feeds", kFeeds});
+  EXPECT_EQ(trains.status, 1);
+  EXPECT_EQ(trains.out, "");
+}
+
+TEST(WeftRunTest, LinesOfStepsAreLeftOutAsAsked) {
+  const std::vector<std::string> start = {"run",     kMain,  "--startup", kStartup,
+                                          "--feeds", kFeeds, "--steps",   "5"};
+  std::vector<std::string> args = start;
+  args.insert(args.end(), {"--log_every", "2"});
+  const ProcessResult some = Weft(args);
+  for (const int step : {0, 2, 4})
+    EXPECT_THAT(some.out, HasSubstr(absl::StrCat("step ", step, ": ")));
+  for (const int step : {1, 3})
+    EXPECT_THAT(some.out, Not(HasSubstr(absl::StrCat("step ", step, ": "))));
+  args = start;
+  args.push_back("--quiet");
+  const ProcessResult none = Weft(args);
+  EXPECT_THAT(none.out, StartsWith("mean_0.tmp_0: "));
+  EXPECT_EQ(none.err, "");
+}
+
+TEST(WeftRunTest, MetricsAreCommaSeparatedValuesOrFilesForTensorBoard) {
+  const std::string csv = TestPath("metrics.csv"), checkpoint = TestPath("csv.weft");
+  const std::string board = TestPath("board");
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"run",           kMain, "--feeds",      kFeeds,
+                                     "--metrics",     csv,   "--checkpoint", checkpoint,
+                                     "--tensorboard", board};
+    args.insert(args.end(), more.begin(), more.end());
+    return Weft(args);
+  };
+  const auto lines = [&]() -> std::vector<std::string> {
+    const absl::StatusOr<FileBytes> file = ReadFile(csv);
+    if (!file.ok()) return {};
+    return absl::StrSplit(std::string(file->bytes), '\n', absl::SkipEmpty());
+  };
+  const ProcessResult first = run({"--startup", kStartup, "--steps", "3"});
+  ASSERT_EQ(first.status, 0) << first.err;
+  ASSERT_THAT(lines(), ::testing::SizeIs(4));
+  EXPECT_EQ(lines()[0], "step,mean_0.tmp_0");
+  EXPECT_THAT(first.out, StartsWith("step 0: mean_0.tmp_0 "));
+  EXPECT_THAT(lines()[3], StartsWith("2,"));
+  EXPECT_TRUE(ReadFile(board + "/events.out.tfevents.0000000000.weft").ok());
+  // One header, and each step once.
+  const ProcessResult rest = run({"--resume", checkpoint, "--steps", "2"});
+  ASSERT_EQ(rest.status, 0) << rest.err;
+  ASSERT_THAT(lines(), ::testing::SizeIs(6));
+  EXPECT_THAT(lines()[5], StartsWith("4,"));
+  EXPECT_TRUE(ReadFile(board + "/events.out.tfevents.0000000003.weft").ok());
+}
+
+TEST(WeftEvalTest, MovingAveragesAreCorrectedAsPaddleDoes) {
+  const auto value = [](double first) {
+    return [first](int64_t i) { return first + 0.01 * static_cast<double>(i); };
+  };
+  std::map<std::string, Tensor> state = {{"fc_0.w_0", Floats({13, 1}, value(5))},
+                                         {"fc_0.b_0", Floats({1}, value(6))},
+                                         {"fc_0.w_0_ema_0", Floats({13, 1}, value(0.25))},
+                                         {"fc_0.b_0_ema_0", Floats({1}, value(0.5))},
+                                         {"scheduled_ema_decay_rate", Floats({1}, value(0.5))}};
+  Tensor& steps = state["@EMA_STEP_COUNTER@"];
+  steps.Resize(DType::kInt64, {1});
+  steps.data<int64_t>()[0] = 2;
+  const double correction = 1 - 0.5 * 0.5;
+  const std::map<std::string, Tensor> expected = {
+      {"fc_0.w_0", Floats({13, 1}, [&](int64_t i) { return value(0.25)(i) / correction; })},
+      {"fc_0.b_0", Floats({1}, [&](int64_t i) { return value(0.5)(i) / correction; })}};
+  const auto evaluate = [](const std::map<std::string, Tensor>& params, const char* flag) {
+    EXPECT_TRUE(WriteNpz(TestPath("ema.npz"), params).ok());
+    return Eval({"--params", TestPath("ema.npz"), "--feeds", kFeeds, "--format", "json", "--fetch",
+                 "loss", flag});
+  };
+  const double averaged = MetricsOf(evaluate(state, "--ema"))["loss"];
+  const double plain = MetricsOf(evaluate(expected, "--check_nan"))["loss"];
+  EXPECT_NEAR(averaged, plain, 1e-6 * plain);
+  EXPECT_GT(MetricsOf(evaluate(state, "--check_nan"))["loss"], 2 * averaged);
+  // None, two, and none of the numbers.
+  EXPECT_THAT(evaluate(expected, "--ema").err,
+              HasSubstr("moving averages: expected <parameter>_ema_0"));
+  std::map<std::string, Tensor> twice = state;
+  twice["fc_0.b_0_ema_1"] = state["fc_0.b_0_ema_0"];
+  EXPECT_THAT(evaluate(twice, "--ema").err,
+              HasSubstr("parameter fc_0.b_0: expected one moving average"));
+  state.erase("@EMA_STEP_COUNTER@");
+  EXPECT_THAT(evaluate(state, "--ema").err, HasSubstr("variable @EMA_STEP_COUNTER@: expected"));
 }
 
 }  // namespace

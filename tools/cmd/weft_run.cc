@@ -10,10 +10,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -34,11 +36,14 @@
 #include "ops/analysis/core/op_traits.h"
 #include "ops/cpu/vector_units.h"
 #include "tools/cmd/elastic_run.h"
+#include "tools/cmd/validation.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/cmd/weft_run_files.h"
 #include "tools/cmd/weft_run_flags.h"
 #include "tools/files/free_space.h"
 #include "tools/inspect/chrome_trace.h"
+#include "tools/inspect/event_file.h"
+#include "tools/inspect/json_number.h"
 #include "tools/inspect/op_profile.h"
 #include "tools/inspect/program_stats.h"
 #include "tools/inspect/run_report.h"
@@ -58,8 +63,9 @@ void NoteAnotherProgram(const Checkpoint& checkpoint, const RunFlags& flags,
                         const std::string& fingerprint) {
   const auto program = checkpoint.settings.find(kProgramOfCheckpoint);
   if (program == checkpoint.settings.end() || program->second == fingerprint) return;
-  PrintNote(absl::StrCat("--resume ", flags.resume, ": another program than ", flags.main,
-                         " has written it"));
+  flags.say(
+      {Severity::kNote, absl::StrCat("option:resume ", flags.resume, ": another program than ",
+                                     flags.main, " has written it")});
 }
 
 // Receives the results of a run in order; its errors name files. The first process writes those of
@@ -86,6 +92,10 @@ class Recorder {
       WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, &*inputs_.main, link_));
     }
     if (!flags_.reports) return absl::OkStatus();
+    if (!flags_.valid.main.empty()) WEFT_RETURN_IF_ERROR(OpenValidation());
+    if (!flags_.tensorboard.empty()) {
+      WEFT_ASSIGN_OR_RETURN(events_, EventFile::Create(flags_.tensorboard, flags_.run.begin_step));
+    }
     if (!flags_.fetch_npz.empty()) {
       WEFT_ASSIGN_OR_RETURN(fetched_, NpzWriter::Create(flags_.fetch_npz));
     }
@@ -125,10 +135,11 @@ class Recorder {
   // The rate from this step on, if it follows a metric of the results.
   double RateAt(int64_t step) { return plateau_->RateAt(step); }
 
+  // The state before a step, or at the end.
   absl::Status AddCheckpoint(Checkpoint checkpoint) {
     const PlateauSchedule* const plateau = plateau_.has_value() ? &*plateau_ : nullptr;
     checkpoint.settings.merge(SettingsOf(flags_.schedule, plateau));
-    checkpoint_failure_ = checkpoints_.Write(checkpoint);
+    checkpoint_failure_ = UseCheckpoint(&checkpoint);
     return checkpoint_failure_;
   }
 
@@ -166,17 +177,20 @@ class Recorder {
     Print(absl::StrCat(lines_.Totals(inputs_.steps, seconds.count()), MemoryLine(result.memory),
                        GraphLine(result.graph), RowsLine(result.rows),
                        ServerMemoryLines(result.server_memory), summary_.Lines()));
-    const bool keeps = !flags_.save.empty() || !flags_.checkpoint.empty();
-    // Who writes something else has not forgotten it.
-    const bool writes = !flags_.metrics.empty() || !flags_.fetch_npz.empty() ||
-                        !flags_.trace.empty() || !flags_.profile.empty();
-    if (!keeps && !writes && OpTraits(*inputs_.main).AnyHas(Trait::kOptimizer)) {
-      PrintNote("what was trained is lost; --save or --checkpoint keeps it");
-    }
     return absl::OkStatus();
   }
 
   void ClearProgress() { progress_.Clear(); }
+
+  // Whether nothing is written of what the run trains.
+  bool LosesAll() const {
+    const bool keeps = !flags_.save.empty() || !flags_.checkpoint.empty();
+    // Who writes something else has not forgotten it.
+    const bool writes = !flags_.metrics.empty() || !flags_.tensorboard.empty() ||
+                        !flags_.fetch_npz.empty() || !flags_.trace.empty() ||
+                        !flags_.profile.empty() || !flags_.valid.main.empty();
+    return flags_.reports && !keeps && !writes && OpTraits(*inputs_.main).AnyHas(Trait::kOptimizer);
+  }
 
   // Whether a function that adds something returned this error, which ended the run.
   bool Returned(const absl::Status& status) const {
@@ -185,16 +199,77 @@ class Recorder {
   }
 
  private:
+  absl::Status OpenValidation() {
+    TestFlags valid = flags_.valid;
+    valid.ranks = flags_.run.nranks;
+    valid.run.threads = flags_.run.threads;
+    valid.run.seed = flags_.run.seed;
+    std::string best;
+    if (start_.resume.has_value()) {
+      const auto found = start_.resume->settings.find(kBestOfCheckpoint);
+      if (found != start_.resume->settings.end()) best = found->second;
+    }
+    absl::StatusOr<Validation> made = Validation::Create(std::move(valid), flags_.keep_best, best);
+    WEFT_RETURN_IF_ERROR(made.status());
+    validation_ = *std::move(made);
+    return absl::OkStatus();
+  }
+
+  absl::Status UseCheckpoint(Checkpoint* checkpoint) {
+    const bool has_ended = checkpoint->step == start_.end_step;
+    const int64_t every = flags_.valid_every;
+    if (validation_.has_value() && (has_ended || (every > 0 && checkpoint->step % every == 0))) {
+      WEFT_RETURN_IF_ERROR(Validate(checkpoint));
+    }
+    return flags_.checkpoint.empty() ? absl::OkStatus() : checkpoints_.Write(*checkpoint);
+  }
+
+  // Evaluates, and says and keeps what comes of it.
+  absl::Status Validate(Checkpoint* checkpoint) {
+    WEFT_RETURN_IF_ERROR(validation_->Run(PersistablesOf(*inputs_.main, *checkpoint)));
+    nlohmann::ordered_json valid = nlohmann::ordered_json::object();
+    std::vector<std::pair<std::string, double>> scalars;
+    std::string lines;
+    for (const Evaluation::Total& total : validation_->totals()) {
+      absl::StrAppend(&lines, "after ", checkpoint->step, " steps: valid ", TotalLine(total));
+      valid[total.metric.name] = NumberToJson(total.value);
+      scalars.emplace_back(absl::StrCat("valid/", total.metric.name), total.value);
+    }
+    progress_.Clear();
+    Print(lines);
+    const int64_t step = checkpoint->step - 1;  // the last one
+    if (!flags_.metrics.empty() && !IsCsv()) {
+      WEFT_RETURN_IF_ERROR(
+          WriteMetrics(JsonText({{"step", step}, {"valid", std::move(valid)}}) + "\n"));
+    }
+    if (events_.has_value()) WEFT_RETURN_IF_ERROR(events_->Write(step, Now(), scalars));
+    if (flags_.keep_best.empty()) return absl::OkStatus();
+    checkpoint->settings[kBestOfCheckpoint] = validation_->best();
+    if (!validation_->is_best()) return absl::OkStatus();
+    return weft::WriteCheckpoint(flags_.checkpoint + ".best", *checkpoint);
+  }
+
+  static double Now() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
+  }
+
+  bool IsCsv() const { return absl::EndsWith(flags_.metrics, ".csv"); }
+
   static constexpr char kLines[] = "lines", kPlateau[] = "plateau", kNumLines[] = "num_lines";
 
   bool GoesOn() const { return !flags_.resume.empty() || flags_.run.goes_on; }
 
   // A run that goes on keeps the lines of earlier steps. There may be later ones: of a run that
   // went on after its last checkpoint.
-  LineFile::Keep KeepsMetrics() const {
+  LineFile::Keep KeepsMetrics() {
     if (!GoesOn()) return nullptr;
-    return [begin = flags_.run.begin_step](absl::string_view line) -> absl::StatusOr<bool> {
-      WEFT_ASSIGN_OR_RETURN(const int64_t step, StepOfMetricsLine(line));
+    return [begin = flags_.run.begin_step, this](absl::string_view line) -> absl::StatusOr<bool> {
+      const bool is_header = IsCsv() && absl::StartsWith(line, "step,");
+      has_header_ |= is_header;
+      if (is_header) return true;
+      WEFT_ASSIGN_OR_RETURN(const int64_t step,
+                            IsCsv() ? StepOfCsvLine(line) : StepOfMetricsLine(line));
       return step < begin;
     };
   }
@@ -222,9 +297,17 @@ class Recorder {
     const std::string lines = lines_.Add(result);
     samples_ += result.samples;
     if (!lines.empty()) {
-      progress_.Clear();
-      Print(lines);
+      const bool is_shown = !flags_.quiet && result.step % flags_.log_every == 0;
+      if (is_shown) progress_.Clear();
+      if (is_shown) Print(lines);
       ++steps_done_;
+      if (events_.has_value()) {
+        WEFT_RETURN_IF_ERROR(events_->Write(result.step, Now(), lines_.Numbers()));
+      }
+      if (IsCsv()) {
+        if (!has_header_) WEFT_RETURN_IF_ERROR(WriteMetrics(""));  // finds that of an earlier run
+        WEFT_RETURN_IF_ERROR(WriteMetrics(CsvLines(result.step)));
+      }
     }
     if (progress_.IsDue() && steps_done_ > 0) {
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - since_;
@@ -232,13 +315,14 @@ class Recorder {
                                     static_cast<double>(samples_) / seconds.count()));
     }
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(WriteFetched(result, &*fetched_));
-    return flags_.metrics.empty() ? absl::OkStatus() : WriteMetrics(result);
+    if (flags_.metrics.empty() || IsCsv()) return absl::OkStatus();
+    return WriteMetrics(metrics_lines_.Add(result));
   }
 
   // A log that cannot be written any more, on a full disk, ends no run: the run fails at its end.
-  absl::Status WriteMetrics(const StepResult& result) {
+  absl::Status WriteMetrics(const std::string& lines) {
     if (!metrics_failure_.ok()) return absl::OkStatus();
-    const absl::Status status = metrics_.Write(metrics_lines_.Add(result));
+    const absl::Status status = metrics_.Write(lines);
     if (status.ok() || !has_metrics_) {
       has_metrics_ = true;
       return status;
@@ -248,6 +332,18 @@ class Recorder {
     PrintWarning(kRunCommand,
                  absl::StrCat(status.message(), "; the run goes on without --metrics"));
     return absl::OkStatus();
+  }
+
+  // The line of a step, after that of the names if the file has none.
+  std::string CsvLines(int64_t step) {
+    std::string names, line = absl::StrCat(step);
+    for (const auto& [name, number] : lines_.Numbers()) {
+      absl::StrAppend(&names, ",", name);
+      absl::StrAppendFormat(&line, ",%.9g", number);
+    }
+    const std::string header = has_header_ ? "" : absl::StrCat("step", names, "\n");
+    has_header_ = true;
+    return absl::StrCat(header, line, "\n");
   }
 
   absl::Status FinishMetrics() {
@@ -264,6 +360,8 @@ class Recorder {
   LineFile metrics_;
   CheckpointSeries checkpoints_;
   absl::optional<NpzWriter> fetched_;
+  absl::optional<Validation> validation_;
+  absl::optional<EventFile> events_;
   std::unique_ptr<ChromeTrace> trace_;
   TrafficLog traffic_;
   TraceSummary summary_{&traffic_};
@@ -275,6 +373,7 @@ class Recorder {
   int64_t steps_done_ = 0;
   int64_t samples_ = 0;
   bool has_metrics_ = false;  // lines
+  bool has_header_ = false;   // of comma-separated values
   absl::Status failure_, trace_failure_, checkpoint_failure_, metrics_failure_;
 };
 
@@ -286,10 +385,11 @@ absl::Status CheckFiles(const RunFlags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(
         flags.checkpoint, ": a checkpoint replaces a file, and this is not a regular file"));
   }
-  return CheckOutputs({flags.main, flags.startup, flags.server, flags.params, flags.params_names,
-                       flags.feeds, replaces ? "" : flags.resume},
-                      {flags.save, PdoptBeside(flags.save), flags.metrics, flags.fetch_npz,
-                       flags.trace, flags.profile, flags.checkpoint});
+  return CheckOutputs(
+      {flags.main, flags.startup, flags.server, flags.params, flags.params_names, flags.feeds,
+       flags.valid.main, flags.valid.feeds, replaces ? "" : flags.resume},
+      {flags.save, PdoptBeside(flags.save), flags.metrics, flags.fetch_npz, flags.trace,
+       flags.profile, flags.checkpoint, flags.keep_best.empty() ? "" : flags.checkpoint + ".best"});
 }
 
 // What feeds and host values depend on. Feeds count by their size and their ends: the
@@ -426,6 +526,21 @@ absl::Status TrainInJob(RunStart start, const JobSession& session, const Attach&
       return recorder.AddCheckpoint(std::move(checkpoint));
     };
     options.stop_requested = [] { return StopSignal() != 0; };
+  } else if (!flags.valid.main.empty()) {
+    inputs.on_checkpoint = [&recorder](Checkpoint checkpoint) {
+      return recorder.AddCheckpoint(std::move(checkpoint));
+    };
+  }
+  // Before the first step, when all that is checked is right.
+  std::once_flag is_said;
+  if (recorder.LosesAll()) {
+    options.stop_requested = [&is_said, &flags] {
+      std::call_once(is_said, [&flags] {
+        flags.say(
+            {Severity::kNote, "what is trained will be lost; --save or --checkpoint keeps it"});
+      });
+      return false;
+    };
   }
   ChooseDevice(
       flags, [&session](int rank) { return session.GpuOf(rank); }, &options);
@@ -530,7 +645,9 @@ absl::Status Train(RunFlags flags, const RunDecorator& decorate,
   job.nccl_id_file = flags.nccl_id_file;
   job.token_file = flags.job_token_file;
   job.facts = {{"build", BuildId()}, {"vector units", VectorUnits()}};
-  job.on_note = PrintNote;
+  job.on_note = [quiet = flags.quiet](absl::string_view note) {
+    if (!quiet) PrintNote(note);
+  };
   job.local_ranks = flags.run.nranks;
   job.command = absl::StrCat("weft run", flags.trace.empty() ? "" : " --trace",
                              flags.resume.empty() ? "" : " --resume");

@@ -14,9 +14,11 @@
 #include "executor/files/npy.h"
 #include "executor/files/params_file.h"
 #include "executor/run/feed_sources.h"
+#include "executor/run/run_state.h"
 #include "executor/run/shared_states.h"
 #include "executor/servers/server_part.h"
 #include "executor/streams/cuda_stream.h"
+#include "ops/analysis/core/group_variables.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/analysis/training/mark_gradients.h"
 #include "ops/analysis/values/layout_guess.h"
@@ -310,6 +312,22 @@ absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags) {
 
 std::string FingerprintOf(const RunFiles& files) {
   return files.fingerprint.empty() ? Fingerprint(*files.main) : files.fingerprint;
+}
+
+std::map<std::string, Tensor> PersistablesOf(const Program& main, const Checkpoint& checkpoint) {
+  const std::map<std::string, std::vector<int>> groups = FindGroupVariables(main);
+  std::map<std::string, Tensor> persistables;
+  const auto add = [&](const std::string& name) {
+    if (absl::StartsWith(name, "@step/")) return;  // no variable: a value that a step leaves
+    const auto group = groups.find(name);
+    const int rank = group == groups.end() ? 0 : group->second.front();
+    if (const Tensor* const value = FindValue(checkpoint, rank, name)) persistables[name] = *value;
+  };
+  for (const auto& [name, tensor] : checkpoint.shared) add(name);
+  for (const auto& own : checkpoint.own) {
+    for (const auto& [name, tensor] : own) add(name);
+  }
+  return persistables;
 }
 
 absl::Status CheckRunDevice(const RunFlags& flags) {

@@ -19,6 +19,7 @@
 #include "executor/run/runner.h"
 #include "proto/program.h"
 #include "proto/setting.h"
+#include "tools/cmd/test_program.h"
 #include "tools/files/params_input.h"
 #include "tools/flags/said.h"
 #include "tools/schedules/run_schedule.h"
@@ -38,7 +39,12 @@ struct RunFlags {
   std::string job_token_file;
   std::string device = "cpu";
   std::string cuda_graph = "off";
-  std::string save, metrics, fetch_npz, trace, profile;
+  std::string save, metrics, tensorboard, fetch_npz, trace, profile;
+  int64_t log_every = 1;                    // steps
+  int64_t save_every = 0, valid_every = 0;  // 0: at the end
+  bool quiet = false;                       // no notes, and no lines of steps
+  TestFlags valid;                          // main and feeds: empty, or both given
+  std::string keep_best;                    // the choice of BestMetric
   std::string checkpoint, resume;
   int keep = 1;  // checkpoints
   bool drop_last = false;
@@ -57,6 +63,9 @@ inline constexpr char kProgramOfCheckpoint[] = "program";
 // The setting of a checkpoint that names the job of `weft launch`, if that may start again and go
 // on from it. Other runs leave it out: equal runs write equal checkpoints.
 inline constexpr char kJobOfCheckpoint[] = "job";
+
+// The setting of a checkpoint that has BestMetric::text.
+inline constexpr char kBestOfCheckpoint[] = "best";
 
 // "note: ..." on standard error.
 void PrintNote(absl::string_view note);
@@ -98,6 +107,10 @@ struct RunStart {
 absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link, RunFiles given);
 
 std::string FingerprintOf(const RunFiles& files);
+
+// The persistable variables of the program: as on rank 0, or on the first rank of a group that
+// keeps them equal.
+std::map<std::string, Tensor> PersistablesOf(const Program& main, const Checkpoint& checkpoint);
 
 // Takes from the checkpoint of --resume what the flags do not say.
 absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags);

@@ -144,6 +144,28 @@ void AddCourseFlags(CLI::App& app, RunFlags& flags) {
       ->type_name("S");
 }
 
+void AddValidationFlags(CLI::App& app, RunFlags& flags) {
+  TestFlags& valid = flags.valid;
+  auto* program = AddOption(app, "--valid", "FILE", valid.main,
+                            "The test program, evaluated at the end as weft eval does");
+  auto* feeds = AddOption(app, "--valid_feeds", "FILE.npz", valid.feeds,
+                          "The batches of --valid: arrays named <batch>/<variable>");
+  program->needs(feeds);
+  feeds->needs(program);
+  AddInteger(app, "--valid_every", flags.valid_every, 1, std::numeric_limits<int64_t>::max(),
+             "Evaluate --valid after every N steps, too: of --save_every, if that is given, a "
+             "multiple, else --checkpoint is written as often")
+      ->needs(program);
+  app.add_flag("--valid_ema", valid.ema,
+               "Evaluate --valid with the moving averages of the parameters that Paddle's "
+               "ExponentialMovingAverage makes")
+      ->needs(program);
+  AddOption(app, "--keep_best", "METRIC", flags.keep_best,
+            "Keep the checkpoint with the smallest value so far as FILE.best, beside --checkpoint "
+            "FILE: of loss, or of a metric of --valid by its name; max:NAME, the largest")
+      ->needs(program);
+}
+
 void AddOutputFlags(CLI::App& app, RunFlags& flags) {
   AddOption(
       app, "--save", "FILE", flags.save,
@@ -153,8 +175,8 @@ void AddOutputFlags(CLI::App& app, RunFlags& flags) {
       app, "--checkpoint", "FILE", flags.checkpoint,
       "Write the state of all ranks, for --resume: at the end, and at SIGINT and SIGTERM, "
       "which then stop the run after the current step");
-  AddInteger(app, "--save_every", flags.run.checkpoint_every, 1,
-             std::numeric_limits<int64_t>::max(), "Write --checkpoint after every N steps, too")
+  AddInteger(app, "--save_every", flags.save_every, 1, std::numeric_limits<int64_t>::max(),
+             "Write --checkpoint after every N steps, too")
       ->needs(checkpoint);
   AddInteger(app, "--keep", flags.keep, 1, 1000000,
              "Keep the last N checkpoints, as FILE.STEP; FILE is the last one")
@@ -162,7 +184,14 @@ void AddOutputFlags(CLI::App& app, RunFlags& flags) {
       ->capture_default_str();
   AddOption(app, "--metrics", "FILE.jsonl", flags.metrics,
             "Write one JSON object per line for each step and rank, during the run; with --resume, "
-            "after the lines of earlier steps");
+            "after the lines of earlier steps; FILE.csv: a line for each step, with the numbers "
+            "that are printed");
+  AddOption(app, "--tensorboard", "DIR", flags.tensorboard,
+            "Write the numbers that are printed to a file in this folder, for TensorBoard");
+  AddInteger(app, "--log_every", flags.log_every, 1, std::numeric_limits<int64_t>::max(),
+             "Print the lines of every N-th step")
+      ->capture_default_str();
+  app.add_flag("--quiet", flags.quiet, "Print no lines of steps and no notes");
   AddOption(app, "--fetch_npz", "FILE.npz", flags.fetch_npz,
             "Write the fetched arrays in full, named <step>/<rank>/<variable>; SelectedRows as "
             "<step>/<rank>/<variable>/rows and .../values");
@@ -179,6 +208,7 @@ void AddOutputFlags(CLI::App& app, RunFlags& flags) {
 void AddRunFlags(CLI::App& app, RunFlags& flags) {
   AddInputFlags(app, flags);
   AddCourseFlags(app, flags);
+  AddValidationFlags(app, flags);
   AddOutputFlags(app, flags);
 }
 
@@ -196,6 +226,19 @@ void CheckRunFlags(const CLI::App& app, RunFlags& flags) {
           "expected a .pdparams file; the .pdopt file is written beside it");
   const bool knows_steps = !flags.feeds.empty() || flags.steps.has_value() || !flags.resume.empty();
   Require(knows_steps || flags.by_steps, "--steps", "required without --feeds");
+  Require(flags.keep_best.empty() || !flags.checkpoint.empty(), "--keep_best",
+          "expected --checkpoint FILE, beside which it keeps FILE.best");
+  Require(flags.valid.main.empty() || flags.server.empty(), "--valid",
+          "expected a run without --server: parameter servers have the parameters");
+  Require(flags.save_every == 0 || flags.valid_every % flags.save_every == 0, "--valid_every",
+          "expected a multiple of --save_every");
+  flags.run.checkpoint_every = flags.save_every > 0 ? flags.save_every : flags.valid_every;
+  if (flags.quiet) {
+    flags.say = [](const Said& said) {
+      if (said.severity != Severity::kNote) Print(kRunCommand, said);
+    };
+  }
+  flags.valid.say = flags.say;
   const auto values = ParseHostValues(flags.schedule.set);
   Require(values.ok(), "--set", values.status().message());
   flags.has_ranks = app.count("--ranks") > 0;

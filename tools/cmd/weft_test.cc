@@ -37,7 +37,7 @@ constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
 constexpr char kFeeds[] = "tests/data/fit_a_line/feeds.npz";
 constexpr char kInit[] = "tests/data/fit_a_line/init.params";
 constexpr char kNames[] = "tests/data/fit_a_line/persistables.txt";
-constexpr char kLost[] = "note: what was trained is lost; --save or --checkpoint keeps it\n";
+constexpr char kLost[] = "note: what is trained will be lost; --save or --checkpoint keeps it\n";
 
 std::string TestPath(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
@@ -542,7 +542,7 @@ TEST_F(WeftRunFeedsTest, BatchWithoutRowsIsRefused) {
 
 TEST_F(WeftRunFeedsTest, NanLossIsReportedWithItsStepEvenIfUnfetched) {
   SpoilStep1();
-  EXPECT_THAT(TrainOnThese({"--fetch", "fc_0.w_0"}),
+  EXPECT_THAT(TrainOnThese({"--fetch", "fc_0.w_0", "--quiet"}),
               FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": step 1, rank 0: "),
                         "loss mean_0.tmp_0 is nan"));
 }

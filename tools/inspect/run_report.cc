@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "absl/base/casts.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/annotate.h"
@@ -108,6 +109,12 @@ std::string StepLines::Add(const StepResult& result) {
 std::string StepLines::Last() const {
   if (courses_.empty()) return "";
   return absl::StrFormat("%s %.7g", courses_[0].name, courses_[0].last);
+}
+
+std::vector<std::pair<std::string, double>> StepLines::Numbers() const {
+  std::vector<std::pair<std::string, double>> numbers;
+  for (const Course& course : courses_) numbers.emplace_back(course.name, course.last);
+  return numbers;
 }
 
 std::string StepLines::State() const {
@@ -237,6 +244,12 @@ absl::StatusOr<int64_t> StepOfMetricsLine(absl::string_view line) {
     return json["step"].get<int64_t>();
   }
   return absl::InvalidArgumentError("expected a JSON object with a step");
+}
+
+absl::StatusOr<int64_t> StepOfCsvLine(absl::string_view line) {
+  int64_t step = 0;
+  if (absl::SimpleAtoi(line.substr(0, line.find(',')), &step) && step >= 0) return step;
+  return absl::InvalidArgumentError("expected a step, a comma and numbers");
 }
 
 absl::Status WriteFetched(const StepResult& result, NpzWriter* archive) {

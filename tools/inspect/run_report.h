@@ -46,6 +46,9 @@ class StepLines {
   // The first variable as of the last complete step: "loss 0.5". Empty before.
   std::string Last() const;
 
+  // The variables as of the last complete step, and their first numbers in the lines.
+  std::vector<std::pair<std::string, double>> Numbers() const;
+
   // What Totals needs of the steps so far, as text; lines of the same variables go on from there.
   // InvalidArgument for a text that State() does not return.
   std::string State() const;
@@ -103,6 +106,9 @@ class MetricsLines {
 
 // The step of such a line. InvalidArgument for another line.
 absl::StatusOr<int64_t> StepOfMetricsLine(absl::string_view line);
+
+// The step with which a line of comma-separated values begins. InvalidArgument for another line.
+absl::StatusOr<int64_t> StepOfCsvLine(absl::string_view line);
 
 // Adds fetched arrays under "<step>/<rank>/<variable>"; SelectedRows as two arrays, ".../rows" (the
 // row indices, int64) and ".../values".

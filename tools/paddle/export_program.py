@@ -88,7 +88,7 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
         if program is not None or name != "test":
             _check_program(name, program)
     batches = _checked_feeds(main, feeds)
-    state = {} if params is None else _persistables(main, scope)
+    state = {} if params is None else persistables(main, scope)
     bits = sorted(name for name, (number, _) in state.items() if _NAMES[number] == "bfloat16")
     if bits and params == "npz":
         raise ValueError('params: variable %s is bfloat16, which NumPy does not have; use '
@@ -460,14 +460,14 @@ def _type_number(var):
     return int(getattr(number, "value", number))
 
 
-def _persistables(main, scope):
+def persistables(main, scope):
     """variable -> (element type, array) for dense tensors."""
     import numpy  # pylint: disable=import-outside-toplevel
     import paddle  # pylint: disable=import-outside-toplevel
 
     scope = scope or paddle.static.global_scope()
     state = {}
-    for name, variable in _declared_everywhere(main).items():
+    for name, variable in declared_everywhere(main).items():
         held = scope.find_var(name) if variable.persistable else None
         if held is None or not held.get_tensor()._is_initialized():
             continue
@@ -478,7 +478,7 @@ def _persistables(main, scope):
     return state
 
 
-def _declared_everywhere(program):
+def declared_everywhere(program):
     """As _declared, of all blocks."""
     if _is_pir(program):
         return _declared_in_pir(program)

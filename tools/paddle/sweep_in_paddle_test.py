@@ -1388,7 +1388,7 @@ class Runner:
                     if script.schedule is not None:
                         script.schedule.step()
             read = {name for op in main.global_block().ops for name in op.input_arg_names}
-            state = {n: a for n, (_, a) in export_program._persistables(main, None).items()
+            state = {n: a for n, (_, a) in export_program.persistables(main, None).items()
                      if n in read}
             test = script.test
             test_expected = None
@@ -1467,7 +1467,7 @@ class Runner:
             exe.run(startup)
             read = {name for op in main.global_block().ops for name in op.input_arg_names}
             persistables = lambda: {
-                name: value for name, value in export_program._persistables(main, None).items()
+                name: value for name, value in export_program.persistables(main, None).items()
                 if name in read}
             for program in (main, startup):
                 for op in (op for block in program.blocks for op in block.ops):

@@ -1,0 +1,66 @@
+// Validates while weft run trains.
+#ifndef WEFT_TOOLS_CMD_VALIDATION_H_
+#define WEFT_TOOLS_CMD_VALIDATION_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "executor/files/checkpoint.h"
+#include "proto/program.h"
+#include "tools/cmd/evaluation.h"
+#include "tools/cmd/test_program.h"
+
+namespace weft {
+
+// Which of several values of a metric is the best: "loss" (the first metric), the name of one, or
+// "max:" and the name of one. Smaller is better, but for max.
+class BestMetric {
+ public:
+  // `best`: of an earlier part of the run, as text() returned it; empty: none. InvalidArgument for
+  // a metric that there is not.
+  static absl::StatusOr<BestMetric> Of(const std::string& choice, const Metrics& metrics,
+                                       const std::string& best);
+
+  // Whether the value is better than all before it. NaN never is.
+  bool Add(double value);
+  size_t metric() const { return metric_; }  // index
+  std::string text() const;
+
+ private:
+  size_t metric_ = 0;
+  bool is_max_ = false;
+  absl::optional<double> best_;
+};
+
+// One test program, evaluated again and again. It computes on as many threads as `flags.ranks`, but
+// on one where the program communicates or leaves values from batch to batch.
+class Validation {
+ public:
+  // Reads the test program and its batches: the errors of ReadTestProgram and BestMetric.
+  // `keep_best`: the choice of BestMetric; empty: none.
+  static absl::StatusOr<Validation> Create(TestFlags flags, const std::string& keep_best,
+                                           const std::string& best);
+
+  // Evaluates with values of training; errors begin with the path of a file.
+  absl::Status Run(std::map<std::string, Tensor> values);
+
+  // Of the last Run.
+  const std::vector<Evaluation::Total>& totals() const { return totals_; }
+  bool is_best() const { return is_best_; }
+  // For `best` of a run that goes on; empty: there is no choice.
+  std::string best() const { return best_.has_value() ? best_->text() : ""; }
+
+ private:
+  TestFlags flags_;
+  TestProgram test_;
+  absl::optional<BestMetric> best_;
+  std::vector<Evaluation::Total> totals_;
+  bool is_best_ = false;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_CMD_VALIDATION_H_
