@@ -122,9 +122,7 @@ absl::Status Exporter::TakeChanges(const Op& op) {
   }
   for (int slot = 0; slot < before.inputs_size(); ++slot) {
     const pb::OpDesc::Var &old = before.inputs(slot), &now = after.inputs(slot);
-    if (old.parameter() != now.parameter() || old.arguments_size() != now.arguments_size()) {
-      return refused;
-    }
+    if (old.parameter() != now.parameter()) return refused;
     if (old.SerializeAsString() == now.SerializeAsString()) continue;
     const auto operand = absl::c_find_if(rule.operands, [&](const OperandRule& found) {
       return found.target == old.parameter() &&
@@ -143,25 +141,30 @@ absl::Status Exporter::TakeChanges(const Op& op) {
   for (int slot = 0; slot < before.outputs_size(); ++slot) {
     const pb::OpDesc::Var &old = before.outputs(slot), &now = after.outputs(slot);
     if (old.SerializeAsString() == now.SerializeAsString()) continue;
-    const auto result = absl::c_find_if(rule.results, [&](const ResultRule& found) {
-      return found.slot == old.parameter() && !found.is_list;
-    });
-    if (result == rule.results.end() || old.parameter() != now.parameter() ||
-        old.arguments_size() != 1 || now.arguments_size() != 1) {
-      return refused;
-    }
+    const auto result = absl::c_find_if(
+        rule.results, [&](const ResultRule& found) { return found.slot == old.parameter(); });
+    if (result == rule.results.end() || old.parameter() != now.parameter()) return refused;
     const auto place = static_cast<uint32_t>(result - rule.results.begin());
     if (place >= document_.op(i).num_results) return refused;
-    const Symbol var = program_.FindSymbol(now.arguments(0));
+    std::vector<Symbol> vars;
+    for (const std::string& name : now.arguments()) vars.push_back(program_.FindSymbol(name));
     if (result->in_place_of >= 0) {
-      // What it overwrites is another variable, too.
+      // What it overwrites are other variables, too.
       const Operand& of_file = document_.operands(document_.op(i))[result->in_place_of];
       const auto renamed = renamed_.find(of_file.id_begin);
-      const bool overwrites =
-          renamed != renamed_.end() && !renamed->second.is_list && renamed->second.vars[0] == var;
+      const bool overwrites = renamed != renamed_.end() &&
+                              renamed->second.is_list == result->is_list &&
+                              renamed->second.vars == vars;
       if (!overwrites) return refused;
+    } else if (result->is_list || old.arguments_size() != 1 || vars.size() != 1) {
+      return refused;
     }
-    renamed_results_[document_.op(i).first_result + place] = var;
+    const ValueIndex value = document_.op(i).first_result + place;
+    if (result->is_list) {
+      renamed_lists_[value] = std::move(vars);
+    } else {
+      renamed_results_[value] = vars[0];
+    }
   }
   for (pb::OpDesc* const desc : {&before, &after}) {
     desc->clear_inputs();
@@ -369,15 +372,17 @@ absl::StatusOr<int64_t> Exporter::IdNow(ValueIndex value) {
   return list;
 }
 
-absl::StatusOr<int64_t> Exporter::IdNow(const Renamed& operand, const Value& old) {
+absl::StatusOr<int64_t> Exporter::IdNow(const Renamed& operand) {
   std::vector<int64_t> ids;
+  std::vector<std::string> types;
   for (const Symbol var : operand.vars) {
     WEFT_ASSIGN_OR_RETURN(const Current now, NowOf(var));
     ids.push_back(now.id);
+    types.emplace_back(now.type);
   }
   if (!operand.is_list) return ids[0];
   WEFT_ASSIGN_OR_RETURN(const NewOp list,
-                        new_ops_.Make(kCombineOp, ids, {}, {std::string(old.type)}));
+                        new_ops_.Make(kCombineOp, ids, {}, {ListTypeJson(types)}));
   WEFT_RETURN_IF_ERROR(Append(list));
   return list.results[0];
 }
@@ -392,6 +397,29 @@ std::vector<Operand> Exporter::OperandsOf(uint32_t i) const {
   }
   absl::c_sort(all, [](const Operand& a, const Operand& b) { return a.id_begin < b.id_begin; });
   return all;
+}
+
+std::vector<std::string> Exporter::TypesOf(const std::vector<Symbol>& vars) const {
+  std::vector<std::string> types;
+  for (const Symbol var : vars) types.emplace_back(current_[var.value()].type);
+  return types;
+}
+
+absl::Status Exporter::SplitRenamedList(uint32_t i, ValueIndex value,
+                                        const std::vector<Symbol>& vars) {
+  WEFT_ASSIGN_OR_RETURN(const NewOp elements,
+                        new_ops_.Make(kSplitOp, {document_.value(value).id}, {}, TypesOf(vars)));
+  WEFT_RETURN_IF_ERROR(Append(elements));
+  for (size_t k = 0; k < vars.size(); ++k) {
+    SetCurrent(vars[k], elements.results[k], elements.types[k]);
+  }
+  // That of the file has other elements.
+  for (uint32_t next = document_.EndOf(i); next < document_.ops().size(); ++next) {
+    const DocumentOp op = document_.op(next);
+    if (op.name != kSplitOp) break;
+    if (document_.operands(op)[0].value == value) is_written_[next] = true;
+  }
+  return absl::OkStatus();
 }
 
 Symbol Exporter::VariableOf(ValueIndex result) const {
@@ -413,9 +441,14 @@ absl::StatusOr<std::string> Exporter::NewTypeOf(const Value& result, Symbol var)
 absl::Status Exporter::EditResults(const DocumentOp& op,
                                    std::vector<DocumentWriter::Edit>* edits) const {
   for (uint32_t r = 0; r < op.num_results; ++r) {
+    const Value& result = document_.results(op)[r];
+    const auto list = renamed_lists_.find(op.first_result + r);
+    if (list != renamed_lists_.end()) {
+      edits->push_back({result.type, ListTypeJson(TypesOf(list->second))});
+      continue;
+    }
     const auto renamed = renamed_results_.find(op.first_result + r);
     if (renamed == renamed_results_.end()) continue;
-    const Value& result = document_.results(op)[r];
     WEFT_ASSIGN_OR_RETURN(std::string type, NewTypeOf(result, renamed->second));
     if (!type.empty()) edits->push_back({result.type, std::move(type)});
   }
@@ -471,7 +504,7 @@ absl::Status Exporter::WriteOne(uint32_t i) {
     int64_t id;
     const auto renamed = renamed_.find(operand.id_begin);
     if (renamed != renamed_.end()) {
-      WEFT_ASSIGN_OR_RETURN(id, IdNow(renamed->second, document_.value(operand.value)));
+      WEFT_ASSIGN_OR_RETURN(id, IdNow(renamed->second));
     } else if (is_copy) {
       id = CurrentOf(copy->second).id;
     } else {
@@ -500,6 +533,11 @@ absl::Status Exporter::WriteOne(uint32_t i) {
   }
   for (uint32_t r = 0; r < op.num_results; ++r) {
     const Value& result = document_.results(op)[r];
+    const auto renamed_list = renamed_lists_.find(op.first_result + r);
+    if (renamed_list != renamed_lists_.end()) {
+      WEFT_RETURN_IF_ERROR(SplitRenamedList(i, op.first_result + r, renamed_list->second));
+      continue;
+    }
     const Symbol var = VariableOf(op.first_result + r);
     if (!var.valid()) continue;
     // What is inserted reads the persistable value, as ops of the file do.
@@ -522,8 +560,8 @@ absl::Status Exporter::WriteOld(uint32_t i) {
   if (document_.op(i).name == kCombineOp) return absl::OkStatus();
   for (uint32_t next = document_.EndOf(i); next < document_.ops().size(); ++next) {
     const DocumentOp& op = document_.op(next);
-    if (op.block != 0 || op.name != kSplitOp || is_written_[next]) return absl::OkStatus();
-    WEFT_RETURN_IF_ERROR(WriteOne(next));
+    if (op.block != 0 || op.name != kSplitOp) return absl::OkStatus();
+    if (!is_written_[next]) WEFT_RETURN_IF_ERROR(WriteOne(next));
   }
   return absl::OkStatus();
 }

@@ -91,12 +91,15 @@ class Exporter {
   void Copy(Symbol from, Symbol to);
   // The id of what an operand of the file is now.
   absl::StatusOr<int64_t> IdNow(ValueIndex value);
-  absl::StatusOr<int64_t> IdNow(const Renamed& operand, const Value& old);
+  absl::StatusOr<int64_t> IdNow(const Renamed& operand);
   // Operands with values, those of ops in its blocks too, as they stand in the file.
   std::vector<Operand> OperandsOf(uint32_t i) const;
   // The edits by which results have the types of the variables that hold them, and outlive the step
   // if these do.
   absl::Status EditResults(const DocumentOp& op, std::vector<DocumentWriter::Edit>* edits) const;
+  std::vector<std::string> TypesOf(const std::vector<Symbol>& vars) const;
+  // Takes a list apart that op `i` of the file has made, in the place of the 0.split of the file.
+  absl::Status SplitRenamedList(uint32_t i, ValueIndex value, const std::vector<Symbol>& vars);
   // What holds a result of an op of the file.
   Symbol VariableOf(ValueIndex result) const;
   // With what takes the lists apart that it has made: inserted ops read the elements.
@@ -171,6 +174,7 @@ class Exporter {
   absl::flat_hash_map<uint32_t, Renamed> renamed_;  // by the place of the operand in the file
   // Results of ops of the file that other variables hold now.
   absl::flat_hash_map<ValueIndex, Symbol> renamed_results_;
+  absl::flat_hash_map<ValueIndex, std::vector<Symbol>> renamed_lists_;
   absl::flat_hash_map<uint32_t, const OpRule*> retyped_;  // by op of the file
   // By inserted ops, after the last op of the file.
   absl::flat_hash_set<Symbol> read_since_, written_since_;

@@ -332,24 +332,20 @@ void WriteLists(const Program& main, absl::Span<const OpId> lists,
     pb::OpDesc scaled = op.ToProto();
     SetInput(&scaled, "X", from);
     SetOutput(&scaled, "Out", to);
-    if (!UnscalesGradients(op.type())) {
-      edits->main.Replace(id, scaled);
-      continue;
-    }
+    edits->main.Replace(id, scaled);
+    if (!UnscalesGradients(op.type())) continue;
     const auto insert = [&](const NewOp& inserted) {
-      edits->main.InsertBefore(id, BuildOp(inserted));
+      edits->main.InsertAfter(id, BuildOp(inserted));
     };
     const std::string flag(main.name(op.Output("FoundInfinite")[0]));
     const std::string number = edits->names.Next("found_infinite");
     edits->main.AddVar(0, TensorVar(number, DType::kInt32, {1}));
-    edits->main.InsertBefore(id, scaled);
     insert(CastOp(flag, DType::kBool, number, DType::kInt32, op.role()));
     insert(InPlaceOp("c_wait_compute", {number}, {{"ring_id", ring}}, op.role()));
     insert(InPlaceOp("c_allreduce_max", {number}, {{"ring_id", ring}, {"use_calc_stream", false}},
                      op.role()));
     insert(InPlaceOp("c_wait_comm", {number}, {{"ring_id", ring}}, op.role()));
     insert(CastOp(number, DType::kInt32, flag, DType::kBool, op.role()));
-    edits->main.Erase(id);
   }
 }
 
