@@ -1,7 +1,6 @@
 #include "ops/analysis/values/sums_by_hand.h"
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
@@ -9,6 +8,7 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/reduced_dim.h"
 #include "proto/all_ops.h"
 
 namespace weft {
@@ -87,15 +87,11 @@ absl::optional<Reduction> ReducesFirstDim(const Op& op, const absl::optional<Ten
   if (op.input_args().size() != 1 || !in.has_value() || !IsFloating(in->dtype)) {
     return absl::nullopt;
   }
-  const std::vector<int64_t> dims = op.IntsAttr("dim").value_or(std::vector<int64_t>{0});
+  const absl::optional<int64_t> dim = ReducedDim(op);
   const auto rank = static_cast<int64_t>(in->dims.size());
-  const bool is_first = dims.size() == 1 && (dims[0] == 0 || dims[0] == -rank);
-  const bool keeps = op.BoolAttr("keep_dim").value_or(false);
+  if (!dim.has_value() || (*dim != 0 && *dim != -rank)) return absl::nullopt;
   const int64_t dtype = op.IntAttr("out_dtype").value_or(-1);
-  const bool casts = dtype >= 0 && dtype != static_cast<int64_t>(in->dtype);
-  if (!is_first || keeps || casts || op.BoolAttr("reduce_all").value_or(false)) {
-    return absl::nullopt;
-  }
+  if (dtype >= 0 && dtype != static_cast<int64_t>(in->dtype)) return absl::nullopt;
   return sums ? Reduction::kSum : Reduction::kAvg;
 }
 
