@@ -201,7 +201,7 @@ class RangeChecker {
 std::string ToString(const AttrRange& range) {
   if (!range.texts.empty()) {
     const absl::Span<const std::string> all(range.texts);
-    const std::string last = all.back();
+    const std::string& last = all.back();
     if (all.size() == 1) return last;
     return absl::StrCat(absl::StrJoin(all.first(all.size() - 1), ", "), " or ", last);
   }
