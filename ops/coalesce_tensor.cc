@@ -15,7 +15,6 @@ namespace weft {
 namespace {
 
 // The largest alignment of slices, in bytes: padding takes memory.
-constexpr int64_t kMaxAlignment = 1 << 20;
 
 // The positions of the tensors in the buffer.
 struct Layout : SliceLayout {
@@ -235,10 +234,6 @@ absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec, const BufferOps& o
   }
   kernel.dtype = *dtype;
   const int64_t given = spec.attrs.Int("align_size");
-  if (given > kMaxAlignment) {
-    return absl::InvalidArgumentError(absl::StrCat("attribute align_size: expected at most ",
-                                                   kMaxAlignment, " bytes, found ", given));
-  }
   kernel.alignment = SliceAlignment(spec.attrs.Bool("use_align"), given, *dtype);
   kernel.copy_data = spec.attrs.Bool("copy_data");
   kernel.set_constant = spec.attrs.Bool("set_constant");

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
@@ -106,6 +107,7 @@ class Maker {
       for (size_t i = 0; i < inputs_.size(); ++i) {
         WEFT_RETURN_IF_ERROR(SetAttrs(*inputs_[i].schema, numbers[i]));
       }
+      WEFT_RETURN_IF_ERROR(spec_.attrs.CheckRanges([](absl::string_view) { return false; }));
       WEFT_ASSIGN_OR_RETURN(Kernel kernel, factory_(spec_));
       kernel_ = BoundKernel(std::move(kernel));
       is_made_ = true;
@@ -158,6 +160,11 @@ absl::StatusOr<Kernel> MakeKernel(const KernelFactory& factory, KernelSpec spec)
     (schema.duplicable ? lists : inputs).push_back({&schema, it->second});
   }
   inputs.insert(inputs.end(), lists.begin(), lists.end());  // later ones override
+  WEFT_RETURN_IF_ERROR(spec.attrs.CheckRanges([&](absl::string_view attr) {
+    return absl::c_any_of(inputs, [&](const AttrInput& input) {
+      return absl::c_linear_search(input.schema->attrs, attr);
+    });
+  }));
   if (inputs.empty()) return factory(spec);
   auto maker = std::make_shared<Maker>(factory, std::move(spec), std::move(inputs));
   return Kernel([maker](const KernelContext& ctx) { return maker->Run(ctx); });

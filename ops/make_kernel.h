@@ -12,8 +12,9 @@ namespace weft {
 // op with such inputs makes its kernel in the step, from their values as attributes, and again if
 // the values change. A list of tensors with one value each overrides one tensor with all values.
 //
-// Errors are those of the factory. An op with such inputs reports them in the step, with
-// InvalidArgument for values of a wrong type or number.
+// Errors are those of the factory, and InvalidArgument for an attribute outside its range
+// (AttrSchema::range), of which factories never hear. An op with such inputs reports them in the
+// step, with InvalidArgument for values of a wrong type or number.
 absl::StatusOr<Kernel> MakeKernel(const KernelFactory& factory, KernelSpec spec);
 
 }  // namespace weft

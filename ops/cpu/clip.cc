@@ -34,10 +34,6 @@ absl::StatusOr<Kernel> ClipByNorm(OpKernel op) {
   const Out out = op.out("Out");
   const double max_norm = op.attrs().Float("max_norm");
   op.Supports(Floats(x));
-  if (!(max_norm > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attribute max_norm: expected more than 0, found ", max_norm));
-  }
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* from = x.data<T>(ctx);

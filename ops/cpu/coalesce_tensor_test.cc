@@ -148,7 +148,7 @@ TEST(CoalesceTensor, ImpossibleSizesAreErrors) {
                              {{"dtype", kFp32}, {"align_size", INT32_MAX}},
                              {{"Output", {&a}}, {"FusedOutput", {&buffer}}})
                   .status(),
-              IsInvalidArgument("attribute align_size: expected at most 1048576 bytes"));
+              IsInvalidArgument("attribute align_size: expected at most 1048576, found"));
 }
 
 TEST(CoalesceTensor, OutputsThatAreOneVariableAreAnError) {

@@ -70,11 +70,6 @@ absl::StatusOr<Kernel> Empty(OpKernel op) {
 
 template <typename T, typename From>
 absl::Status CopyValues(const std::vector<From>& values, Tensor& out) {
-  if (static_cast<int64_t>(values.size()) != out.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("attribute shape: expected one of ",
-                                                   values.size(), " elements, found ",
-                                                   DimsToString(out.dims())));
-  }
   std::transform(values.begin(), values.end(), out.data<T>(),
                  [](From value) { return static_cast<T>(value); });
   return absl::OkStatus();

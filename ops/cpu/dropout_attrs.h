@@ -11,8 +11,6 @@
 #include <random>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "ops/schema/op_attrs.h"
 
 namespace weft {
@@ -23,20 +21,9 @@ struct DropoutAttrs {
   double kept_factor;  // of kept elements
   double test_factor;
 
-  static absl::StatusOr<DropoutAttrs> Read(const OpAttrs& attrs) {
-    const std::string& implementation = attrs.String("dropout_implementation");
-    if (implementation != "upscale_in_train" && implementation != "downgrade_in_infer") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attribute dropout_implementation: expected upscale_in_train or "
-                       "downgrade_in_infer, found ",
-                       implementation));
-    }
-    const bool upscales = implementation == "upscale_in_train";
+  static DropoutAttrs Read(const OpAttrs& attrs) {
+    const bool upscales = attrs.String("dropout_implementation") == "upscale_in_train";
     const double p = attrs.Float("dropout_prob");
-    if (!(p >= 0 && p <= 1)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attribute dropout_prob: expected 0 to 1, found ", p));
-    }
     const double upscale = p == 1 ? 0 : 1 / (1 - p);
     return DropoutAttrs{p, attrs.Bool("is_test"), upscales ? upscale : 1, upscales ? 1 : 1 - p};
   }

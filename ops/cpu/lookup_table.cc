@@ -49,30 +49,27 @@ struct RowsById {
   int64_t vocab_size = 0;  // rows of the whole table, if W is a part
 };
 
-absl::StatusOr<RowsById> ReadWholeTable(const OpAttrs& attrs) {
+RowsById ReadWholeTable(const OpAttrs& attrs) {
   RowsById rows;
   rows.padding = attrs.Int("padding_idx");
   rows.zeros_out_of_range = attrs.Bool("zeros_out_of_range");
   return rows;
 }
 
-absl::StatusOr<RowsById> ReadPartOfTable(const OpAttrs& attrs) {
+RowsById ReadPartOfTable(const OpAttrs& attrs) {
   RowsById rows;
   rows.is_part = true;
   rows.start = attrs.Int("start_index");
   rows.vocab_size = attrs.Int("vocab_size");
   if (rows.vocab_size <= 0) rows.vocab_size = std::numeric_limits<int64_t>::max();
-  if (rows.start >= 0) return rows;
-  return absl::InvalidArgumentError(
-      absl::StrCat("attribute start_index: expected 0 or more, found ", rows.start));
+  return rows;
 }
 
 // Out[i...] = the row of W for Ids[i...]; zeros if there is none.
 template <typename TypesOf>
-absl::StatusOr<Kernel> Lookup(OpKernel& op, TypesOf types, const absl::StatusOr<RowsById>& read) {
+absl::StatusOr<Kernel> Lookup(OpKernel& op, TypesOf types, const RowsById& by_id) {
   const In table = op.in("W"), ids = op.in("Ids");
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const RowsById by_id, read);
   return op.Make(types(table), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t width = table(ctx).dim(1);
@@ -89,11 +86,10 @@ absl::StatusOr<Kernel> Lookup(OpKernel& op, TypesOf types, const absl::StatusOr<
 }
 
 // W@GRAD, with the shape of W: each row is the sum of Out@GRAD over its positions, in their order.
-absl::StatusOr<Kernel> LookupGrad(OpKernel& op, const absl::StatusOr<RowsById>& read) {
+absl::StatusOr<Kernel> LookupGrad(OpKernel& op, const RowsById& by_id) {
   op.Ignore({"W"});
   const In ids = op.in("Ids"), dout = op.in("Out@GRAD");
   const Out dtable = op.out("W@GRAD");
-  WEFT_ASSIGN_OR_RETURN(const RowsById by_id, read);
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t rows = dtable(ctx).dim(0), width = dtable(ctx).dim(1);

@@ -38,15 +38,7 @@ struct PoolAttrs {
     WEFT_ASSIGN_OR_RETURN(result.channels_last, ReadChannelsLast(attrs, space));
     if (attrs.Has("pooling_type")) {
       const std::string& type = attrs.String("pooling_type");
-      if (type == "lp" && attrs.Has("norm_type")) {
-        result.norm = attrs.Float("norm_type");
-        if (result.norm == 0) {
-          return absl::InvalidArgumentError("attribute norm_type: expected a number other than 0");
-        }
-      } else if (type != "max" && type != "avg") {
-        return absl::InvalidArgumentError(
-            absl::StrCat("attribute pooling_type: expected max or avg, found ", type));
-      }
+      if (type == "lp") result.norm = attrs.Float("norm_type");
       if (std::isinf(result.norm)) result.norm = 0;
       result.is_max = type == "max" || (type == "lp" && result.norm == 0);
       // Paddle's kernels of these ops ignore attribute adaptive.

@@ -56,10 +56,6 @@ absl::StatusOr<Kernel> Print(OpKernel op) {
   const Out out = op.out("Out");
   const OpAttrs& attrs = op.attrs();
   const std::string& phase = attrs.String("print_phase");
-  if (phase != "FORWARD" && phase != "BACKWARD" && phase != "BOTH") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attribute print_phase: expected FORWARD, BACKWARD or BOTH, found ", phase));
-  }
   const bool prints = phase != (attrs.Bool("is_forward") ? "BACKWARD" : "FORWARD");
   const int64_t first_n = attrs.Int("first_n"), summarize = attrs.Int("summarize");
   const bool has_type = attrs.Bool("print_tensor_type"),

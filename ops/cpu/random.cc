@@ -14,6 +14,7 @@
 #include "ops/cpu/random_engine.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
+#include "ops/schema/filled_values.h"
 
 namespace weft {
 namespace {
@@ -30,14 +31,7 @@ struct Uniform {
   static absl::StatusOr<Uniform> Make(const OpAttrs& attrs, const TensorType& type) {
     const Uniform uniform{attrs.Float("min"), attrs.Float("max"), attrs.Int("diag_num"),
                           attrs.Int("diag_step"), attrs.Float("diag_val")};
-    if (!(uniform.min <= uniform.max)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attributes min and max: ", uniform.min, " is not below ", uniform.max));
-    }
-    const int64_t size = NumElements(type.dims);
-    if (uniform.diag_num > 0 &&
-        (uniform.diag_num > size || uniform.diag_step < 0 || uniform.diag_step >= size ||
-         (uniform.diag_num - 1) * (uniform.diag_step + 1) >= size)) {
+    if (!HasDiagonal(attrs, NumElements(type.dims))) {
       return absl::InvalidArgumentError(
           absl::StrCat("attributes diag_num and diag_step: ", uniform.diag_num, " elements ",
                        uniform.diag_step, " apart do not fit shape ", DimsToString(type.dims)));
@@ -151,10 +145,6 @@ absl::StatusOr<Kernel> RandInt(OpKernel op) {
   const int64_t low = op.attrs().Int("low"), high = op.attrs().Int("high");
   const int64_t seed = op.attrs().Int("seed");
   return op.Supports(Indices(In())).Make([=](const KernelContext& ctx) -> absl::Status {
-    if (low >= high) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attributes low and high: ", low, " is not below ", high));
-    }
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
                           EngineOf(seed, &RandomState::initializers, ctx.random, &own));

@@ -93,7 +93,7 @@ TEST(UniformRandomTest, DrawsTheWeightsThatPaddlesStartupProgramDrew) {
 
 TEST(UniformRandomTest, MinAboveMaxIsAnError) {
   EXPECT_THAT(Draw("uniform_random", {{"min", 2.0f}, {"max", 1.0f}}, 1),
-              IsInvalidArgument("min and max"));
+              IsInvalidArgument("attribute min: expected at most 1 (max), found 2"));
 }
 
 TEST(UniformRandomTest, DiagonalBeyondTheTensorIsAnError) {
@@ -152,7 +152,7 @@ TEST(RandIntTest, NothingBetweenTheLimitsIsAnError) {
   RandomState random = RandomState::Seeded(7, 0);
   EXPECT_THAT(RunOp("randint", {}, {{"low", 3}, {"high", 3}, {"shape", std::vector<int64_t>{2}}},
                     {{"Out", 1}}, &random),
-              IsInvalidArgument("3 is not below 3"));
+              IsInvalidArgument("attribute low: expected a number below 3 (high), found 3"));
 }
 
 }  // namespace

@@ -48,10 +48,6 @@ struct Network {
     n.layers = attrs.Int("num_layers");
     n.directions = attrs.Bool("is_bidirec") ? 2 : 1;
     const double p = attrs.Float("dropout_prob");
-    if (!(p >= 0 && p <= 1)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attribute dropout_prob: expected 0 to 1, found ", p));
-    }
     if (n.layers > 1 && !attrs.Bool("is_test")) n.dropout = p;
     n.seed = attrs.Int("seed");
     return n;

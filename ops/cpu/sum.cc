@@ -217,10 +217,6 @@ absl::StatusOr<Kernel> MultiplyByNumber(OpKernel op) {
 // Out = X with each row index once, scaled down to the norm max_norm if its norm is larger.
 absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
   const double max_norm = spec.attrs.Float("max_norm");
-  if (!(max_norm > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attribute max_norm: expected more than 0, found ", max_norm));
-  }
   return OfRows(spec,
                 [=, merger = RowMerger(), merged = Tensor()](const Tensor& x,
                                                              Tensor* out) mutable -> absl::Status {

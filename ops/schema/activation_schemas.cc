@@ -124,7 +124,6 @@ absl::Status InferLeakyReluGrad(InferContext& context) {
 absl::Status InferPrelu(InferContext& context, const TensorType& x) {
   const std::string& mode = context.attrs().String("mode");
   const std::string& format = context.attrs().String("data_format");
-  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "mode", {"all", "channel", "element"}));
   const size_t rank = x.dims.size();
   int64_t slopes = 1;
   if (mode == "channel") {
@@ -181,7 +180,7 @@ void AddActivationSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("prelu", "Alpha, X -> Out")
                   .Attr("data_format", "NCHW")
-                  .Attr("mode", "all")
+                  .Attr("mode", "all", range::OneOf({"all", "channel", "element"}))
                   .Infer(InOrder({SameDType("Alpha", "X"), IfKnown("X", InferPrelu)}))
                   .Batch({batch::Rows({"X"})})
                   .Pir("(x, alpha)"),

@@ -40,6 +40,7 @@ inline constexpr char kNotNeeded[] = "could have a rule; no program has needed i
 
 // All outputs have the shape that the inputs are broadcast to.
 void Elementwise(BatchContext& context);
+void Sum(BatchContext& context);
 
 // --- Rows, and other dimensions of which each is computed alone: row_batch_rules.cc --------------
 

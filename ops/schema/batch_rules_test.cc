@@ -633,6 +633,10 @@ TEST(BatchRulesTest, OpsOfEachSampleKeepRows) {
       "Out=[y], OutIndex=[i] = tensor_array_to_tensor(X=[b]) {axis=0, use_stack=true}");
   EXPECT_EQ(array.relations[0], kColumns);
   EXPECT_EQ(array.relations[1], kReplicated);
+  // Gradients of an array that two ops read.
+  const Variables arrays = {
+      "b b2 y: lod_tensor_array<fp32[-1, 4]>; p: lod_tensor_array<fp32[2, 4]>"};
+  arrays.Check({{"Out=[y] = sum(X=[b, b2])", kRows}, {"Out=[y] = sum(X=[b, p])", kUnrelated}});
 }
 
 TEST(BatchRulesTest, IndicesAlongOtherDimensionsKeepShares) {

@@ -15,7 +15,7 @@ void AddClipSchemas(OpSchemaTable* schemas) {
                   .Pir("(x, @min, @max)"),
               {{"X"}, {"Out"}, {"X"}, /*optional=*/false}, OutputsLike("X", {"Out@GRAD"}));
   schemas->Add(OpSchema("clip_by_norm", "X -> Out")
-                   .RequiredAttr("max_norm", 0.0f)
+                   .RequiredAttr("max_norm", 0.0f, range::Above(0))
                    .Infer(OutputsLike("X"))
                    .Rows(RowsRule::kMergesFirst)
                    .Batch(batch::Unrelated(batch::kWholeResult))

@@ -17,8 +17,6 @@ namespace {
 
 // --- Collectives ---------------------------------------------------------------------------------
 
-absl::Status CheckNumRanks(InferContext& context) { return CheckAtLeast(context, "nranks", 1); }
-
 // The rows of all ranks, one below the other; a scalar counts as one row.
 absl::Status InferAllGather(InferContext& context, const TensorType& x) {
   TensorType out = x;
@@ -78,9 +76,10 @@ void AddCollectives(OpSchemaTable* schemas) {
                    .With(Trait::kCollective, Trait::kLinear)
                    .Infer(OutputsLike("X")));
 
-  schemas->Add(
-      Collective(OpSchema("c_allgather", "X -> Out").RequiredAttr("nranks", 1).Attr("ring_id", 0),
-                 InOrder({CheckNumRanks, IfKnown("X", InferAllGather)})));
+  schemas->Add(Collective(OpSchema("c_allgather", "X -> Out")
+                              .RequiredAttr("nranks", 1, range::AtLeast(1))
+                              .Attr("ring_id", 0),
+                          IfKnown("X", InferAllGather)));
   schemas->Add(Collective(OpSchema("c_broadcast", "X -> Out").Attr("ring_id", 0).Attr("root", 0),
                           OutputsLike("X")));
   // Rank r gets part r of the rows of every rank.
@@ -89,9 +88,10 @@ void AddCollectives(OpSchemaTable* schemas) {
   schemas->Add(
       Collective(OpSchema("c_reduce_sum", "X -> Out").Attr("ring_id", 0).Attr("root_id", 0),
                  OutputsLike("X")));
-  schemas->Add(
-      Collective(OpSchema("c_reducescatter", "X -> Out").Attr("nranks", 1).Attr("ring_id", 0),
-                 InOrder({CheckNumRanks, IfKnown("X", InferReduceScatter)})));
+  schemas->Add(Collective(OpSchema("c_reducescatter", "X -> Out")
+                              .Attr("nranks", 1, range::AtLeast(1))
+                              .Attr("ring_id", 0),
+                          IfKnown("X", InferReduceScatter)));
 }
 
 // The collectives of Paddle 3, which does not have those above. It keeps use_calc_stream on them,
@@ -115,21 +115,23 @@ void AddCollectivesOfPaddle3(OpSchemaTable* schemas) {
                    .Attr("use_calc_stream", false)
                    .With(Trait::kCollective)
                    .Infer(InOrder({CheckReduceType, like_x})));
-  schemas->Add(Collective(
-      OpSchema("all_gather", "x -> out").RequiredAttr("nranks", 1).Attr("ring_id", 0).Pir(),
-      InOrder({CheckNumRanks, IfKnown("x", InferAllGather)})));
+  schemas->Add(Collective(OpSchema("all_gather", "x -> out")
+                              .RequiredAttr("nranks", 1, range::AtLeast(1))
+                              .Attr("ring_id", 0)
+                              .Pir(),
+                          IfKnown("x", InferAllGather)));
   schemas->Add(Collective(OpSchema("all_to_all", "x -> out").Attr("ring_id", 0).Pir(), like_x));
   schemas->Add(Collective(
       OpSchema("broadcast", "x -> out").Attr("ring_id", 0).Attr("root", 0).Pir("broadcast_").Pir(),
       like_x));
-  schemas->Add(
-      Collective(OpSchema("reduce_scatter", "x -> out").Attr("nranks", 1).Attr("ring_id", 0).Pir(),
-                 InOrder({CheckNumRanks, IfKnown("x", InferReduceScatter)})));
+  schemas->Add(Collective(OpSchema("reduce_scatter", "x -> out")
+                              .Attr("nranks", 1, range::AtLeast(1))
+                              .Attr("ring_id", 0)
+                              .Pir(),
+                          IfKnown("x", InferReduceScatter)));
 }
 
 // --- Messages ------------------------------------------------------------------------------------
-
-absl::Status CheckPeer(InferContext& context) { return CheckAtLeast(context, "peer", 0); }
 
 // Out is what the attributes say. With dynamic_shape, it has the shape that the sender sends first.
 absl::Status InferReceive(InferContext& context) {
@@ -149,18 +151,18 @@ absl::Status InferReceive(InferContext& context) {
 OpSchema Message(const char* type, absl::string_view slots) {
   return OpSchema(type, slots)
       .Attr("dynamic_shape", false)
-      .Attr("peer", 0)
+      .Attr("peer", 0, range::AtLeast(0))
       .Attr("ring_id", 0)
       .Attr("use_calc_stream", false)
       .With(Trait::kSideEffect);
 }
 
 void AddMessages(OpSchemaTable* schemas) {
-  schemas->Add(Message("send_v2", "X").Infer(CheckPeer));
+  schemas->Add(Message("send_v2", "X"));
   schemas->Add(Message("recv_v2", "-> Out")
                    .Attr("dtype", static_cast<int>(pb::VarType::FP32))
                    .Attr("out_shape", Ints{})
-                   .Infer(InOrder({CheckPeer, InferReceive}))
+                   .Infer(InferReceive)
                    .Batch(batch::Unrelated(batch::kOfOthers)));
   // It has no attribute use_calc_stream: the host waits for it.
   schemas->Add(OpSchema(std::string(kBarrierType), "X -> Out?")
@@ -188,7 +190,7 @@ void AddRingSetup(OpSchemaTable* schemas) {
   schemas->Add(RingSetup("c_comm_init", "X")
                    .Attr("device_id", -1)
                    .Attr("endpoints", "")
-                   .RequiredAttr("nranks", 1)
+                   .RequiredAttr("nranks", 1, range::AtLeast(1))
                    .RequiredAttr("rank", 0)
                    .Attr("ring_id", 0));
   // The name until Paddle 2.6, and that of Paddle 3.
@@ -292,7 +294,7 @@ absl::Status InferCoalesceTensor(InferContext& context) {
 
 void AddFusedBuffers(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("coalesce_tensor", "Input* -> FusedOutput, Output*")
-                   .Attr("align_size", -1)
+                   .Attr("align_size", -1, range::AtMost(1 << 20))
                    .Attr("concated_ranks", Longs{})
                    .Attr("concated_shapes", Longs{})
                    .Attr("constant", 0.0f)

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
+#include "ops/schema/filled_values.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
@@ -66,10 +67,52 @@ absl::Status InferRange(InferContext& context, const TensorType& start) {
   return absl::OkStatus();
 }
 
+absl::Status InferFillConstant(InferContext& context) {
+  WEFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromAttr(context, "dtype"));
+  if (!context.HasInput("ValueTensor")) {
+    WEFT_RETURN_IF_ERROR(ReadFilledValue(context.attrs(), dtype).status());
+  }
+  return InferFromShapeAttr(context);
+}
+
+// The attribute that holds numbers of this element type, in programs of Paddle 2; null: none does.
+const char* ValuesAttr(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return "bool_values";
+    case DType::kInt32:
+      return "int32_values";
+    case DType::kInt64:
+      return "int64_values";
+    case DType::kFloat32:
+      return "fp32_values";
+    case DType::kFloat64:
+      return "fp64_values";
+    default:
+      return nullptr;
+  }
+}
+
+absl::Status InferAssignValue(InferContext& context) {
+  WEFT_RETURN_IF_ERROR(InferFromShapeAttr(context));
+  const OpAttrs& attrs = context.attrs();
+  WEFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromAttr(context, "dtype"));
+  const char* const of_type = ValuesAttr(dtype);
+  size_t found = attrs.Scalars("values").size();
+  if (found == 0 && of_type != nullptr) {
+    found = IsFloating(dtype) ? attrs.Floats(of_type).size() : attrs.Ints(of_type).size();
+  } else if (found == 0) {
+    return absl::OkStatus();  // the element type is what no kernel takes
+  }
+  const std::vector<int64_t> numbers = attrs.Ints("shape");
+  const Dims shape(numbers.begin(), numbers.end());
+  if (NumElements(shape) == static_cast<int64_t>(found)) return absl::OkStatus();
+  return context.AttrError("shape", absl::StrCat("one of ", found, " elements"),
+                           DimsToString(shape));
+}
+
 absl::Status InferEye(InferContext& context) {
   WEFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromAttr(context, "dtype"));
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_rows", 0, kMaxElements));
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_columns", -1, kMaxElements));
   const int64_t rows = context.attrs().Int("num_rows");
   const int64_t columns = context.attrs().Int("num_columns");
   context.SetOutput("Out", {dtype, {rows, columns == -1 ? rows : columns}});
@@ -89,7 +132,6 @@ absl::Status InferClasses(InferContext& context, Dims first_dims) {
   if (HasAttrInput(context)) return absl::OkStatus();
   TensorType out = {DType::kFloat32, std::move(first_dims)};
   WEFT_ASSIGN_OR_RETURN(out.dtype, DTypeFromAttr(context, "dtype"));
-  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"depth"}));
   out.dims.push_back(context.attrs().Int("depth"));
   context.SetOutput("Out", out);
   return absl::OkStatus();
@@ -154,7 +196,7 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Attr("seed", 0)
                    .RequiredAttr("shape", Ints{})
                    .With(Trait::kSideEffect)
-                   .Infer(IfKnown("Input", InferBatchSizeLike))
+                   .Infer(InOrder({IfKnown("Input", InferBatchSizeLike), CheckUniform}))
                    .Batch({batch::Draw(batch::BatchSizeLike), Powers::kOwn}));
   schemas->Add(OpSchema("sequence_mask", "MaxLenTensor{maxlen}, X -> Y")
                    .Attr("maxlen", -1)
@@ -183,7 +225,7 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
           .Attr("shape", Longs{})
           .Attr("str_value", "")
           .Attr("value", 0.0f)
-          .Infer(InferFromShapeAttr)
+          .Infer(InferFillConstant)
           .Algebra(Algebra::kConstant)
           .Batch({batch::FillConstant, Powers::kOwn})
           // The importer adds values of full.
@@ -204,15 +246,15 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Attr("int64_values", Longs{})
                    .RequiredAttr("shape", Ints{})
                    .AttrSincePaddle3("values", std::vector<Scalar>{})
-                   .Infer(InferFromShapeAttr)
+                   .Infer(InferAssignValue)
                    .Algebra(Algebra::kConstant)
                    .Batch(batch::Unrelated(batch::kNoBatch))
                    .Pir("assign_value_(output:-) {values=}")
                    .Pir("{values=}"));
   schemas->Add(OpSchema("eye", "-> Out")
                    .Attr("dtype", kFp32)
-                   .Attr("num_columns", int64_t{-1})
-                   .RequiredAttr("num_rows", int64_t{0})
+                   .Attr("num_columns", int64_t{-1}, range::Between(-1, kMaxElements))
+                   .RequiredAttr("num_rows", int64_t{0}, range::Between(0, kMaxElements))
                    .Infer(InferEye)
                    .Algebra(Algebra::kConstant)
                    .Batch(batch::Unrelated(batch::kNoBatch))
@@ -225,14 +267,14 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Pir("(start, stop, number:Num)"));
   schemas->Add(OpSchema("one_hot_v2", "X, depth_tensor{depth} -> Out")
                    .Attr("allow_out_of_range", false)
-                   .Attr("depth", -1)
+                   .Attr("depth", -1, range::AtLeast(1))
                    .Attr("dtype", kFp32)
                    .Infer(IfKnown("X", InferOneHotV2))
                    .Batch({batch::Lookup("X")})
                    .Pir("one_hot(x, num_classes:@depth)"));
   schemas->Add(OpSchema("one_hot", "X, depth_tensor{depth} -> Out")
                    .Attr("allow_out_of_range", false)
-                   .Attr("depth", -1)
+                   .Attr("depth", -1, range::AtLeast(1))
                    .Attr("dtype", kFp32)
                    .Infer(IfKnown("X", InferOneHot))
                    .Batch({batch::NotLast("X")}));

@@ -26,8 +26,9 @@ void AddDropoutSchemas(OpSchemaTable* schemas) {
       OpSchema("dropout", "Seed?, X -> Mask?, Out")
           .Attr("fix_seed", false)
           .Attr("seed", 0)
-          .Attr("dropout_implementation", "downgrade_in_infer")
-          .Attr("dropout_prob", 0.5f)
+          .Attr("dropout_implementation", "downgrade_in_infer",
+                range::OneOf({"upscale_in_train", "downgrade_in_infer"}))
+          .Attr("dropout_prob", 0.5f, range::Between(0, 1))
           .Attr("is_test", false)
           .With(Trait::kSideEffect)
           .Infer(IfKnown("X", InferDropout))

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/batch_rule_functions.h"
@@ -81,12 +82,23 @@ absl::Status InferIsClose(InferContext& context, const TensorType& input) {
 }
 
 // Tolerances are numbers as text.
+// As text, in double precision, unless inputs have them.
+absl::Status CheckTolerances(InferContext& context) {
+  for (const auto& [attr, slot] : {std::pair("atol", "Atol"), std::pair("rtol", "Rtol")}) {
+    double unused;
+    const std::string& text = context.attrs().String(attr);
+    if (context.HasInput(slot) || absl::SimpleAtod(text, &unused)) continue;
+    return context.AttrError(attr, "a number", text);
+  }
+  return absl::OkStatus();
+}
+
 OpSchema Closeness(const char* type, OpSchema::InferFn infer) {
   return OpSchema(type, "Atol{atol}, Input, Other, Rtol{rtol} -> Out")
       .Attr("atol", "1e-8")
       .Attr("equal_nan", false)
       .Attr("rtol", "1e-5")
-      .Infer(InOrder({SameType("Input", "Other"), std::move(infer)}));
+      .Infer(InOrder({CheckTolerances, SameType("Input", "Other"), std::move(infer)}));
 }
 
 // Weight broadcasts with X and Y.

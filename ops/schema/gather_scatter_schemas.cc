@@ -236,7 +236,8 @@ void AddGatherScatterSchemas(OpSchemaTable* schemas) {
               OpSchema("put_along_axis", "Index, Input, Value -> Result")
                   .Attr("Axis", 0)
                   .Attr("Include_self", true)
-                  .Attr("Reduce", "assign")
+                  .Attr("Reduce", "assign",
+                        range::OneOf({"assign", "add", "mul", "multiply", "mean", "amin", "amax"}))
                   .Infer(InOrder({SameDType("Input", "Value"), InferPutAlong}))
                   .Batch({batch::PutAlong})
                   .Pir("(arr:Input, indices:Index, values:Value) {axis=Axis, reduce=Reduce, "

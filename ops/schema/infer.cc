@@ -1,5 +1,6 @@
 #include "ops/schema/infer.h"
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/op_attrs.h"
@@ -21,6 +22,11 @@ void SetInPlaceOutputs(InferContext& context) {
 }  // namespace
 
 absl::Status RunInference(InferContext& context) {
+  WEFT_RETURN_IF_ERROR(context.attrs().CheckRanges([&](absl::string_view attr) {
+    return absl::c_any_of(context.schema().inputs(), [&](const SlotSchema& slot) {
+      return absl::c_linear_search(slot.attrs, attr) && context.HasInput(slot.name);
+    });
+  }));
   SetInPlaceOutputs(context);
   const OpSchema::InferFn& infer = context.schema().infer();
   return infer == nullptr ? absl::OkStatus() : infer(context);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "ops/schema/filled_values.h"
 #include "ops/schema/slice_range.h"
 #include "proto/op_role.h"
 
@@ -282,35 +283,25 @@ absl::Status CheckImage(const InferContext& context, const char* slot) {
   return context.InputError(slot, "four dimensions (batch, channels, height, width)");
 }
 
-absl::Status CheckPositive(const InferContext& context, std::initializer_list<const char*> attrs) {
-  for (const char* name : attrs) {
-    WEFT_RETURN_IF_ERROR(CheckAtLeast(context, name, 1, kMaxElements));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckAtLeast(const InferContext& context, const char* attr, int64_t least,
-                          int64_t most) {
-  const int64_t value = context.attrs().Int(attr);
-  if (value >= least && value <= most) return absl::OkStatus();
-  return context.AttrError(attr, absl::StrCat(least, " or more"), absl::StrCat(value));
-}
-
-absl::Status CheckOneOf(const InferContext& context, const char* attr,
-                        std::initializer_list<absl::string_view> values) {
-  const std::string& value = context.attrs().String(attr);
-  if (absl::c_linear_search(values, value)) return absl::OkStatus();
-  const absl::Span<const absl::string_view> all(values);
-  return context.AttrError(
-      attr, absl::StrCat(absl::StrJoin(all.first(all.size() - 1), ", "), " or ", all.back()),
-      value);
-}
-
 absl::Status CheckSameLength(const InferContext& context, const char* attr, size_t length) {
   const size_t found = context.attrs().Ints(attr).size();
   if (found == length) return absl::OkStatus();
   return context.AttrError(attr, absl::StrCat(length, " numbers, one per axis"),
                            absl::StrCat(found));
+}
+
+absl::Status CheckUniform(InferContext& context) {
+  const double min = context.attrs().Float("min"), max = context.attrs().Float("max");
+  if (!(min <= max)) {
+    return context.AttrError("min", absl::StrCat("at most ", max, " (max)"), absl::StrCat(min));
+  }
+  const TensorType* const out = context.Output("Out");
+  const int64_t elements = out == nullptr ? -1 : NumElements(out->dims);
+  if (elements < 0 || HasDiagonal(context.attrs(), elements)) return absl::OkStatus();
+  return context.AttrError("diag_num",
+                           absl::StrCat("as many elements as fit ", DimsToString(out->dims)),
+                           absl::StrCat(context.attrs().Int("diag_num"), ", ",
+                                        context.attrs().Int("diag_step"), " apart"));
 }
 
 absl::Status CheckShapeAttr(const InferContext& context, const Dims& dims) {

@@ -108,16 +108,11 @@ absl::Status CheckElements(const InferContext& context, absl::string_view slot, 
 // [batch, channels, height, width].
 absl::Status CheckImage(const InferContext& context, const char* slot);
 
-// Of attributes. Integers are in [1, kMaxElements].
-absl::Status CheckPositive(const InferContext& context, std::initializer_list<const char*> attrs);
-// An integer is in [least, most].
-absl::Status CheckAtLeast(const InferContext& context, const char* attr, int64_t least,
-                          int64_t most = std::numeric_limits<int64_t>::max());
-// A string is one of these.
-absl::Status CheckOneOf(const InferContext& context, const char* attr,
-                        std::initializer_list<absl::string_view> values);
-// A list has one number for each of `length` axes.
+// Of attributes. A list has one number for each of `length` axes.
 absl::Status CheckSameLength(const InferContext& context, const char* attr, size_t length);
+
+// Of uniform_random: numbers from attribute min to max, and a diagonal that fits Out.
+absl::Status CheckUniform(InferContext& context);
 
 // `dims`, made from attribute shape, are dimensions or -1.
 absl::Status CheckShapeAttr(const InferContext& context, const Dims& dims);

@@ -88,7 +88,7 @@ void AddLookupTableSchemas(OpSchemaTable* schemas) {
   // A part of a table that is cut by rows: the ids from start_index on.
   AddWithGrad(schemas,
               OpSchema("c_embedding", "Ids, W -> Out")
-                  .Attr("start_index", int64_t{0})
+                  .Attr("start_index", int64_t{0}, range::AtLeast(0))
                   .Attr("vocab_size", int64_t{-1})
                   .Infer(InferLookup)
                   .Batch(batch::Unrelated(batch::kNotNeeded)),

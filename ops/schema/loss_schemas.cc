@@ -53,10 +53,6 @@ absl::Status InferSoftmaxCrossEntropyGrad(InferContext& context, const TensorTyp
   return absl::OkStatus();
 }
 
-absl::Status CheckKlDivReduction(InferContext& context) {
-  return CheckOneOf(context, "reduction", {"none", "sum", "mean", "batchmean"});
-}
-
 // Paddle 3 has targets that are logarithms.
 absl::Status CheckKlDivTarget(InferContext& context) {
   if (!context.attrs().Bool("log_target")) return absl::OkStatus();
@@ -109,10 +105,6 @@ absl::Status InferCrossEntropyGrad2(InferContext& context) {
   }
   context.SetOutput("X@GRAD", x);
   return absl::OkStatus();
-}
-
-absl::Status CheckNllReduction(InferContext& context) {
-  return CheckOneOf(context, "reduction", {"none", "sum", "mean"});
 }
 
 absl::Status InferNllLoss(InferContext& context, const TensorType& x) {
@@ -170,15 +162,15 @@ void AddLossSchemas(OpSchemaTable* schemas) {
                   .Batch({batch::Elementwise})
                   .Pir("(input:X, label:Y)"),
               {{"Residual"}, {"Out"}, {"X", "Y"}}, OutputsLike("Residual", {"Out@GRAD"}));
-  AddWithGrad(schemas,
-              OpSchema("kldiv_loss", "Target, X -> Loss")
-                  .Attr("log_target", false)
-                  .Attr("reduction", "mean")
-                  .Infer(InOrder({SameType("X", "Target"), CheckKlDivReduction, CheckKlDivTarget,
-                                  IfKnown("X", InferKlDiv)}))
-                  .Batch({batch::KlDiv})
-                  .Pir("(x, label:Target)"),
-              {{"Target", "X"}, {"Loss"}, {"X"}});
+  AddWithGrad(
+      schemas,
+      OpSchema("kldiv_loss", "Target, X -> Loss")
+          .Attr("log_target", false)
+          .Attr("reduction", "mean", range::OneOf({"none", "sum", "mean", "batchmean"}))
+          .Infer(InOrder({SameType("X", "Target"), CheckKlDivTarget, IfKnown("X", InferKlDiv)}))
+          .Batch({batch::KlDiv})
+          .Pir("(x, label:Target)"),
+      {{"Target", "X"}, {"Loss"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("cross_entropy", "Label, X -> Y")
                   .Attr("ignore_index", -100)
@@ -198,8 +190,8 @@ void AddLossSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("nll_loss", "Label, Weight?, X -> Out, Total_weight")
                   .Attr("ignore_index", int64_t{-100})
-                  .Attr("reduction", "mean")
-                  .Infer(InOrder({CheckNllReduction, IfKnown("X", InferNllLoss)}))
+                  .Attr("reduction", "mean", range::OneOf({"none", "sum", "mean"}))
+                  .Infer(IfKnown("X", InferNllLoss))
                   .Batch({batch::NllLoss})
                   .Pir("(input:X, label, weight)"),
               {{"Label", "Total_weight", "Weight", "X"}, {"Out"}, {"X"}});

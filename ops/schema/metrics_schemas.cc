@@ -25,8 +25,6 @@ absl::Status InferAccuracy(InferContext& context) {
 absl::Status InferAuc(InferContext& context) {
   const OpAttrs& attrs = context.attrs();
   const int64_t thresholds = attrs.Int("num_thresholds"), steps = attrs.Int("slide_steps");
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_thresholds", 1));
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "slide_steps", 0));
   const int64_t counters =
       steps == 0 ? thresholds + 1 : AddDim(MulDim(steps + 1, thresholds + 1), 1);
   for (const char* slot : {"StatPos", "StatNeg"}) {
@@ -60,8 +58,8 @@ void AddMetricsSchemas(OpSchemaTable* schemas) {
       OpSchema("auc",
                "InsTagWeight?, Label, Predict, StatNeg, StatPos -> AUC~, StatNegOut, StatPosOut")
           .Attr("curve", "ROC")
-          .Attr("num_thresholds", 8191)
-          .Attr("slide_steps", 1)
+          .Attr("num_thresholds", 8191, range::AtLeast(1))
+          .Attr("slide_steps", 1, range::AtLeast(0))
           .Infer(InferAuc)
           .Batch(batch::Unrelated(batch::kWholeResult))
           .Pir("(x:Predict, label, stat_pos, stat_neg, ins_tag_weight) -> auc, stat_pos_out, "

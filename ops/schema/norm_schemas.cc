@@ -201,20 +201,17 @@ void AddNormSchemas(OpSchemaTable* schemas) {
   schemas->Add(ChannelSums("sync_batch_norm_sums", "X"));  // the mean m of x, and Σ(x - m)²
   // Σdy and Σ(dy x̂).
   schemas->Add(ChannelSums("sync_batch_norm_grad_sums", "SavedMean, SavedVariance, X, Y@GRAD"));
-  const auto check_groups = [](InferContext& context) {
-    return CheckAtLeast(context, "groups", 1);
-  };
   AddWithGrad(schemas,
               OpSchema("group_norm", "Bias?, Scale?, X -> Mean~, Variance~, Y")
                   .Attr("data_layout", "NCHW")
                   .Attr("epsilon", 1e-5f)
-                  .RequiredAttr("groups", 1)
+                  .RequiredAttr("groups", 1, range::AtLeast(1))
                   .With(Trait::kRowSplittable)
-                  .Infer(InOrder({check_groups, IfKnown("X", InferGroupNorm)}))
+                  .Infer(IfKnown("X", InferGroupNorm))
                   .Batch({batch::Rows({"X"})})
                   .Pir("(x, scale, bias) -> y, mean, variance {data_format=data_layout}"),
               {{"Bias", "Mean+", "Scale", "Variance", "X+", "Y"}, {"Y"}, {"Bias", "Scale", "X"}},
-              InOrder({check_groups, InferGroupNormGrad}));
+              InferGroupNormGrad);
   AddWithGrad(schemas,
               OpSchema("instance_norm", "Bias?, Scale?, X -> SavedMean~, SavedVariance~, Y")
                   .Attr("epsilon", 1e-5f)

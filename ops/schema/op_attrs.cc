@@ -1,11 +1,15 @@
 #include "ops/schema/op_attrs.h"
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <type_traits>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
 namespace weft {
@@ -158,6 +162,61 @@ absl::Status WrongType(const Op& op, const AttrSchema& schema, const pb::OpDesc:
                    TypeName(AttrTypeOf(schema.default_value)), ", found ", Describe(attr)));
 }
 
+// What is outside the range, as text; none: nothing.
+class RangeChecker {
+ public:
+  explicit RangeChecker(const AttrRange& range) : range_(range) {}
+
+  absl::optional<std::string> operator()(bool) const { return absl::nullopt; }
+  absl::optional<std::string> operator()(BlockRef) const { return absl::nullopt; }
+  absl::optional<std::string> operator()(const std::string& text) const {
+    if (range_.texts.empty() || absl::c_linear_search(range_.texts, text)) return absl::nullopt;
+    return text;
+  }
+  template <typename T>
+  absl::optional<std::string> operator()(const std::vector<T>& values) const {
+    for (const T& value : values) {
+      if (auto outside = (*this)(value)) return outside;
+    }
+    return absl::nullopt;
+  }
+  absl::optional<std::string> operator()(const Scalar& scalar) const {
+    return std::visit(*this, scalar);
+  }
+  template <typename T, std::enable_if_t<std::is_arithmetic_v<T>, bool> = true>
+  absl::optional<std::string> operator()(T value) const {
+    const auto number = static_cast<double>(value);
+    const bool is_limited = std::isfinite(range_.least) || std::isfinite(range_.most);
+    const bool above = range_.above_least ? number > range_.least : number >= range_.least;
+    const bool below = range_.below_most ? number < range_.most : number <= range_.most;
+    if (!is_limited || (above && below)) return absl::nullopt;
+    return absl::StrCat(value);
+  }
+
+ private:
+  const AttrRange& range_;
+};
+
+// "0 to 1", "more than 0", "max or avg"
+std::string ToString(const AttrRange& range) {
+  if (!range.texts.empty()) {
+    const absl::Span<const std::string> all(range.texts);
+    const std::string& last = all.back();
+    if (all.size() == 1) return last;
+    return absl::StrCat(absl::StrJoin(all.first(all.size() - 1), ", "), " or ", last);
+  }
+  const auto text = [](double limit) {
+    const bool is_whole = limit == std::trunc(limit) && std::fabs(limit) < 0x1p53;
+    return is_whole ? absl::StrCat(static_cast<int64_t>(limit)) : absl::StrCat(limit);
+  };
+  const std::string least = text(range.least), most = text(range.most);
+  if (!std::isfinite(range.least)) return absl::StrCat("at most ", most);
+  if (range.above_least) return absl::StrCat("more than ", least);
+  if (!std::isfinite(range.most)) return absl::StrCat(least, " or more");
+  if (range.below_most) return absl::StrCat(least, " or more and below ", most);
+  return absl::StrCat(least, " to ", most);
+}
+
 struct ScalarWriter {
   pb::Scalar* scalar;
 
@@ -284,6 +343,17 @@ bool OpAttrs::Does(absl::string_view behavior) const {
 
 bool OpAttrs::Has(absl::string_view name) const {
   return schema_ != nullptr && schema_->FindAttr(name) != nullptr;
+}
+
+absl::Status OpAttrs::CheckRanges(absl::FunctionRef<bool(absl::string_view)> is_overridden) const {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const AttrSchema& attr = schema_->attrs()[i];
+    const absl::optional<std::string> outside = std::visit(RangeChecker(attr.range), values_[i]);
+    if (!outside.has_value() || is_overridden(attr.name)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("attribute ", attr.name, ": expected ",
+                                                   ToString(attr.range), ", found ", *outside));
+  }
+  return absl::OkStatus();
 }
 
 OpAttrs OpAttrs::For(const OpSchema& schema) const {

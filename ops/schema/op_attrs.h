@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ops/schema/op_schema.h"
@@ -59,6 +61,11 @@ class OpAttrs {
   int64_t version() const { return version_; }
   // Whether the schema has such an attribute.
   bool Has(absl::string_view name) const;
+
+  // InvalidArgument if an attribute is outside its range (AttrSchema::range), but for those of
+  // which `is_overridden` holds: "attribute dropout_prob: expected 0 to 1, found 1.5".
+  // O(attributes).
+  absl::Status CheckRanges(absl::FunctionRef<bool(absl::string_view)> is_overridden) const;
 
   // NaN differs from itself.
   friend bool operator==(const OpAttrs& a, const OpAttrs& b) {

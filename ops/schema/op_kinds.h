@@ -17,11 +17,19 @@ inline bool SelectsByMask(absl::string_view type) {
   return type == "select_input" || type == "select_output";
 }
 
+// Adds up, or averages, along attribute dim.
+inline bool SumsAlongDims(absl::string_view type) { return type == "reduce_sum"; }
+inline bool AveragesAlongDims(absl::string_view type) { return type == "reduce_mean"; }
+
 // Joins tensors along a new axis.
 inline bool Stacks(absl::string_view type) { return type == "stack"; }
 
 // The dims of a tensor, or its number of elements.
 inline bool ReadsDims(absl::string_view type) { return type == "shape" || type == "size"; }
+
+// The dims of a tensor; the numbers from Start to End, by Step.
+inline bool ListsDims(absl::string_view type) { return type == "shape"; }
+inline bool CountsUp(absl::string_view type) { return type == "range"; }
 
 // Outputs have memory, but no values: their elements are whatever memory holds.
 inline bool GivesNoValues(absl::string_view type) { return type == "empty"; }

@@ -100,6 +100,46 @@ pb::AttrType AttrTypeOf(const AttrValue& value) {
   return kTypes[value.index()];
 }
 
+namespace range {
+
+AttrRange AtLeast(double least) {
+  AttrRange range;
+  range.least = least;
+  return range;
+}
+
+AttrRange AtMost(double most) {
+  AttrRange range;
+  range.most = most;
+  return range;
+}
+
+AttrRange Above(double limit) {
+  AttrRange range = AtLeast(limit);
+  range.above_least = true;
+  return range;
+}
+
+AttrRange Between(double least, double most) {
+  AttrRange range = AtLeast(least);
+  range.most = most;
+  return range;
+}
+
+AttrRange FromUpTo(double least, double limit) {
+  AttrRange range = Between(least, limit);
+  range.below_most = true;
+  return range;
+}
+
+AttrRange OneOf(std::vector<std::string> texts) {
+  AttrRange range;
+  range.texts = std::move(texts);
+  return range;
+}
+
+}  // namespace range
+
 OpSchema::OpSchema(std::string type, absl::string_view slots) : type_(std::move(type)) {
   const std::vector<absl::string_view> sides = absl::StrSplit(slots, "-> ");
   if (sides.size() > 2) Die(absl::StrCat("more than one arrow: ", slots));
@@ -138,19 +178,22 @@ OpSchema&& OpSchema::Attr(AttrSchema attr) && {
   return std::move(*this);
 }
 
-OpSchema&& OpSchema::Attr(std::string name, AttrValue default_value) && {
-  attrs_.push_back({std::move(name), std::move(default_value), /*required=*/false});
+OpSchema&& OpSchema::Attr(std::string name, AttrValue default_value, AttrRange range) && {
+  attrs_.push_back({std::move(name), std::move(default_value), /*required=*/false, /*since=*/0,
+                    std::move(range)});
   return std::move(*this);
 }
 
-OpSchema&& OpSchema::RequiredAttr(std::string name, AttrValue type_example) && {
-  attrs_.push_back({std::move(name), std::move(type_example), /*required=*/true});
+OpSchema&& OpSchema::RequiredAttr(std::string name, AttrValue type_example, AttrRange range) && {
+  attrs_.push_back(
+      {std::move(name), std::move(type_example), /*required=*/true, /*since=*/0, std::move(range)});
   return std::move(*this);
 }
 
 OpSchema&& OpSchema::AttrSincePaddle3(std::string name, AttrValue default_value) && {
   attrs_.push_back({std::move(name), std::move(default_value), /*required=*/false,
-                    /*since=*/kPaddle3});
+                    /*since=*/kPaddle3,
+                    /*range=*/{}});
   return std::move(*this);
 }
 

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <variant>
@@ -125,11 +126,30 @@ struct SlotSchema {
   }
 };
 
+// The values that an attribute, or each element of a list, may have. Without limits and texts: all.
+struct AttrRange {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool above_least = false, below_most = false;  // leave out the limit itself
+  std::vector<std::string> texts;                // one of these
+};
+namespace range {
+AttrRange AtLeast(double least);
+AttrRange AtMost(double most);
+AttrRange Above(double limit);
+AttrRange Between(double least, double most);
+// [least, limit)
+AttrRange FromUpTo(double least, double limit);
+AttrRange OneOf(std::vector<std::string> texts);
+}  // namespace range
+
 struct AttrSchema {
   std::string name;
   AttrValue default_value;  // its alternative is the attribute's type
   bool required = false;    // has no default: `default_value` only gives the type
   int64_t since = 0;        // programs of earlier versions do not have it
+  // Inference refuses other values (CheckAttrRanges), and kernels need not look.
+  AttrRange range;
   // OpAttrs lists the other types that it accepts and converts (INTS for LONGS and the like).
 };
 
@@ -162,8 +182,8 @@ class OpSchema {
   // One input, which holds the loss scale (SlotSchema::is_loss_scale).
   OpSchema&& LossScaleIn(absl::string_view slot) &&;
   OpSchema&& Attr(AttrSchema attr) &&;
-  OpSchema&& Attr(std::string name, AttrValue default_value) &&;
-  OpSchema&& RequiredAttr(std::string name, AttrValue type_example) &&;
+  OpSchema&& Attr(std::string name, AttrValue default_value, AttrRange range = {}) &&;
+  OpSchema&& RequiredAttr(std::string name, AttrValue type_example, AttrRange range = {}) &&;
   // One that ops of Paddle 3 have, and those of earlier versions do not.
   OpSchema&& AttrSincePaddle3(std::string name, AttrValue default_value) &&;
   // Names what the op does in programs of this version and later ones, and does otherwise in

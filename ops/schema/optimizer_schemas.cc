@@ -89,6 +89,28 @@ OpSchema Optimizer(const char* type, absl::string_view inputs, std::vector<std::
   return std::move(schema).Infer(CheckUpdate(std::move(states)));
 }
 
+// `found` elements of an attribute are one for each parameter.
+absl::Status CheckOneEach(const InferContext& context, const char* attr, size_t found) {
+  const size_t params = context.NumInputs("Param");
+  if (found == params) return absl::OkStatus();
+  return context.AttrError(attr, absl::StrCat("one for each of ", params, " parameters"),
+                           absl::StrCat(found));
+}
+
+absl::Status CheckLarsDecays(InferContext& context) {
+  constexpr char kDecay[] = "lars_weight_decay";
+  return CheckOneEach(context, kDecay, context.attrs().Floats(kDecay).size());
+}
+
+// Without a list of methods, no parameter has one.
+absl::Status CheckRegularization(InferContext& context) {
+  constexpr char kMethod[] = "regularization_method", kCoefficient[] = "regularization_coeff";
+  const size_t methods = context.attrs().Strings(kMethod).size();
+  if (methods == 0) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(CheckOneEach(context, kMethod, methods));
+  return CheckOneEach(context, kCoefficient, context.attrs().Floats(kCoefficient).size());
+}
+
 // Adam divides by the largest second moment so far, if amsgrad is set.
 absl::Status CheckLargestMoment(InferContext& context) {
   if (!context.attrs().Bool("amsgrad") || context.HasInput("Moment2Max")) return absl::OkStatus();
@@ -96,16 +118,7 @@ absl::Status CheckLargestMoment(InferContext& context) {
 }
 
 // A beta of 1 never takes in a gradient, and divides by zero.
-absl::Status CheckDecays(InferContext& context) {
-  for (const char* name : {"beta1", "beta2"}) {
-    const double beta = context.attrs().Float(name);
-    if (beta >= 0 && beta < 1) continue;
-    return context.AttrError(name, "0 or more and below 1", absl::StrCat(beta));
-  }
-  const double epsilon = context.attrs().Float("epsilon");
-  if (epsilon >= 0) return absl::OkStatus();
-  return context.AttrError("epsilon", "0 or more", absl::StrCat(epsilon));
-}
+const AttrRange kBeta = range::FromUpTo(0, 1);
 
 // adam and adamw.
 OpSchema AdamOrAdamW(const char* type) {
@@ -115,7 +128,7 @@ OpSchema AdamOrAdamW(const char* type) {
              "Beta1Pow, Beta1Tensor{beta1}, Beta2Pow, Beta2Tensor{beta2}, EpsilonTensor{epsilon}, "
              "Grad, LearningRate, MasterParam?, Moment1, Moment2, Moment2Max?^, Param, SkipUpdate?",
              {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2", "Moment2Max"})
-      .Infer(InOrder({CheckLargestMoment, CheckDecays, check}))
+      .Infer(InOrder({CheckLargestMoment, check}))
       .Since(kPaddle2, "corrects epsilon")
       .Pir(absl::StrCat(
           type,
@@ -183,6 +196,7 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .RequiredAttr("mu", 0.0f)
                    .Attr("multi_precision", false)
                    .Attr("rescale_grad", 1.0f)
+                   .Infer(InOrder({CheckLarsDecays, CheckUpdate({"Velocity"})}))
                    .Batch(batch::Unrelated(batch::kOfParameters))
                    .Pir("lars_momentum_(param, grad, velocity, learning_rate, master_param)"));
   schemas->Add(
@@ -191,9 +205,9 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           "Beta1Pow*, Beta2Pow*, Grad*, LearningRate*, MasterParam*?, Moment1*, Moment2*, Param*",
           {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2"})
           .Since(kPaddle2, "corrects epsilon")
-          .Attr("beta1", 0.9f)
-          .Attr("beta2", 0.999f)
-          .Attr("epsilon", 1e-8f)
+          .Attr("beta1", 0.9f, kBeta)
+          .Attr("beta2", 0.999f, kBeta)
+          .Attr("epsilon", 1e-8f, range::AtLeast(0))
           .Attr("multi_precision", false)
           .Attr("use_global_beta_pow", false)
           .With(Trait::kElementwise)
@@ -206,7 +220,8 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("regularization_method", Strings{})
                    .Attr("rescale_grad", 1.0f)
                    .Attr("use_nesterov", false)
-                   .With(Trait::kElementwise));
+                   .With(Trait::kElementwise)
+                   .Infer(InOrder({CheckRegularization, CheckUpdate({"Velocity"})})));
   schemas->Add(Optimizer("asgd", "D, Grad, LearningRate, MasterParam?, N, Param, Y", {"D", "Y"})
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
@@ -217,13 +232,13 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                          "Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, "
                          "MomentumDecayPow, MuProduct, Param",
                          {"Beta2Pow", "Moment1", "Moment2", "MomentumDecayPow", "MuProduct"})
-                   .Attr("beta1", 0.9f)
-                   .Attr("beta2", 0.999f)
-                   .Attr("epsilon", 1e-8f)
+                   .Attr("beta1", 0.9f, kBeta)
+                   .Attr("beta2", 0.999f, kBeta)
+                   .Attr("epsilon", 1e-8f, range::AtLeast(0))
                    .Attr("momentum_decay", 0.004f)
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
-                   .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
+                   .Infer(InOrder({CheckUpdate({"Moment1", "Moment2"}),
                                    CheckPowers({"Beta2Pow", "MomentumDecayPow", "MuProduct"})}))
                    .Pir("nadam_(param, grad, learning_rate, momentum_decay_pow, beta2_pow, "
                         "mu_product, moment1, moment2, master_param)"));
@@ -232,13 +247,13 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
           "radam",
           "Beta1Pow, Beta2Pow, Grad, LearningRate, MasterParam?, Moment1, Moment2, Param, Rho",
           {"Beta1Pow", "Beta2Pow", "Moment1", "Moment2", "Rho"})
-          .Attr("beta1", 0.9f)
-          .Attr("beta2", 0.999f)
-          .Attr("epsilon", 1e-8f)
+          .Attr("beta1", 0.9f, kBeta)
+          .Attr("beta2", 0.999f, kBeta)
+          .Attr("epsilon", 1e-8f, range::AtLeast(0))
           .Attr("multi_precision", false)
           .With(Trait::kElementwise)
-          .Infer(InOrder({CheckDecays, CheckUpdate({"Moment1", "Moment2"}),
-                          CheckPowers({"Beta1Pow", "Beta2Pow", "Rho"})}))
+          .Infer(InOrder(
+              {CheckUpdate({"Moment1", "Moment2"}), CheckPowers({"Beta1Pow", "Beta2Pow", "Rho"})}))
           .Pir("radam_(param, grad, learning_rate, beta1_pow, beta2_pow, rho, moment1, "
                "moment2, master_param)"));
   // The learning rate is a state of each element.
@@ -260,9 +275,9 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
   // Paddle does not have use_nesterov: MindSpore's LazyAdam does.
   schemas->Add(AdamOrAdamW("adam")
                    .AttrSincePaddle3("amsgrad", false)
-                   .Attr("beta1", 0.9f)
-                   .Attr("beta2", 0.999f)
-                   .Attr("epsilon", 1e-8f)
+                   .Attr("beta1", 0.9f, kBeta)
+                   .Attr("beta2", 0.999f, kBeta)
+                   .Attr("epsilon", 1e-8f, range::AtLeast(0))
                    .Attr("lazy_mode", false)
                    .Attr("min_row_size_to_use_multithread", int64_t{1000})
                    .Attr("multi_precision", false)
@@ -271,10 +286,10 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kElementwise));
   schemas->Add(AdamOrAdamW("adamw")
                    .AttrSincePaddle3("amsgrad", false)
-                   .Attr("beta1", 0.9f)
-                   .Attr("beta2", 0.999f)
+                   .Attr("beta1", 0.9f, kBeta)
+                   .Attr("beta2", 0.999f, kBeta)
                    .Attr("coeff", 0.01f)
-                   .Attr("epsilon", 1e-8f)
+                   .Attr("epsilon", 1e-8f, range::AtLeast(0))
                    .Attr("lazy_mode", false)
                    .Attr("lr_ratio", 1.0f)
                    .Attr("min_row_size_to_use_multithread", int64_t{1000})

@@ -105,7 +105,6 @@ absl::Status InferMedian(InferContext& context, const TensorType& x) {
     WEFT_ASSIGN_OR_RETURN(const int resolved, ResolveAxis(context, "axis", axis, x.dims.size()));
     reduced[resolved] = true;
   }
-  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "mode", {"avg", "min"}));
   TensorType out = {x.dtype, {}};
   for (size_t d = 0; d < x.dims.size(); ++d) {
     if (!reduced[d]) out.dims.push_back(x.dims[d]);
@@ -191,7 +190,7 @@ void AddOrderStatisticsSchemas(OpSchemaTable* schemas) {
                 OpSchema(type, "X -> MedianIndex~, Out")
                     .Attr("axis", Longs{})
                     .Attr("keepdim", true)
-                    .Attr("mode", "avg")
+                    .Attr("mode", "avg", range::OneOf({"avg", "min"}))
                     .Infer(IfKnown("X", InferMedian))
                     .Batch({batch::Reduced(batch::Reduces::kOther, "axis", nullptr, "keepdim")})
                     .Pir("-> out, medians:MedianIndex"),

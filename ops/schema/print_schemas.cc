@@ -14,7 +14,7 @@ void AddPrintSchemas(OpSchemaTable* schemas) {
                    .Attr("first_n", -1)
                    .Attr("is_forward", true)
                    .Attr("message", "")
-                   .Attr("print_phase", "BOTH")
+                   .Attr("print_phase", "BOTH", range::OneOf({"FORWARD", "BACKWARD", "BOTH"}))
                    .Attr("print_tensor_layout", true)
                    .Attr("print_tensor_lod", true)
                    .Attr("print_tensor_name", true)

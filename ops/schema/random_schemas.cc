@@ -1,4 +1,5 @@
 // Tensors of random numbers.
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
@@ -9,19 +10,22 @@ namespace {
 
 absl::Status InferRandInt(InferContext& context) {
   WEFT_RETURN_IF_ERROR(IndexDTypeFromAttr(context, "dtype").status());
+  const int64_t low = context.attrs().Int("low"), high = context.attrs().Int("high");
+  if (low >= high) {
+    return context.AttrError("low", absl::StrCat("a number below ", high, " (high)"),
+                             absl::StrCat(low));
+  }
   return InferFromShapeAttr(context);
 }
 
 absl::Status InferRandPerm(InferContext& context) {
   WEFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromAttr(context, "dtype"));
-  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"n"}));
   context.SetOutput("Out", {dtype, {context.attrs().Int("n")}});
   return absl::OkStatus();
 }
 
 // Weights of categories, or rows of them.
 absl::Status InferMultinomial(InferContext& context) {
-  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"num_samples"}));
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
   if (x->dims.size() != 1 && x->dims.size() != 2) {
@@ -60,7 +64,7 @@ void AddRandomSchemas(OpSchemaTable* schemas) {
   // 0 to n - 1 in any order.
   schemas->Add(OpSchema("randperm", "-> Out")
                    .Attr("dtype", kInt64)
-                   .RequiredAttr("n", 0)
+                   .RequiredAttr("n", 0, range::AtLeast(1))
                    .With(Trait::kSideEffect)
                    .Infer(InferRandPerm)
                    .Batch({batch::Draw(batch::FillConstant), Powers::kOwn})
@@ -78,7 +82,7 @@ void AddRandomSchemas(OpSchemaTable* schemas) {
                   .Pir(),
               {{}, {"Out"}, {"X"}}, OutputsLike("Out@GRAD"));
   schemas->Add(OpSchema("multinomial", "X -> Out")
-                   .Attr("num_samples", 1)
+                   .Attr("num_samples", 1, range::AtLeast(1))
                    .Attr("replacement", false)
                    .With(Trait::kSideEffect)
                    .Infer(InferMultinomial)
@@ -107,7 +111,7 @@ void AddRandomSchemas(OpSchemaTable* schemas) {
                    .Attr("seed", 0)
                    .Attr("shape", Longs{})
                    .With(Trait::kSideEffect)
-                   .Infer(InferFromShapeAttr)
+                   .Infer(InOrder({InferFromShapeAttr, CheckUniform}))
                    .Batch({batch::Draw(batch::FillConstant), Powers::kOwn})
                    .Pir("uniform(@shape/tensor, @min, @max)"));
 }

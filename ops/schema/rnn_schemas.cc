@@ -27,12 +27,8 @@ absl::StatusOr<RnnSizes> ReadSizes(const InferContext& context) {
   RnnSizes sizes;
   const std::string& mode = attrs.String("mode");
   sizes.gates = NumGates(mode);
-  if (sizes.gates == 0) return context.AttrError("mode", "LSTM, GRU, RNN_TANH or RNN_RELU", mode);
   sizes.hidden = attrs.Int("hidden_size");
   sizes.layers = attrs.Int("num_layers");
-  for (const char* name : {"hidden_size", "num_layers"}) {
-    WEFT_RETURN_IF_ERROR(CheckAtLeast(context, name, 1));
-  }
   sizes.directions = attrs.Bool("is_bidirec") ? 2 : 1;
   sizes.states = mode == "LSTM" ? 2 : 1;
   return sizes;
@@ -98,13 +94,14 @@ void AddRnnSchemas(OpSchemaTable* schemas) {
       OpSchema("rnn",
                "Input, PreState*, SequenceLength?, WeightList* -> DropoutState?~, Out, Reserve?~, "
                "State*")
-          .Attr("dropout_prob", 0.0f)
-          .RequiredAttr("hidden_size", 1)
+          .Attr("dropout_prob", 0.0f, range::Between(0, 1))
+          .RequiredAttr("hidden_size", 1, range::AtLeast(1))
           .RequiredAttr("input_size", 1)
           .Attr("is_bidirec", false)
           .Attr("is_test", false)
-          .RequiredAttr("mode", std::string())
-          .Attr("num_layers", 1)
+          .RequiredAttr("mode", std::string(),
+                        range::OneOf({"LSTM", "GRU", "RNN_TANH", "RNN_RELU"}))
+          .Attr("num_layers", 1, range::AtLeast(1))
           .Attr("seed", 0)
           .With(Trait::kSideEffect)
           .Infer(InferRnn)

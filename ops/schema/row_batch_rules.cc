@@ -1,4 +1,5 @@
 // Rows, and other dimensions of which each is computed alone; reductions.
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -39,6 +40,16 @@ void Elementwise(BatchContext& c) {
     if (at >= 0 && at < static_cast<int>(dims->size()) && (*dims)[at] != 1) return;
   }
   c.SetAll(BatchRelation::Sharded(axis));
+}
+
+// Of arrays, too, which have no dimensions of their own.
+void Sum(BatchContext& c) {
+  if (c.OutDims("Out").has_value()) return Elementwise(c);
+  const BatchRelation first = c.inputs()[0];
+  if (std::all_of(c.inputs().begin(), c.inputs().end(),
+                  [&](BatchRelation in) { return in == first; })) {
+    c.SetAll(first);
+  }
 }
 
 BatchRun Rows(std::vector<absl::string_view> data) {

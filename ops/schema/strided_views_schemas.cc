@@ -128,7 +128,6 @@ absl::Status InferExpandAs(InferContext& context, const TensorType& x) {
 
 absl::StatusOr<Dims> RepeatInterleaveDims(const InferContext& context, const Dims& x) {
   WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "dim", x.size()));
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "Repeats", 0));
   Dims dims = x;
   dims[axis] = MulDim(x[axis], context.attrs().Int("Repeats"));
   return dims;
@@ -258,7 +257,7 @@ void AddStridedViewsSchemas(OpSchemaTable* schemas) {
               GradOfX());
   AddWithGrad(schemas,
               OpSchema("repeat_interleave", "RepeatsTensor?, X -> Out")
-                  .Attr("Repeats", 1)
+                  .Attr("Repeats", 1, range::AtLeast(0))
                   .Attr("dim", 0)
                   .Infer(OutDims(RepeatInterleaveDims))
                   .Batch({batch::Along("X", "dim"), Powers::kFirst})

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -31,6 +32,7 @@ void AddSumSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kElementwise, Trait::kLinear, Trait::kRowSplittable)
                    .Infer(IfKnown("X", InferSum))
                    .Algebra(Algebra::kSum)
+                   .Batch({batch::Sum, Powers::kTogether})
                    .Pir("add_n(inputs:X)"));
   // Switches of back ends, such as use_mkldnn, are here if Paddle's transpilers write them on ops
   // that they insert. So in other files.

@@ -58,7 +58,6 @@ absl::Status CheckFilter(const InferContext& context, size_t space, bool transpo
                          int64_t channels) {
   const TensorType* filter = context.Input("Filter");
   const int64_t groups = context.attrs().Int("groups");
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "groups", 1));
   if (filter->dims.size() != space + 2) {
     return context.InputError("Filter", absl::StrCat(NumberWord(space + 2), " dimensions"));
   }
@@ -154,7 +153,7 @@ void AddConv(OpSchemaTable* schemas, const char* type, ConvKind kind, size_t spa
   OpSchema op = OpSchema(type, "Bias?, Filter, Input -> Output")
                     .Attr("data_format", DataFormat(space))
                     .Attr("dilations", Ints(space, 1))
-                    .Attr("groups", 1);
+                    .Attr("groups", 1, range::AtLeast(1));
   if (kind == ConvKind::kTransposed) {
     std::move(op).Attr("output_padding", Ints{}).Attr("output_size", Ints{});
   }
@@ -239,7 +238,7 @@ OpSchema Pool(const char* type, size_t space) {
       .RequiredAttr("ksize", Ints{})
       .Attr("padding_algorithm", "EXPLICIT")
       .Attr("paddings", Ints(space, 0))
-      .RequiredAttr("pooling_type", std::string())
+      .RequiredAttr("pooling_type", std::string(), range::OneOf({"max", "avg"}))
       .Attr("strides", Ints(space, 1))
       .Images("data_format", {"X", "Out"}, {"NHWC", "NDHWC"});
 }
@@ -252,6 +251,12 @@ OpSchema IndexedPool(const char* type, size_t space) {
       .RequiredAttr("ksize", Ints{})
       .Attr("paddings", Ints(space, 0))
       .Attr("strides", Ints(space, 1));
+}
+
+absl::Status CheckDegree(InferContext& context) {
+  if (context.attrs().String("pooling_type") != "lp") return absl::OkStatus();
+  if (context.attrs().Float("norm_type") != 0) return absl::OkStatus();
+  return context.AttrError("norm_type", "a number other than 0", "0");
 }
 
 // The root of degree norm_type of the sum of the powers of that degree. Its slots are in lower
@@ -269,10 +274,10 @@ void AddNormPool(OpSchemaTable* schemas) {
                     .Attr("norm_type", 0.0f)
                     .Attr("padding_algorithm", "EXPLICIT")
                     .Attr("paddings", Ints(2, 0))
-                    .Attr("pooling_type", "lp")
+                    .Attr("pooling_type", "lp", range::OneOf({"max", "avg", "lp"}))
                     .Attr("strides", Ints(2, 1))
                     .With(Trait::kRowSplittable)
-                    .Infer(InferPool(2, "x", "out"))
+                    .Infer(InOrder({CheckDegree, InferPool(2, "x", "out")}))
                     .Batch({batch::Rows({"x"})})
                     .Pir();
   schemas->Add(GradSchema(op, "lp_pool2d_grad",

@@ -291,7 +291,8 @@ TEST_F(TranspileTest, HintsNameAModeThatReadsTheirFlag) {
 
 // Paddle's append_backward writes no op for the gradient of what c_allgather gathers.
 TEST_F(TranspileTest, GradientThatNoCollectiveTakesBackIsNamed) {
-  const auto warnings = [this](const std::string& reader) {
+  const auto warnings = [this](const std::string& reader,
+                               std::vector<std::string> args = {"--mode", "none"}) {
     MakeFile("gather.prog", R"(program {
     block 0 parent=-1 {
       var x : fp32[-1, 4] need_check_feed
@@ -314,13 +315,20 @@ TEST_F(TranspileTest, GradientThatNoCollectiveTakesBackIsNamed) {
       ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
     }
   })");
-    return Run({"--mode", "none", Path("gather.prog"), Path("new.pb")}).err;
+    for (const char* file : {"gather.prog", "new.pb"}) args.push_back(Path(file));
+    return Run(args).err;
   };
   const char kWarning[] =
       "op 1 (c_allgather): the gradient of its output, g@GRAD, is computed, "
       "but no op takes it back";
   EXPECT_THAT(warnings("Out=[a@GRAD] = scale(X=[a]) role=backward {scale=1.0}"),
               HasSubstr(kWarning));
+  // The verifier says it, and nobody else.
+  const std::string all =
+      warnings("Out=[a@GRAD] = scale(X=[a]) role=backward {scale=1.0}",
+               {"--mode", "grad_allreduce", "--nranks", "2", "--scale", "none"});
+  EXPECT_THAT(all, HasSubstr(absl::StrCat("W717: ", kWarning)));
+  EXPECT_EQ(all.find(kWarning), all.rfind(kWarning)) << all;
   EXPECT_THAT(warnings("Out=[a@GRAD] = c_reducescatter(X=[g@GRAD]) role=backward {ring_id=0, "
                        "nranks=2, use_calc_stream=true}"),
               Not(HasSubstr("no op takes it back")));

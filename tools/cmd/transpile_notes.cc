@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -114,10 +115,14 @@ void NoteFixedBatch(const TranspileFlags& flags, const Program& written, const S
   }
 }
 
+// But for those that the verifier has named.
 void WarnOfLostGradients(const TranspileFlags& flags, const Program& written,
-                         std::vector<Said>* said) {
+                         const std::vector<Message>& notes, std::vector<Said>* said) {
   for (const LostGradient& lost : LostGradients(written, OpTraits(written))) {
-    said->push_back({Severity::kWarning, absl::StrCat(flags.in, ": ", ToString(written, lost)),
+    const std::string text = ToString(written, lost);
+    const auto says_it = [&](const Message& note) { return note.text == text; };
+    if (absl::c_any_of(notes, says_it)) continue;
+    said->push_back({Severity::kWarning, absl::StrCat(flags.in, ": ", text),
                      /*names_command=*/true});
   }
 }
@@ -174,7 +179,7 @@ std::vector<Said> SaidOf(const TranspileFlags& flags, const std::vector<Transpil
     NoteFixedBatch(flags, *main, results.front().setting, sink);
     NoteOps(flags, *main, sink);
   }
-  WarnOfLostGradients(flags, *mains.front(), &said);
+  WarnOfLostGradients(flags, *mains.front(), notes, &said);
   for (const Message& note : notes) {
     if (!shown.insert(WithModeOfHints(flags, ToString(note))).second) continue;
     said.push_back({note.severity, WithModeOfHints(flags, TextWithRule(note))});

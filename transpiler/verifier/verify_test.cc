@@ -146,5 +146,15 @@ TEST(Verify, WholeProgramsAreComparedWithTheSameResult) {
   }
 }
 
+TEST(Verify, TheRoleOfADivisionDoesNotMatter) {
+  const Program original = ProgramOf(OneDeviceStep());
+  VerifyOptions options = ForRanks(2);
+  options.original.main = &original;
+  const Program program = ProgramOf(
+      TwoRankStep(), {{"role=backward {scale=0.5, nranks=2}", "role=optimize {scale=0.5}"}});
+  EXPECT_THAT(Lines(Verify({{&program}}, options)), IsEmpty());
+  EXPECT_THAT(Lines(VerifyWholePrograms({{&program}}, options)), IsEmpty());
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -46,8 +46,6 @@ class TypeFlow {
   // Continues from earlier calls. Returns false if the visitor stopped it. O(arguments), and the
   // depth of the block for each; inference as InferCache says.
   bool Run(int block, Visit visit);
-  // Whether Run has visited the block.
-  bool HasRun(int block) const { return has_run_[block]; }
 
   // Why the op does not fit: InvalidArgument.
   absl::Status Error(const Step& step) const { return cache_.Error(step.op, step.inputs); }

@@ -9,9 +9,11 @@
 namespace weft {
 namespace {
 
-// A scale, or a product with or a quotient by another variable: X is multiplied.
+// A scale, or a product with or a quotient by another variable: X is multiplied. What stands in the
+// place of a gradient belongs to the backward pass, whatever its role.
 bool IsBackwardScale(const Op& op) {
-  if (!IsBackward(op) || op.Input("X").size() != 1 || op.output_args().size() != 1) return false;
+  if (op.Input("X").size() != 1 || op.output_args().size() != 1) return false;
+  if (!IsBackward(op) && op.Input("X")[0] != op.output_args()[0]) return false;
   const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
   if (algebra == Algebra::kScale) return op.input_args().size() == 1;
   return algebra == Algebra::kMultiply || algebra == Algebra::kDivide;

@@ -54,6 +54,12 @@ TEST(LossGradients, MayTakeTheDimsOfTheLoss) {
   EXPECT_THAT(ScaledBy({{"loss@GRAD", "loss@GRAD"}}, "relu"), IsEmpty());
 }
 
+// Whatever they are marked as.
+TEST(LossGradients, AreScaledInPlaceByOpsOfAnyRole) {
+  EXPECT_THAT(ScaledBy({{"loss@GRAD", "loss@GRAD", kRoleOptimize}}), ElementsAre(1));
+  EXPECT_THAT(ScaledBy({{"mean", "mean", kRoleOptimize}}), IsEmpty());
+}
+
 // A second division counts, too: it makes an update too small.
 TEST(LossGradients, AreScaledTwice) {
   EXPECT_THAT(

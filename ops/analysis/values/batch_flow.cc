@@ -14,10 +14,12 @@
 #include "ops/analysis/values/batch_interpreter.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/signature_facts.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_key.h"
 #include "ops/schema/op_kinds.h"
+#include "ops/schema/op_schema.h"
 #include "ops/schema/type_table.h"
 #include "ops/schema/uniform_values.h"
 #include "proto/op_role.h"
@@ -31,8 +33,9 @@ bool IsNthPart(double factor, int n) { return n > 1 && SameFactor(factor * n, 1)
 // Whether the gradient of a loss begins with it.
 bool FillsNthPart(const Op& op, int n) {
   const absl::optional<double> number = FilledNumber(op);
-  return op.input_args().empty() && IsLossGrad(op) && IsBackward(op) && number.has_value() &&
-         IsNthPart(*number, n);
+  const bool fills =
+      op.input_args().empty() || AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kFill;
+  return fills && IsLossGrad(op) && IsBackward(op) && number.has_value() && IsNthPart(*number, n);
 }
 
 // Whether a value that is either zeros or `other` has the relation of `other`. Zeros of a fixed
@@ -70,6 +73,7 @@ BatchInterpreter::BatchInterpreter(const ProgramFacts& facts, const BatchFlowOpt
       differentiated_(program_),
       gradient_names_(program_, GradSuffix::kLast),
       loss_gradients_(program_),
+      reduces_for_all_(facts.Get(FindReducesForAll)),
       constant_factors_(program_, facts.Get<SignatureTable>(), options.setting.nranks),
       last_links_(program_.num_signatures()),
       type_ids_(DeclaredTypes(program_, &types_)),
@@ -229,6 +233,24 @@ bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) 
     WriteAll(op, out, part);
     return true;
   }
+  const OpId by = first.gathered_by;
+  if (in.size() == 1 && !out.empty() &&
+      StacksRanks(op, static_cast<int64_t>(n), TypeOf(in[0]), TypeOf(out[0])) &&
+      FactsOf(program_.op(by)).kind == SignatureFacts::Kind::kCollective) {
+    BatchValue stacked = first;
+    stacked.gathered_by = op.id();
+    WriteAll(op, out, stacked);
+    return true;
+  }
+  if (FactsOf(program_.op(by)).algebra == Algebra::kReshape) {
+    const absl::optional<Reduction> reduction = ReducesFirstDim(op, TypeOf(in[0]));
+    if (!reduction.has_value()) return false;
+    BatchValue all(BatchRelation::Replicated(first.gathered_unscaled_sums)
+                       .Times(*reduction == Reduction::kSum ? 1 : 0));
+    all.is_summed = *reduction == Reduction::kSum;
+    WriteAll(op, out, all);
+    return true;
+  }
   const bool are_parts = absl::c_all_of(
       ins_, [&](const BatchValue& value) { return value.gathered_by == first.gathered_by; });
   const absl::flat_hash_set<Symbol> distinct(in.begin(), in.end());
@@ -240,6 +262,11 @@ bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) 
   sum.is_summed = true;
   WriteAll(op, out, sum);
   return true;
+}
+
+absl::optional<TensorType> BatchInterpreter::TypeOf(Symbol name) const {
+  const VarId var = Resolve(name);
+  return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
 }
 
 void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& facts) {
@@ -466,10 +493,11 @@ BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp&
                                                const BatchValue& in, VarId var) const {
   // What some of the ranks exchange is nothing that one device has, but for gradients of parameters
   // that only these ranks share: layers 3 and 6 verify them.
+  CollectiveOp done = collective;
+  if (reduces_for_all_.contains(op.id())) done.kind = CollectiveKind::kAllReduce;
   const bool is_of_some = op.HasAttr(kGroupRanksAttr) && !IsBackward(op);
-  const BatchRelation relation = is_of_some
-                                     ? BatchRelation::Unrelated()
-                                     : AfterCollective(collective, in.relation, IsInteger(var));
+  const BatchRelation relation =
+      is_of_some ? BatchRelation::Unrelated() : AfterCollective(done, in.relation, IsInteger(var));
   BatchValue out = Made(op, relation, {in});
   const bool is_scattered = collective.kind == CollectiveKind::kReduceScatter;
   out.is_summed = in.is_summed || ((out.relation.IsReplicated() || is_scattered) &&

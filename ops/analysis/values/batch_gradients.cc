@@ -176,9 +176,28 @@ void BatchInterpreter::FindInputKinds(const Op& op, const Op& differentiated,
     } else if (input.is_gradient) {
       kinds_.push_back(InputKind::kGradient);
     } else {
-      kinds_.push_back(ValueKind(name, ins_[i].is_zero, differentiated, input.argument));
+      const InputKind kind = ValueKind(name, ins_[i].is_zero, differentiated, input.argument);
+      const bool is_unread =
+          kind == InputKind::kValue && IsUnread(op, differentiated, links, input.argument);
+      kinds_.push_back(is_unread ? InputKind::kAbsent : kind);
     }
   }
+}
+
+bool BatchInterpreter::IsUnread(const Op& op, const Op& differentiated, const GradientLinks& links,
+                                uint32_t argument) {
+  const SignatureFacts& facts = FactsOf(differentiated);
+  const auto makes_gradient_of = [&](uint32_t operand) {
+    for (size_t i = 0; i < links.outputs.size(); ++i) {
+      if (links.outputs[i] == operand && op.output_args()[i] != empty_) return true;
+    }
+    return false;
+  };
+  if (facts.algebra == Algebra::kMultiply) {
+    return (argument == facts.x && !makes_gradient_of(facts.y)) ||
+           (argument == facts.y && !makes_gradient_of(facts.x));
+  }
+  return facts.algebra == Algebra::kDivide && argument != facts.y && !makes_gradient_of(facts.y);
 }
 
 BatchInterpreter::InputKind BatchInterpreter::ValueKind(Symbol name, bool is_zero, const Op& op,

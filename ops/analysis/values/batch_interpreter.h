@@ -24,6 +24,7 @@
 #include "ops/analysis/values/constant_factors.h"
 #include "ops/analysis/values/signature_facts.h"
 #include "ops/analysis/values/step_walk.h"
+#include "ops/analysis/values/sums_by_hand.h"
 #include "ops/schema/batch_relation.h"
 #include "ops/schema/batch_rules.h"
 #include "ops/schema/communication_ops.h"
@@ -98,6 +99,7 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   bool MakesZeros(const Op& op, const SignatureFacts& facts) const;
   // The split of a gathered value, and the sum of its parts. Returns whether the op is one of them.
   bool VisitGathered(const Op& op, const SignatureFacts& facts);
+  absl::optional<TensorType> TypeOf(Symbol name) const;  // as it is declared
   void VisitFunction(const Op& op, const SignatureFacts& facts) override;
   // `made`: of its outputs.
   void RecordLostRelation(const Op& op, absl::Span<const BatchRelation> made);
@@ -182,6 +184,10 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   // Sets kinds_.
   void FindInputKinds(const Op& op, const Op& differentiated, const GradientLinks& links);
   InputKind ValueKind(Symbol name, bool is_zero, const Op& op, uint32_t argument) const;
+  // Whether the gradient op computes without the value: each gradient of a product needs the other
+  // operand, that of a dividend the divisor, and that of the divisor the quotient.
+  bool IsUnread(const Op& op, const Op& differentiated, const GradientLinks& links,
+                uint32_t argument);
   Visited Differentiate(const Op& op, const Op& differentiated, const GradientLinks& links);
   // Whether the gradient op reads what the rules of the op say about.
   bool IsAdjoint(const Op& differentiated, const GradientLinks& links) const;
@@ -204,6 +210,7 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   DifferentiatedOps differentiated_;
   GradientNames gradient_names_;
   LossGradients loss_gradients_;
+  const absl::flat_hash_set<OpId>& reduces_for_all_;
   ConstantFactors constant_factors_;
   absl::flat_hash_set<OpId> own_scalings_;   // by 1/n, which the original has
   absl::flat_hash_set<OpId> of_absent_ops_;  // flow_.absent_gradients_

@@ -20,6 +20,7 @@
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/slice_range.h"
 #include "ops/schema/tensor_type.h"
 #include "ops/schema/uniform_values.h"
 #include "proto/all_ops.h"
@@ -131,12 +132,15 @@ class ConstantFactors::Walk {
     if (facts.algebra == Algebra::kBackward) gradients = FactorsOfGradient(op);
     if (!gradients.empty()) result_.gradient_factors_.emplace(op.id(), std::move(gradients));
     const Number made = op.SubBlocks().empty() ? Made(op, facts) : absl::nullopt;
+    std::vector<double> list = Listed(op);
     const Block block = program_.block(op.block());
     for (Symbol name : op.output_args()) EraseNumbersWith(op, name);
     const absl::Span<const Symbol> out = op.Output("Out");
-    if (!made.has_value() || out.size() != 1) return;
+    if ((!made.has_value() && list.empty()) || out.size() != 1) return;
     const VarId var = block.Resolve(out[0]);
     if (!var.valid() || is_written_inside_.contains(storage_.ClassOf(op.block(), out[0]))) return;
+    if (!list.empty() && !storage_.SharesMemory(op.block(), out[0])) lists_[var] = std::move(list);
+    if (!made.has_value()) return;
     const absl::optional<TensorType> type = DeclaredType(program_.var(var));
     if (!type.has_value() || type->kind != TensorType::Kind::kDense) return;
     for (const char* attr : {"dtype", "out_dtype"}) {
@@ -157,6 +161,7 @@ class ConstantFactors::Walk {
     const Block block = program_.block(op.block());
     const VarId var = block.Resolve(output);
     numbers_.erase(var);
+    lists_.erase(var);
     if (!storage_.SharesMemory(op.block(), output)) return;
     const auto sharing = sharing_.find(storage_.ClassOf(op.block(), output));
     if (sharing == sharing_.end()) return;
@@ -189,11 +194,12 @@ class ConstantFactors::Walk {
   Number Made(const Op& op, const SignatureFacts& facts) const {
     const bool is_source = facts.algebra == Algebra::kConstant || facts.algebra == Algebra::kFill ||
                            facts.algebra == Algebra::kZeros || ReadsDims(op.type());
-    if (numbers_.empty() && !is_source) return absl::nullopt;
+    if (numbers_.empty() && lists_.empty() && !is_source) return absl::nullopt;
     if (facts.kind == SignatureFacts::Kind::kCollective) return Exchanged(op);
     if (facts.kind != SignatureFacts::Kind::kFunction || facts.schema == nullptr) {
       return absl::nullopt;
     }
+    if (Slices(op.type())) return Sliced(op);
     switch (facts.algebra) {
       case Algebra::kConstant:
       case Algebra::kFill:
@@ -210,6 +216,52 @@ class ConstantFactors::Walk {
       default:
         return Computed(op, facts);
     }
+  }
+
+  // The numbers of the elements of the only output; empty: unknown, or too many.
+  std::vector<double> Listed(const Op& op) const {
+    std::vector<double> list;
+    if (ListsDims(op.type()) && op.input_args().size() == 1) {
+      // Of what ranks are not fed with: they have dims of their own.
+      const VarId var = program_.block(op.block()).Resolve(op.input_args()[0]);
+      if (!var.valid() || !program_.var(var).persistable()) return list;
+      const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+      if (!type.has_value() || NumElements(type->dims) < 0) return list;
+      list.assign(type->dims.begin(), type->dims.end());
+    } else if (CountsUp(op.type())) {
+      constexpr double kMost = 4096;
+      const Number first = NumberIn(op, op.Input("Start")), end = NumberIn(op, op.Input("End"));
+      const Number step = NumberIn(op, op.Input("Step"));
+      if (!first.has_value() || !end.has_value() || !step.has_value() || *step == 0) return list;
+      const double count = std::ceil((*end - *first) / *step);
+      for (double i = 0; count <= kMost && i < count; ++i) list.push_back(*first + i * *step);
+    }
+    return list;
+  }
+
+  // Elements of a list, if they are one number.
+  Number Sliced(const Op& op) const {
+    const absl::Span<const Symbol> in = op.Input("Input");
+    const auto attr = [&](const char* name) {
+      return op.IntsAttr(name).value_or(std::vector<int64_t>());
+    };
+    const std::vector<int64_t> starts = attr("starts"), ends = attr("ends");
+    const std::vector<int64_t> steps = attr("strides");
+    if (op.input_args().size() != 1 || in.size() != 1 || attr("axes") != std::vector<int64_t>{0} ||
+        starts.size() != 1 || ends.size() != 1 || steps.size() > 1) {
+      return absl::nullopt;
+    }
+    const auto list = lists_.find(program_.block(op.block()).Resolve(in[0]));
+    if (list == lists_.end() || (!steps.empty() && steps[0] <= 0)) return absl::nullopt;
+    const int64_t step = steps.empty() ? 1 : steps[0];
+    const SliceRange range =
+        TakeSlice(starts[0], ends[0], step, static_cast<int64_t>(list->second.size()));
+    if (range.count < 1) return absl::nullopt;
+    const double number = list->second[range.begin];
+    for (int64_t i = 1; i < range.count; ++i) {
+      if (list->second[range.begin + i * step] != number) return absl::nullopt;
+    }
+    return number;
   }
 
   Number Exchanged(const Op& op) const {
@@ -345,6 +397,7 @@ class ConstantFactors::Walk {
   absl::flat_hash_set<uint64_t> is_written_inside_;
   std::vector<bool> is_walked_;  // by block
   absl::flat_hash_map<VarId, double> numbers_;
+  absl::flat_hash_map<VarId, std::vector<double>> lists_;  // numbers of elements, of one dimension
   // By class of storage_: variables that may share memory, and have or had a number.
   absl::flat_hash_map<uint64_t, std::vector<VarId>> sharing_;
 };

@@ -53,6 +53,7 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
       return expressions_.Call(
           out, absl::StrCat("all-reduce ", ReductionName(collective.reduction)), {in});
     case CollectiveKind::kReduce:
+      if (reduces_for_all_.contains(op.id())) return SumOverRanks(op, in);
       out.placement = Placement::kLocal;
       out.is_gradient = out.is_summed = false;
       return expressions_.Opaque(out, "reduce", {in});

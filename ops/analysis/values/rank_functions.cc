@@ -144,6 +144,7 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
       if (SplitGathered(op)) return;
       break;
     case Algebra::kReshape:
+      if (StackGathered(op)) return;
       if (!MovesOneElement(op)) break;
       return SetAll(ins_[0]);
     case Algebra::kConstant:
@@ -160,6 +161,7 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
           op.BoolAttr(kPerRankAttr).value_or(false)) {
         return SetAll(PerRank(op, facts));
       }
+      if (ReduceGathered(op)) return;
       break;
   }
   Apply(op, facts);
@@ -509,6 +511,40 @@ void RankFunctions::OfSeveral(const Op& op, const SignatureFacts& facts) {
     outs_[i] = InOne(is_common ? std::vector<int64_t>() : *layout, outs[i], &table());
   }
   ins_ = {};
+}
+
+// The first dimension of a stacked value is the rank.
+bool RankFunctions::StackGathered(const Op& op) {
+  if (ins_.size() != 1 || ins_[0].placement != Placement::kGathered) return false;
+  const absl::Span<const Symbol> out = op.Output("Out");
+  if (out.size() != 1 || !options_.setting.nranks.has_value()) return false;
+  if (!StacksRanks(op, *options_.setting.nranks, memory_.TypeOf(op.input_args()[0]),
+                   memory_.TypeOf(out[0]))) {
+    return false;
+  }
+  RankValue stacked = ins_[0];
+  stacked.gathered_by = op.id();
+  SetAll(stacked);
+  return true;
+}
+
+bool RankFunctions::ReduceGathered(const Op& op) {
+  if (ins_.size() != 1 || outs_.size() != 1) return false;
+  if (ins_[0].placement != Placement::kGathered || !ins_[0].gathered_by.valid()) return false;
+  const absl::optional<Reduction> reduction =
+      ReducesFirstDim(op, memory_.TypeOf(op.input_args()[0]));
+  if (!reduction.has_value()) return false;
+  RankValue own = ins_[0];
+  own.placement = own.rank == RankValue::kEqual ? Placement::kReplicated : Placement::kLocal;
+  own.rank = -1;
+  own.gathered_by = OpId();
+  // Gathering them has counted as a reduction.
+  if (own.reductions > 0) --own.reductions;
+  RankValue all = AfterCollective(op, {"", CollectiveKind::kAllReduce, *reduction, ""}, own);
+  all.reductions = ins_[0].reductions;
+  all.has_merged_rows = false;
+  SetAll(all);
+  return true;
 }
 
 // Part i of a gathered value is the value of rank i.

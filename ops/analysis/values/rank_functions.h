@@ -20,6 +20,7 @@
 #include "ops/analysis/values/rank_values.h"
 #include "ops/analysis/values/signature_facts.h"
 #include "ops/analysis/values/sum_losses.h"
+#include "ops/analysis/values/sums_by_hand.h"
 #include "ops/analysis/values/undone_moves.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/program.h"
@@ -39,6 +40,7 @@ class RankFunctions {
         memory_(memory),
         gradient_names_(program_, GradSuffix::kFirst),
         loss_gradients_(program_),
+        reduces_for_all_(facts.Get(FindReducesForAll)),
         sums_(SumsOf(facts, options)),
         sums_are_wanted_(options.setting.reduction == Setting::Reduction::kSum ||
                          (sums_.are_all && sums_.gradients.empty())),
@@ -90,6 +92,8 @@ class RankFunctions {
   void CastIntegers(const Op& op, const SignatureFacts& facts);
   RankValue PerRank(const Op& op, const SignatureFacts& facts);
   bool SplitGathered(const Op& op);
+  bool StackGathered(const Op& op);
+  bool ReduceGathered(const Op& op);
   bool TakesPartOfFirst(const Op& op) const;
   RankValue PartialSum(const Op& op, const SignatureFacts& facts);
   RankValue Added(const Op& op, const RankValue& partial);
@@ -150,6 +154,7 @@ class RankFunctions {
   const RankMemory& memory_;
   GradientNames gradient_names_;
   LossGradients loss_gradients_;
+  const absl::flat_hash_set<OpId>& reduces_for_all_;
   const SumLosses sums_;
   const bool sums_are_wanted_;
   RankExpressions& expressions_;

@@ -145,10 +145,9 @@ RankValue RankFunctions::Multiple(const Op& op, const ConstantFactors::Factor& b
 
 // `value`: what the op computes.
 bool RankFunctions::ScalesLossGrad(const Op& op, const RankValue& value) {
-  if (!IsBackward(op) || value.placement != Placement::kReplicated || value.reductions > 0) {
-    return false;
-  }
-  return op.input_args()[0] == op.output_args()[0] || loss_gradients_.IsScaledBy(op);
+  if (value.placement != Placement::kReplicated || value.reductions > 0) return false;
+  const bool is_in_place = IsBackward(op) && op.input_args()[0] == op.output_args()[0];
+  return is_in_place || loss_gradients_.IsScaledBy(op);
 }
 
 RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes,

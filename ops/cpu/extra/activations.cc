@@ -140,14 +140,9 @@ struct GumbelAttrs {
   int64_t axis;
   double temperature;
 
-  static absl::StatusOr<GumbelAttrs> Read(const OpAttrs& attrs) {
-    const double temperature = attrs.Float("temperature");
-    if (!(temperature > 0)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attribute temperature: expected more than 0, found ", temperature));
-    }
-    return GumbelAttrs{attrs.Int("axis"), temperature};
-  }
+  explicit GumbelAttrs(const OpAttrs& attrs)
+      : axis(attrs.Int("axis")), temperature(attrs.Float("temperature")) {}
+
   absl::StatusOr<AxisRows> RowsOf(const Dims& dims) const {
     return dims.empty() ? AxisRows::Along(0, {1}) : AxisRows::Along(axis, dims);
   }
@@ -158,7 +153,7 @@ struct GumbelAttrs {
 absl::StatusOr<Kernel> GumbelSoftmax(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const GumbelAttrs attrs, GumbelAttrs::Read(op.attrs()));
+  const GumbelAttrs attrs(op.attrs());
   const bool hard = op.attrs().Bool("hard");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
@@ -191,7 +186,7 @@ absl::StatusOr<Kernel> GumbelSoftmax(OpKernel op) {
 absl::StatusOr<Kernel> GumbelSoftmaxGrad(OpKernel op) {
   const In out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  WEFT_ASSIGN_OR_RETURN(const GumbelAttrs attrs, GumbelAttrs::Read(op.attrs()));
+  const GumbelAttrs attrs(op.attrs());
   const double divisor = op.spec().paddle_cpu_quirks ? 1 : attrs.temperature;
   return op.InPlace().Make(Floats(out), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
@@ -215,10 +210,6 @@ absl::StatusOr<Kernel> Rrelu(OpKernel op) {
   const Out out = op.out("Out"), noise = op.out("Noise");
   const double lower = op.attrs().Float("lower"), upper = op.attrs().Float("upper");
   const bool is_test = op.attrs().Bool("is_test");
-  if (!(lower >= 0 && lower <= upper && upper <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attributes lower and upper: expected 0 <= ", lower, " <= ", upper, " <= 1"));
-  }
   return op.InPlace(out, x).Make(
       Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);

@@ -48,10 +48,6 @@ absl::StatusOr<Kernel> FractionalPool(OpKernel op) {
   const In x = op.in("x");
   const Out out = op.out("out"), mask = op.out("mask");
   const double shift = op.attrs().Float("random_u");
-  if (!(shift >= 0 && shift < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attribute random_u: expected a number in [0, 1), found ", shift));
-  }
   const std::vector<int64_t> sizes = op.attrs().Ints("kernel_size");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);

@@ -342,9 +342,9 @@ TEST(SpaceToDepthTest, GradientHasTheDimensionsOfOut) {
                 "input Out@GRAD: expected fp64[1, 16, 2, 2]");
   ExpectInvalid("space_to_depth_grad", {{"blocksize", int64_t{0}}},
                 {{"X", x}, {"Out@GRAD", MixedNumbers({1, 16, 2, 2}, 2)}},
-                "attribute blocksize: expected 2 or more");
+                "attribute blocksize: expected 2 to 32768");
   ExpectInvalid("space_to_depth", {{"blocksize", int64_t{0}}}, {{"X", x}},
-                "attribute blocksize: expected 2 or more");
+                "attribute blocksize: expected 2 to 32768");
 }
 
 TEST(PadConstantLikeTest, GradientHasAllElementsOfY) {

@@ -19,7 +19,6 @@ namespace {
 // The largest number of samples of a bin along a side. Larger boxes are errors, and so are boxes
 // that are NaN.
 constexpr double kMostSamples = 4096;
-constexpr int64_t kMostSamplingRatio = 64;
 
 // The slots and attributes of all ops.
 struct Regions {
@@ -108,10 +107,6 @@ struct RoiAlign : Regions {
   // every region, and then visit(image, sample) for its samples.
   template <typename T, typename Begin, typename Visit>
   absl::Status ForEachSample(const KernelContext& ctx, Begin begin, Visit visit) const {
-    if (ratio > kMostSamplingRatio) {
-      return absl::InvalidArgumentError(absl::StrCat("attribute sampling_ratio: expected up to ",
-                                                     kMostSamplingRatio, ", found ", ratio));
-    }
     WEFT_ASSIGN_OR_RETURN(const auto images, Images(ctx));
     const int64_t image_height = x(ctx).dim(2), image_width = x(ctx).dim(3);
     const T shift = aligned ? T(0.5) : T(0);

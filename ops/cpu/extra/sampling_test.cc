@@ -60,7 +60,7 @@ TEST(RreluTest, NoiseOfNegativeElementsIsUniformAndThatOfOthersOne) {
 
 TEST(RreluTest, LimitsInTheWrongOrderAreAnError) {
   EXPECT_THAT(Draw("rrelu", Constant(1, 1), {{"lower", 0.5f}, {"upper", 0.25f}}),
-              IsInvalidArgument("lower and upper"));
+              IsInvalidArgument("attribute lower: expected at most 0.25 (upper), found 0.5"));
 }
 
 // The class of the largest X plus noise has the probability that softmax gives it.

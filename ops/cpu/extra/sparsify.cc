@@ -153,10 +153,6 @@ absl::StatusOr<Kernel> SparsifyTopK(const KernelSpec& spec) {
 
 absl::StatusOr<Kernel> SparsifyThreshold(const KernelSpec& spec) {
   const auto threshold = static_cast<float>(spec.attrs.Float("threshold"));
-  if (!(threshold >= 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attribute threshold: expected a number >= 0, found ", threshold));
-  }
   return Sparsify(spec, [threshold](Segments segments, int64_t) -> absl::StatusOr<Selection> {
     return AtLeast(segments, threshold);
   });

@@ -48,8 +48,9 @@ absl::Status InferNce(InferContext& context) {
     return context.AttrError("sampler", "0 (uniform), 1 (log-uniform) or 2 (custom)",
                              absl::StrCat(sampler));
   }
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_total_classes", sampler == 1 ? 2 : 1));
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_neg_samples", 0));
+  if (sampler == 1 && context.attrs().Int("num_total_classes") == 1) {
+    return context.AttrError("num_total_classes", "2 or more", "1");
+  }
   const size_t given = attrs.Ints("custom_neg_classes").size();
   if (given > 0 && given != static_cast<size_t>(drawn)) {
     return context.AttrError("custom_neg_classes", absl::StrCat(drawn, " classes"),
@@ -93,8 +94,8 @@ void AddNce(OpSchemaTable* schemas) {
           .Attr("custom_neg_classes", Ints{})
           .Attr("is_sparse", false)
           .Attr("is_test", false)
-          .Attr("num_neg_samples", 10)
-          .RequiredAttr("num_total_classes", 1)
+          .Attr("num_neg_samples", 10, range::AtLeast(0))
+          .RequiredAttr("num_total_classes", 1, range::AtLeast(1))
           .Attr("sampler", 0)
           .Attr("seed", 0)
           .With(Trait::kSideEffect)
@@ -114,7 +115,6 @@ void AddNce(OpSchemaTable* schemas) {
 absl::Status InferHierarchicalSigmoid(InferContext& context) {
   WEFT_RETURN_IF_ERROR(CheckFeatures(context, "X", "W"));
   const int64_t classes = context.attrs().Int("num_classes");
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_classes", 2));
   const bool is_custom = context.HasInput("PathTable");
   if (is_custom != context.HasInput("PathCode")) {
     return absl::InvalidArgumentError(
@@ -144,7 +144,7 @@ void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
       OpSchema("hierarchical_sigmoid",
                "Bias?, Label, PathCode?, PathTable?, W, X -> Out, PreOut~, W_Out?!")
           .Attr("is_sparse", false)
-          .Attr("num_classes", 2)
+          .Attr("num_classes", 2, range::AtLeast(2))
           .Infer(infer)
           .Batch({batch::Rows({"X", "Label", "PathTable", "PathCode"})})
           // The gradient of a sparse W is dense in PIR.
@@ -160,7 +160,6 @@ void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
 // For every row of Logits its labels, then num_samples classes. LogitsDim and LabelsDim keep the
 // dimensions of Logits and Labels, before a 0.
 absl::Status InferSampleLogits(InferContext& context, const TensorType& logits) {
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_samples", 0));
   const TensorType* labels = context.Input("Labels");
   if (logits.dims.size() != 2) return context.InputError("Logits", "[rows, classes]");
   if (labels == nullptr) return absl::OkStatus();
@@ -212,7 +211,7 @@ void AddSampleLogits(OpSchemaTable* schemas) {
                        "CustomizedProbabilities?, CustomizedSamples?, Labels, Logits -> "
                        "LabelsDim~, LogitsDim~, Probabilities~, SampledLabels, SampledLogits, "
                        "Samples~")
-                  .RequiredAttr("num_samples", 1)
+                  .RequiredAttr("num_samples", 1, range::AtLeast(0))
                   .Attr("remove_accidental_hits", true)
                   .Attr("seed", 0)
                   .Attr("uniq", true)

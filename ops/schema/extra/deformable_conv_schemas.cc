@@ -16,7 +16,6 @@ namespace {
 // For each element of the window in each group of channels, Offset has a movement down and across,
 // and Mask a weight.
 absl::Status InferDeformableConv(InferContext& context) {
-  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"groups", "deformable_groups"}));
   WEFT_ASSIGN_OR_RETURN(std::vector<Window> windows, ReadWindows(context.attrs(), 2));
   WEFT_RETURN_IF_ERROR(CheckImage(context, "Input"));
   WEFT_RETURN_IF_ERROR(CheckImage(context, "Filter"));
@@ -63,9 +62,9 @@ void AddDeformableConvSchemas(OpSchemaTable* schemas) {
                            : OpSchema("deformable_conv_v1", "Filter, Input, Offset -> Output")
                                  .Batch({batch::Rows({"Input", "Offset"})});
     std::move(op)
-        .Attr("deformable_groups", 1)
+        .Attr("deformable_groups", 1, range::AtLeast(1))
         .Attr("dilations", Ints{1, 1})
-        .Attr("groups", 1)
+        .Attr("groups", 1, range::AtLeast(1))
         .Attr("im2col_step", 64)
         .Attr("paddings", Ints{0, 0})
         .Attr("strides", Ints{1, 1})

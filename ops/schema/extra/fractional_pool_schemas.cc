@@ -56,7 +56,7 @@ void AddFractionalPool(OpSchemaTable* schemas, const char* type, size_t space) {
   OpSchema op = OpSchema(type, "x -> mask, out")
                     .Attr("kernel_size", std::vector<int32_t>(space, 0))
                     .RequiredAttr("output_size", std::vector<int32_t>())
-                    .Attr("random_u", 0.0f)
+                    .Attr("random_u", 0.0f, range::FromUpTo(0, 1))
                     .Attr("return_mask", false)
                     .With(Trait::kSideEffect)
                     .Infer(InferFractionalPool(space))

@@ -39,8 +39,6 @@ absl::Status InferGridSampler(InferContext& context, const TensorType& x, const 
     return context.InputError("Grid", absl::StrCat("[", x.dims[0], ", height, width, 2]"));
   }
   if (x.dims[2] == 0 || x.dims[3] == 0) return context.InputError("X", "a size of 1 or more");
-  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "mode", {"bilinear", "nearest"}));
-  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "padding_mode", {"zeros", "border", "reflection"}));
   context.SetOutput("Output", {x.dtype, {x.dims[0], x.dims[1], grid.dims[1], grid.dims[2]}});
   return absl::OkStatus();
 }
@@ -60,8 +58,8 @@ void AddGridSampleSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("grid_sampler", "Grid, X -> Output")
                   .Attr("align_corners", true)
-                  .Attr("mode", "bilinear")
-                  .Attr("padding_mode", "zeros")
+                  .Attr("mode", "bilinear", range::OneOf({"bilinear", "nearest"}))
+                  .Attr("padding_mode", "zeros", range::OneOf({"zeros", "border", "reflection"}))
                   .Infer(InOrder({SameDType("Grid", "X"), IfKnown("X", "Grid", InferGridSampler)}))
                   .Batch({batch::Rows({"X", "Grid"})})
                   .Pir("grid_sample(x, grid)"),

@@ -47,9 +47,7 @@ OpSchema::InferFn Frames(const char* slot) {
     if (frames < 1 || (x.dims[0] != -1 && x.dims[0] % frames != 0)) {
       return context.InputError(slot, absl::StrCat("rows in groups of ", frames, " frames"));
     }
-    const double ratio = context.attrs().Float("shift_ratio");
-    if (ratio >= 0 && ratio <= 0.5) return absl::OkStatus();
-    return context.AttrError("shift_ratio", "0 to 0.5", absl::StrCat(ratio));
+    return absl::OkStatus();
   };
   return InOrder({IfKnown(slot, check), OutputsLike(slot)});
 }
@@ -58,7 +56,6 @@ OpSchema::InferFn Frames(const char* slot) {
 
 absl::Status InferRegions(InferContext& context) {
   const OpAttrs& attrs = context.attrs();
-  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"pooled_height", "pooled_width"}));
   WEFT_RETURN_IF_ERROR(CheckImage(context, "X"));
   WEFT_RETURN_IF_ERROR(CheckDims(context, "ROIs", {-1, 4}));
   const TensorType* x = context.Input("X");
@@ -76,8 +73,8 @@ absl::Status InferRegions(InferContext& context) {
 OpSchema Regions(const char* type, const char* outputs) {
   return OpSchema(type, "ROIs, RoisNum+, X")
       .Out(outputs)
-      .Attr("pooled_height", 1)
-      .Attr("pooled_width", 1)
+      .Attr("pooled_height", 1, range::AtLeast(1))
+      .Attr("pooled_width", 1, range::AtLeast(1))
       .Attr("spatial_scale", 1.0f)
       .Infer(InOrder({SameDType("X", "ROIs"), InferRegions}));
 }
@@ -109,7 +106,7 @@ void AddImageSchemas(OpSchemaTable* schemas) {
               OpSchema("temporal_shift", "X -> Out")
                   .Attr("data_format", "NCHW")
                   .RequiredAttr("seg_num", 1)
-                  .Attr("shift_ratio", 0.25f)
+                  .Attr("shift_ratio", 0.25f, range::Between(0, 0.5))
                   .Infer(Frames("X"))
                   .Batch({batch::Rows({"X"}), Powers::kFirst})
                   .Pir(),
@@ -117,7 +114,7 @@ void AddImageSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               Regions("roi_align", "Out")
                   .Attr("aligned", false)
-                  .Attr("sampling_ratio", -1)
+                  .Attr("sampling_ratio", -1, range::AtMost(64))
                   .Batch(batch::Unrelated(batch::kNotNeeded))
                   .Pir("(x, boxes:ROIs, boxes_num:RoisNum?)"),
               {{"ROIs", "RoisNum+", "X"}, {"Out"}, {"X"}});

@@ -35,7 +35,6 @@ absl::Status InferSearchSorted(InferContext& context, const TensorType& sequence
 // --- Histograms of integers ---------------------------------------------------------------------
 
 absl::Status InferBinCount(InferContext& context) {
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "minlength", 0, kMaxElements));
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
   if (!IsIndex(x->dtype) || x->dims.size() != 1) {
@@ -127,15 +126,22 @@ absl::Status InferSegmentPool(InferContext& context) {
   return absl::OkStatus();
 }
 
+absl::Status CheckShard(InferContext& context) {
+  const int64_t shards = context.attrs().Int("nshards"), shard = context.attrs().Int("shard_id");
+  if (shard < shards) return absl::OkStatus();
+  return context.AttrError("shard_id", absl::StrCat("0 to ", shards, " - 1 (nshards)"),
+                           absl::StrCat(shard));
+}
+
 }  // namespace
 
 void AddIndexingSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("shard_index", "X -> Out")
                    .Attr("ignore_value", -1)
-                   .RequiredAttr("index_num", 1)
-                   .RequiredAttr("nshards", 1)
-                   .RequiredAttr("shard_id", 0)
-                   .Infer(OutputsLike("X"))
+                   .RequiredAttr("index_num", 1, range::AtLeast(1))
+                   .RequiredAttr("nshards", 1, range::AtLeast(1))
+                   .RequiredAttr("shard_id", 0, range::AtLeast(0))
+                   .Infer(InOrder({CheckShard, OutputsLike("X")}))
                    .Batch({batch::Lookup("X")})
                    .Pir("(input:X)"));
   schemas->Add(OpSchema("gather_tree", "Ids, Parents -> Out")
@@ -150,7 +156,7 @@ void AddIndexingSchemas(OpSchemaTable* schemas) {
                    .Batch({batch::Lookup("Values")})
                    .Pir());
   schemas->Add(OpSchema("bincount", "Weights?, X -> Out")
-                   .Attr("minlength", 0)
+                   .Attr("minlength", 0, range::AtLeast(0))
                    .Infer(InferBinCount)
                    .Batch(batch::Unrelated(batch::kNotNeeded))
                    .Pir("(x, weights, @minlength)"));
@@ -174,7 +180,7 @@ void AddIndexingSchemas(OpSchemaTable* schemas) {
                        IfKnown("Out@GRAD", InferMultiplexGradWithoutX)}));
   AddWithGrad(schemas,
               OpSchema("segment_pool", "SegmentIds, X -> Out, SummedIds?~")
-                  .Attr("pooltype", "SUM")
+                  .Attr("pooltype", "SUM", range::OneOf({"SUM", "MEAN", "MAX", "MIN"}))
                   .Infer(InferSegmentPool)
                   .Batch(batch::Unrelated(batch::kNotNeeded))
                   .Pir("(x, segment_ids) -> out, summed_ids?"),

@@ -20,8 +20,6 @@ absl::Status CheckPadded(const InferContext& context, const char* slot, const ch
 }
 
 absl::Status InferChunkEval(InferContext& context) {
-  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"num_chunk_types"}));
-  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "chunk_scheme", {"IOB", "IOE", "IOBES", "plain"}));
   const TensorType* inference = context.Input("Inference");
   if (inference != nullptr && context.HasInput("SeqLength")) {
     WEFT_RETURN_IF_ERROR(CheckPadded(context, "Inference", "SeqLength", *inference));
@@ -71,9 +69,9 @@ void AddLabelMetricsSchemas(OpSchemaTable* schemas) {
                    .In("Inference, Label, SeqLength?")
                    .Out(f1)
                    .Out("NumCorrectChunks, NumInferChunks, NumLabelChunks, Precision, Recall")
-                   .Attr("chunk_scheme", "IOB")
+                   .Attr("chunk_scheme", "IOB", range::OneOf({"IOB", "IOE", "IOBES", "plain"}))
                    .Attr("excluded_chunk_types", Ints{})
-                   .RequiredAttr("num_chunk_types", 1)
+                   .RequiredAttr("num_chunk_types", 1, range::AtLeast(1))
                    .Infer(InferChunkEval)
                    .Batch(batch::Unrelated(batch::kWholeResult)));
   schemas->Add(

@@ -37,9 +37,8 @@ absl::Status CheckLrn(InferContext& context) {
 // --- Slices scaled down to a norm ---------------------------------------------------------------
 
 absl::Status CheckRenorm(InferContext& context, const TensorType& x) {
-  const double p = context.attrs().Float("p");
-  if (!(p > 0 && std::isfinite(p))) {
-    return context.AttrError("p", "a number above 0", absl::StrCat(p));
+  if (std::isinf(context.attrs().Float("p"))) {
+    return context.AttrError("p", "a finite number", "inf");
   }
   if (x.dims.size() < 2) return context.InputError("X", "at least two dimensions");
   return AxisFromAttr(context, "axis", x.dims).status();
@@ -54,7 +53,6 @@ absl::Status InferSpectralNorm(InferContext& context, const TensorType& weight) 
   if (dim < 0 || dim >= rank) {
     return context.AttrError("dim", absl::StrCat("a dimension of ", rank), absl::StrCat(dim));
   }
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "power_iters", 0));
   Dims columns = weight.dims;
   columns.erase(columns.begin() + dim);
   WEFT_RETURN_IF_ERROR(CheckVectors(context, {"U"}, weight.dims[dim]));
@@ -135,7 +133,7 @@ void AddNormalizationSchemas(OpSchemaTable* schemas) {
               OpSchema("lrn", "X -> MidOut, Out")
                   .Attr("alpha", 1e-4f)
                   .Attr("beta", 0.75f)
-                  .Attr("data_format", "NCHW")
+                  .Attr("data_format", "NCHW", range::OneOf({"NCHW", "NHWC"}))
                   .Attr("k", 2.0f)
                   .Attr("n", 5)
                   .With(Trait::kRowSplittable)
@@ -146,7 +144,7 @@ void AddNormalizationSchemas(OpSchemaTable* schemas) {
               OpSchema("renorm", "X -> Out")
                   .RequiredAttr("axis", 0)
                   .RequiredAttr("max_norm", 0.0f)
-                  .RequiredAttr("p", 0.0f)
+                  .RequiredAttr("p", 0.0f, range::Above(0))
                   .Infer(InOrder({IfKnown("X", CheckRenorm), Like("X", {"Out"})}))
                   .Batch({batch::SlicesAlong("axis")})
                   .Pir(),
@@ -155,7 +153,7 @@ void AddNormalizationSchemas(OpSchemaTable* schemas) {
               OpSchema("spectral_norm", "U, V, Weight -> Out")
                   .Attr("dim", 0)
                   .Attr("eps", 1e-12f)
-                  .Attr("power_iters", 1)
+                  .Attr("power_iters", 1, range::AtLeast(0))
                   .Infer(IfKnown("Weight", InferSpectralNorm))
                   .Batch(batch::Unrelated(batch::kOfParameters))
                   .Pir("(weight, u, v)"),

@@ -41,9 +41,6 @@ absl::Status InferPad3d(InferContext& context, const TensorType& x) {
   if (paddings.size() != 6) {
     return context.AttrError("paddings", "six numbers", DimsToString(paddings));
   }
-  WEFT_RETURN_IF_ERROR(
-      CheckOneOf(context, "mode", {"constant", "reflect", "replicate", "circular"}));
-  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "data_format", {"NCDHW", "NDHWC"}));
   const std::string& mode = attrs.String("mode");
   const size_t first = attrs.String("data_format") == "NDHWC" ? 1 : 2;
   TensorType out = x;
@@ -77,16 +74,17 @@ void AddPadSchemas(OpSchemaTable* schemas) {
                   .Batch({batch::Pad})
                   .Pir("(x, @pad_value)", "(x:-, out_grad, @pad_value)"),
               {{}, {"Out"}, {"X"}}, IfKnown("Out@GRAD", InferPadGrad));
-  AddWithGrad(schemas,
-              OpSchema("pad3d", "Paddings{paddings}, X -> Out")
-                  .Attr("data_format", "NCDHW")
-                  .Attr("mode", "constant")
-                  .Attr("paddings", Ints{})
-                  .Attr("value", 0.0f)
-                  .Infer(IfKnown("X", InferPad3d))
-                  .Batch({batch::Rows({"X"})})
-                  .Pir("(x, @paddings) {pad_value=value}"),
-              {{"X"}, {"Out"}, {"X"}});
+  AddWithGrad(
+      schemas,
+      OpSchema("pad3d", "Paddings{paddings}, X -> Out")
+          .Attr("data_format", "NCDHW", range::OneOf({"NCDHW", "NDHWC"}))
+          .Attr("mode", "constant", range::OneOf({"constant", "reflect", "replicate", "circular"}))
+          .Attr("paddings", Ints{})
+          .Attr("value", 0.0f)
+          .Infer(IfKnown("X", InferPad3d))
+          .Batch({batch::Rows({"X"})})
+          .Pir("(x, @paddings) {pad_value=value}"),
+      {{"X"}, {"Out"}, {"X"}});
 }
 
 }  // namespace weft

@@ -17,7 +17,6 @@ namespace {
 // [rows, features], a class of each row, and a center of each class.
 absl::Status InferCenterLoss(InferContext& context, const TensorType& x) {
   if (x.dims.size() != 2) return context.InputError("X", "a matrix");
-  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"cluster_num"}));
   const int64_t classes = context.attrs().Int("cluster_num");
   WEFT_RETURN_IF_ERROR(CheckElements(context, "Label", x.dims[0]));
   WEFT_RETURN_IF_ERROR(CheckElements(context, "CenterUpdateRate", 1));
@@ -44,7 +43,6 @@ absl::Status InferFocalLoss(InferContext& context, const TensorType& x) {
 
 // Squares of blocksize pixels go to channels.
 absl::Status InferSpaceToDepth(InferContext& context, const TensorType& x) {
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "blocksize", 2, 1 << 15));
   const int64_t size = context.attrs().Int("blocksize");
   bool fits = x.dims.size() == 4;
   for (size_t d = 1; fits && d < 4; ++d) {
@@ -141,7 +139,7 @@ void AddPaddle1LayerSchemas(OpSchemaTable* schemas) {
       schemas,
       OpSchema("center_loss",
                "CenterUpdateRate, Centers, Label, X -> CentersOut=Centers, Loss, SampleCenterDiff~")
-          .RequiredAttr("cluster_num", 1)
+          .RequiredAttr("cluster_num", 1, range::AtLeast(1))
           .RequiredAttr("need_update", true)
           .Infer(InOrder({SameDType("X", "Centers"), IfKnown("X", InferCenterLoss)}))
           .Batch({CenterLoss}),
@@ -155,7 +153,7 @@ void AddPaddle1LayerSchemas(OpSchemaTable* schemas) {
               {{"FgNum", "Label", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("space_to_depth", "X -> Out")
-                  .RequiredAttr("blocksize", int64_t{2})
+                  .RequiredAttr("blocksize", int64_t{2}, range::Between(2, 1 << 15))
                   .Infer(IfKnown("X", InferSpaceToDepth))
                   .Algebra(Algebra::kMove)
                   .Batch({batch::Rows({"X"}), Powers::kFirst}),

@@ -69,8 +69,6 @@ absl::Status InferLstmUnit(InferContext& context, const TensorType& x, const Ten
 // Activations by number: identity, sigmoid, tanh, relu.
 absl::Status InferGruUnit(InferContext& context, const TensorType& h) {
   WEFT_RETURN_IF_ERROR(CheckIsMatrix(context, "HiddenPrev", h));
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "activation", 0, 3));
-  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "gate_activation", 0, 3));
   const Dims gates = {h.dims[0], MulDim(3, h.dims[1])};
   WEFT_RETURN_IF_ERROR(CheckDims(context, "Input", gates));
   WEFT_RETURN_IF_ERROR(CheckDims(context, "Weight", {h.dims[1], gates[1]}));
@@ -131,8 +129,6 @@ absl::Status InferCrfDecoding(InferContext& context, const TensorType& emission)
 absl::Status InferPad2d(InferContext& context, const TensorType& x) {
   if (HasAttrInput(context)) return absl::OkStatus();
   const std::vector<int64_t> paddings = context.attrs().Ints("paddings");
-  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "mode", {"constant", "reflect", "edge"}));
-  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "data_format", {"NCHW", "NHWC"}));
   if (x.dims.size() != 4) return context.InputError("X", "four dimensions");
   if (paddings.size() != 4) {
     return context.AttrError("paddings", "four numbers", DimsToString(paddings));
@@ -162,7 +158,6 @@ absl::Status InferDiag(InferContext& context, const TensorType& x) {
 
 // Counts of right and wrong elements by class, to which earlier ones are added.
 absl::Status InferMeanIou(InferContext& context) {
-  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"num_classes"}));
   const int64_t classes = context.attrs().Int("num_classes");
   for (const char* slot : {"InCorrects", "InWrongs"}) {
     for (size_t i = 0; i < context.NumInputs(slot); ++i) {
@@ -245,8 +240,8 @@ void AddPaddle1Schemas(OpSchemaTable* schemas) {
   AddWithGrad(
       schemas,
       OpSchema("gru_unit", "Bias?, HiddenPrev, Input, Weight -> Gate~, Hidden, ResetHiddenPrev~")
-          .Attr("activation", 2)
-          .Attr("gate_activation", 1)
+          .Attr("activation", 2, range::Between(0, 3))
+          .Attr("gate_activation", 1, range::Between(0, 3))
           .Attr("origin_mode", false)
           .Infer(InOrder({SameDType("HiddenPrev", "Input"), IfKnown("HiddenPrev", InferGruUnit)}))
           .Batch({batch::Rows({"Input", "HiddenPrev"})}),
@@ -256,8 +251,8 @@ void AddPaddle1Schemas(OpSchemaTable* schemas) {
       GradsLikeInputs());
   AddWithGrad(schemas,
               OpSchema("pad2d", "Paddings{paddings}, X -> Out")
-                  .Attr("data_format", "NCHW")
-                  .Attr("mode", "constant")
+                  .Attr("data_format", "NCHW", range::OneOf({"NCHW", "NHWC"}))
+                  .Attr("mode", "constant", range::OneOf({"constant", "reflect", "edge"}))
                   .Attr("pad_value", 0.0f)
                   .Attr("paddings", Ints{0, 0, 0, 0})
                   .Infer(IfKnown("X", InferPad2d))
@@ -275,7 +270,7 @@ void AddPaddle1Schemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("mean_iou",
                         "InCorrects*?, InMeanIou*?, InWrongs*?, Labels, Predictions -> "
                         "OutCorrect, OutMeanIou, OutWrong")
-                   .RequiredAttr("num_classes", 0)
+                   .RequiredAttr("num_classes", 0, range::AtLeast(1))
                    .Infer(InferMeanIou)
                    .Batch(batch::Unrelated(batch::kWholeResult)));
   AddWithGrad(schemas,

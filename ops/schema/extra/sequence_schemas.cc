@@ -26,7 +26,6 @@ absl::Status CheckRowConv(InferContext& context, const TensorType& x) {
 
 // Along the last axis, frames are columns; along the first, rows.
 absl::StatusOr<Dims> FramedDims(const InferContext& context, const Dims& x) {
-  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"frame_length", "hop_length"}));
   const int64_t axis = context.attrs().Int("axis");
   if (axis != 0 && axis != -1) return context.AttrError("axis", "0 or -1", absl::StrCat(axis));
   if (x.empty()) return context.InputError("X", "at least one dimension");
@@ -82,8 +81,8 @@ void AddSequenceSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("frame", "X -> Out")
                   .Attr("axis", -1)
-                  .RequiredAttr("frame_length", 0)
-                  .RequiredAttr("hop_length", 0)
+                  .RequiredAttr("frame_length", 0, range::AtLeast(1))
+                  .RequiredAttr("hop_length", 0, range::AtLeast(1))
                   .Infer(OutDims(FramedDims))
                   .Batch({batch::Frame, Powers::kFirst})
                   .Pir(),

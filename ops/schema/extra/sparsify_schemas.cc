@@ -51,9 +51,8 @@ absl::Status InferSparsify(InferContext& context) {
     }
     return absl::OkStatus();
   }
-  const double threshold = context.attrs().Float("threshold");
-  if (!(threshold >= 0) || std::isinf(threshold)) {
-    return context.AttrError("threshold", "a finite number >= 0", absl::StrCat(threshold));
+  if (std::isinf(context.attrs().Float("threshold"))) {
+    return context.AttrError("threshold", "a finite number", "inf");
   }
   return absl::OkStatus();
 }
@@ -90,7 +89,7 @@ void AddSparsifySchemas(OpSchemaTable* schemas) {
                    .Algebra(Algebra::kSparsify)
                    .Batch(batch::Unrelated(batch::kSparsifies)));
   schemas->Add(OpSchema("sparsify_threshold", kSlots)
-                   .RequiredAttr("threshold", 0.0f)
+                   .RequiredAttr("threshold", 0.0f, range::AtLeast(0))
                    .Infer(InferSparsify)
                    .Algebra(Algebra::kSparsify)
                    .Batch(batch::Unrelated(batch::kSparsifies)));

@@ -11,22 +11,15 @@
 namespace weft {
 namespace {
 
-OpSchema::InferFn NonNegative(const char* attr) {
-  return [attr](InferContext& context) { return CheckAtLeast(context, attr, 0); };
-}
-
 // Adds an op and its gradient op, which reads `grad_reads` besides out@GRAD.
-void AddElementwise(OpSchemaTable* schemas, OpSchema op, const std::vector<std::string>& grad_reads,
-                    const OpSchema::InferFn& check) {
-  std::move(op)
-      .With(Trait::kElementwise, Trait::kRowSplittable)
-      .Infer(InOrder({check, OutputsLike("x")}))
-      .Pir();
+void AddElementwise(OpSchemaTable* schemas, OpSchema op,
+                    const std::vector<std::string>& grad_reads) {
+  std::move(op).With(Trait::kElementwise, Trait::kRowSplittable).Infer(OutputsLike("x")).Pir();
   std::vector<std::string> others = grad_reads;
   others.push_back("out@GRAD");
   schemas->Add(GradSchema(op, absl::StrCat(op.type(), "_grad"),
                           {grad_reads, {"out"}, {"x"}, /*optional=*/false},
-                          InOrder({check, OutputsLike("x", others)}))
+                          OutputsLike("x", others))
                    .With(Trait::kElementwise, Trait::kRowSplittable));
   schemas->Add(std::move(op));
 }
@@ -44,12 +37,11 @@ absl::Status InferCopysign(InferContext& context, const TensorType& x, const Ten
 }  // namespace
 
 void AddSpecialFunctionSchemas(OpSchemaTable* schemas) {
-  const auto no_check = [](InferContext&) { return absl::OkStatus(); };
-  AddElementwise(schemas, OpSchema("i0", "x -> out"), {"x"}, no_check);
+  AddElementwise(schemas, OpSchema("i0", "x -> out"), {"x"});
   for (const char* type : {"i0e", "i1", "i1e"}) {
-    AddElementwise(schemas, OpSchema(type, "x -> out"), {"x", "out"}, no_check);
+    AddElementwise(schemas, OpSchema(type, "x -> out"), {"x", "out"});
   }
-  AddElementwise(schemas, OpSchema("polygamma", "x -> out").Attr("n", 0), {"x"}, NonNegative("n"));
+  AddElementwise(schemas, OpSchema("polygamma", "x -> out").Attr("n", 0, range::AtLeast(0)), {"x"});
   AddWithGrad(schemas,
               OpSchema("copysign", "x, y -> out")
                   .With(Trait::kElementwise, Trait::kRowSplittable, Trait::kBroadcasts)

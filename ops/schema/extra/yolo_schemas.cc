@@ -15,10 +15,7 @@ absl::Status CheckAnchors(const InferContext& context) {
   if (anchors.empty() || anchors.size() % 2 != 0) {
     return context.AttrError("anchors", "pairs of width and height", DimsToString(anchors));
   }
-  for (int64_t size : anchors) {
-    if (size < 1) return context.AttrError("anchors", "positive sizes", DimsToString(anchors));
-  }
-  return CheckPositive(context, {"class_num", "downsample_ratio"});
+  return absl::OkStatus();
 }
 
 // GTMatchMask stays unset: Paddle's programs declare it with another element type than it has.
@@ -73,9 +70,9 @@ void AddYoloSchemas(OpSchemaTable* schemas) {
       schemas,
       OpSchema("yolov3_loss", "GTBox, GTLabel, GTScore?, X -> GTMatchMask~, Loss, ObjectnessMask~")
           .RequiredAttr("anchor_mask", Ints{})
-          .RequiredAttr("anchors", Ints{})
-          .RequiredAttr("class_num", 1)
-          .Attr("downsample_ratio", 32)
+          .RequiredAttr("anchors", Ints{}, range::AtLeast(1))
+          .RequiredAttr("class_num", 1, range::AtLeast(1))
+          .Attr("downsample_ratio", 32, range::AtLeast(1))
           .Attr("ignore_thresh", 0.7f)
           .Attr("scale_x_y", 1.0f)
           .Attr("use_label_smooth", true)
@@ -85,11 +82,11 @@ void AddYoloSchemas(OpSchemaTable* schemas) {
        {"Loss"},
        {"GTBox", "GTLabel", "GTScore", "X"}});
   schemas->Add(OpSchema("yolo_box", "ImgSize, X -> Boxes, Scores")
-                   .RequiredAttr("anchors", Ints{})
-                   .RequiredAttr("class_num", 1)
+                   .RequiredAttr("anchors", Ints{}, range::AtLeast(1))
+                   .RequiredAttr("class_num", 1, range::AtLeast(1))
                    .Attr("clip_bbox", true)
                    .Attr("conf_thresh", 0.01f)
-                   .Attr("downsample_ratio", 32)
+                   .Attr("downsample_ratio", 32, range::AtLeast(1))
                    .Attr("iou_aware", false)
                    .Attr("iou_aware_factor", 0.5f)
                    .Attr("scale_x_y", 1.0f)

@@ -289,6 +289,14 @@ TEST(ShardUpdates, RanksAddUpAStackOfSquares) {
   EXPECT_THAT(Shard("1", other).result.setting.shares, IsEmpty());
 }
 
+// A share of a bucket has one sum of squares.
+TEST(ShardUpdates, SquaresThatCountTwiceAreOfWholeGradients) {
+  const std::string twice = absl::StrReplaceAll(kNorm, {{"X=[nw, nb]", "X=[nw, nb, nb]"}});
+  const Sharded sharded = Shard("1", twice);
+  EXPECT_THAT(sharded.result.setting.shares, IsEmpty());
+  EXPECT_THAT(ErrorsOf(sharded, {}, Main(twice)), IsEmpty());
+}
+
 // The gathers and uses of parameters, in order: "g1" is a gather on ring 1, "w1" the wait for it.
 std::string GathersAndUses(const std::string& prefetch) {
   const Sharded sharded =

@@ -161,13 +161,17 @@ class ChainFinder {
     return found == reader_of_stack_.end() ? OpId() : found->second.value_or(OpId());
   }
 
-  // A sum of which no other input belongs to a chain.
+  // A sum of which no other input belongs to a chain, and each partial once: a share of a bucket
+  // has one for all its tensors.
   bool AddsPartials(const Op& op) const {
     if (op.output_args().size() != 1) return false;
     if (op.type() != "sum" && !ReaderOfStack(op).valid()) return false;
-    return absl::c_all_of(
-               op.input_args(),
-               [&](Symbol in) { return owner_.count(in) == 0 || is_partial_.count(in) > 0; }) &&
+    std::set<Symbol> partials;
+    return absl::c_all_of(op.input_args(),
+                          [&](Symbol in) {
+                            if (owner_.count(in) == 0) return true;
+                            return is_partial_.count(in) > 0 && partials.insert(in).second;
+                          }) &&
            owner_.count(op.output_args()[0]) == 0;
   }
 

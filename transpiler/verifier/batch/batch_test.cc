@@ -172,6 +172,124 @@ TEST(Batch, AReducedDivisorMakesAWeightedMeanExact) {
               ElementsAre(StartsWith("error: W702")));
 }
 
+// The square of a mean over the samples that count: ranks average the divisor, and the mean.
+TEST(Batch, TheGradientOfADividendReadsNoQuotient) {
+  const auto step = [](absl::string_view average_n, absl::string_view average_q,
+                       absl::string_view gradients, absl::string_view reduce) {
+    return absl::StrCat(
+        kVars, R"(
+    var m : fp32[-1, 1] need_check_feed
+    var a, n, q : fp32[]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[p] = elementwise_mul(X=[y], Y=[m]) {axis=-1}
+    Out=[a] = reduce_sum(X=[p]) {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[n] = reduce_sum(X=[m]) {reduce_all=true, dim=ints[0], keep_dim=false}
+)",
+        average_n, "    Out=[q] = elementwise_div(X=[a], Y=[n]) {axis=-1}\n", average_q, R"(
+    Out=[loss] = square(X=[q]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[q@GRAD] = square_grad(X=[q], Out@GRAD=[loss@GRAD]) role=backward
+    )",
+        gradients,
+        R"( = elementwise_div_grad(X=[a], Y=[n], Out=[q], Out@GRAD=[q@GRAD]) role=backward {axis=-1}
+    X@GRAD=[p@GRAD] = reduce_sum_grad(X=[p], Out@GRAD=[a@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    X@GRAD=[y@GRAD] = elementwise_mul_grad(X=[y], Y=[m], Out@GRAD=[p@GRAD]) role=backward {axis=-1}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)",
+        reduce, kUpdate);
+  };
+  constexpr char kN[] = "    Out=[n] = c_allreduce_avg(X=[n]) {use_calc_stream=true}\n";
+  constexpr char kQ[] = "    Out=[q] = c_allreduce_avg(X=[q]) {use_calc_stream=true}\n";
+  constexpr char kOfA[] = "X@GRAD=[a@GRAD]", kOfBoth[] = "X@GRAD=[a@GRAD], Y@GRAD=[n@GRAD]";
+  EXPECT_THAT(Differences(step("", "", kOfA, ""), step(kN, kQ, kOfA, kReduce), ForRanks(2)),
+              IsEmpty());
+  // The gradient of the divisor reads the quotient.
+  EXPECT_THAT(Differences(step("", "", kOfBoth, ""), step(kN, kQ, kOfBoth, kReduce), ForRanks(2)),
+              Contains(StartsWith("warning: W708: ")));
+  EXPECT_THAT(Differences(step("", "", kOfA, ""), step("", kQ, kOfA, kReduce), ForRanks(2)),
+              Not(IsEmpty()));
+}
+
+// Of a gradient, by other ops than one.
+class AllReduceByHand : public ::testing::Test {
+ protected:
+  static std::vector<std::string> FoundWith(absl::string_view ops, absl::string_view gradient) {
+    std::string update = kUpdate;
+    update.replace(update.find("Grad=[w@GRAD]"), 13, absl::StrCat("Grad=[", gradient, "]"));
+    return Differences(absl::StrCat(kVars, kForward, kUpdate),
+                       absl::StrCat(kVars, "    var g : fp32[8, 1]\n    var h : fp32[4, 1]\n",
+                                    kForward, ops, update),
+                       ForRanks(2));
+  }
+};
+
+TEST_F(AllReduceByHand, IsASumOnOneRankThatItSendsToAll) {
+  constexpr char kReduceTo0[] =
+      "    Out=[w@GRAD] = c_reduce_sum(X=[w@GRAD]) role=backward {ring_id=0, root_id=0, "
+      "use_calc_stream=true}\n";
+  constexpr char kDivide[] =
+      "    Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward {scale=0.5, nranks=2}\n";
+  const auto send = [](int root, int ring) {
+    return absl::StrCat("    Out=[w@GRAD] = c_broadcast(X=[w@GRAD]) role=backward {ring_id=", ring,
+                        ", root=", root, ", use_calc_stream=true}\n");
+  };
+  const auto found = [&](absl::string_view ops) { return FoundWith(ops, "w@GRAD"); };
+  EXPECT_THAT(found(absl::StrCat(kReduceTo0, send(0, 0), kDivide)), IsEmpty());
+  EXPECT_THAT(found(absl::StrCat(kReduceTo0, send(0, 0))), Contains(StartsWith("error: W312: ")));
+  EXPECT_THAT(found(absl::StrCat(kReduceTo0, kDivide)), Contains(StartsWith("error: ")));
+  EXPECT_THAT(found(absl::StrCat(kReduceTo0, send(1, 0), kDivide)),
+              Contains(StartsWith("error: ")));
+  EXPECT_THAT(found(absl::StrCat(kReduceTo0, send(0, 1), kDivide)),
+              Contains(StartsWith("error: ")));
+  // On the other rank, the relu is of another value.
+  EXPECT_THAT(found(absl::StrCat(kReduceTo0, "    Out=[w@GRAD] = relu(X=[w@GRAD]) role=backward\n",
+                                 send(0, 0), kDivide)),
+              Contains(StartsWith("error: ")));
+}
+
+TEST_F(AllReduceByHand, IsASumOverRowsThatAllHaveGathered) {
+  const auto found = [&](absl::string_view shape, absl::string_view reduce, absl::string_view dims,
+                         absl::string_view scale) {
+    return FoundWith(
+        absl::StrCat("    var r : fp32[", shape, "]\n",
+                     "    Out=[g] = c_allgather(X=[w@GRAD]) role=backward {ring_id=0, nranks=2, "
+                     "use_calc_stream=true}\n",
+                     "    Out=[r] = reshape(X=[g]) role=backward {shape=ints[", shape, "]}\n",
+                     "    Out=[h] = ", reduce, "(X=[r]) role=backward {dim=ints[", dims,
+                     "], keep_dim=false, reduce_all=false}\n", scale),
+        "h");
+  };
+  constexpr char kDivide[] = "    Out=[h] = scale(X=[h]) role=backward {scale=0.5, nranks=2}\n";
+  EXPECT_THAT(found("2, 4, 1", "reduce_sum", "0", kDivide), IsEmpty());
+  EXPECT_THAT(found("2, 4, 1", "reduce_mean", "0", ""), IsEmpty());
+  EXPECT_THAT(found("2, 4, 1", "reduce_sum", "0", ""), Contains(StartsWith("error: W312: ")));
+  EXPECT_THAT(found("2, 4, 1", "reduce_mean", "0", kDivide), Contains(StartsWith("error: ")));
+  // Rows of one rank add up.
+  EXPECT_THAT(found("4, 2, 1", "reduce_sum", "1", kDivide), Contains(StartsWith("error: ")));
+  EXPECT_THAT(found("2, 4, 1", "reduce_max", "0", ""), Contains(StartsWith("error: ")));
+}
+
+// The first gradient has the shape of the loss, as static.gradients writes it.
+TEST(Batch, AFirstGradientOfAnNthIsADivision) {
+  const auto step = [](absl::string_view first, absl::string_view reduce) {
+    std::string text = absl::StrCat(kVars, kForward, reduce, kUpdate);
+    const std::string ones =
+        "fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}";
+    text.replace(text.find(ones), ones.size(),
+                 absl::StrCat("fill_any_like(X=[loss]) role=backward|loss {value=", first, "}"));
+    return text;
+  };
+  const std::string original = step("1.0", "");
+  constexpr char kSumGradient[] =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  EXPECT_THAT(Differences(original, step("0.5", kSumGradient), ForRanks(2)), IsEmpty());
+  EXPECT_THAT(Differences(original, step("0.25", kSumGradient), ForRanks(2)), Not(IsEmpty()));
+  EXPECT_THAT(Differences(original, step("0.5", kReduce), ForRanks(2)), Not(IsEmpty()));
+  // What the original has is no division.
+  EXPECT_THAT(Differences(step("0.5", ""), step("0.5", kSumGradient), ForRanks(2)),
+              Contains(StartsWith("error: W312: ")));
+}
+
 // Beside a loss that is a mean.
 TEST(Batch, TheGradientOfASumIsNotAveraged) {
   const auto found = Found({}, {R"(

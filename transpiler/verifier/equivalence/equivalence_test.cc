@@ -228,7 +228,10 @@ TEST(Equivalence, ADivisorMayBeMadeInSeveralWays) {
         Undivided(absl::StrCat(
             kSumGradient, make_n,
             op.empty() ? "    Out=[w@GRAD] = elementwise_div(X=[w@GRAD], Y=[n])\n" : op)),
-        {{"    var w@GRAD", "    var k : int64[]\n    var w@GRAD"}});
+        {{"    var w@GRAD",
+          "    var k : int64[]\n    var a, b, c : fp32[1]\n    var r : fp32[4]\n    var q : "
+          "fp32[2, 3] "
+          "persistable\n    var dims : int32[2]\n    var dim : int32[]\n    var w@GRAD"}});
   };
   constexpr char kScale[] = "    Out=[w@GRAD] = scale(X=[w@GRAD], ScaleTensor=[n]) {scale=1.0}\n";
   constexpr char kFill[] = "    Out=[n] = fill_constant() {shape=longs[], dtype=5, value=";
@@ -258,6 +261,17 @@ TEST(Equivalence, ADivisorMayBeMadeInSeveralWays) {
       {kFill, "", "}\n    Out=[n] = clip(X=[n]) {min=1.0, max=8.0}\n", "2.0", "4.0"},
       {kFill, "", "}\n    Out=[n] = sum(X=[n, n])\n", "1.0", "2.0"},
       {kFill, "", "}\n    Out=[n] = increment(X=[n]) {step=1.0}\n", "1.0", "2.0"},
+      // Elements of lists.
+      {"    Out=[a] = fill_constant() {shape=longs[1], dtype=5, value=0.0}\n    Out=[b] = "
+       "fill_constant() {shape=longs[1], dtype=5, value=4.0}\n    Out=[c] = fill_constant() "
+       "{shape=longs[1], dtype=5, value=1.0}\n    Out=[r] = range(Start=[a], End=[b], Step=[c])\n  "
+       "  "
+       "Out=[n] = slice(Input=[r]) {axes=ints[0], decrease_axis=ints[0], starts=ints[",
+       "", "]}\n", "2], ends=ints[3", "3], ends=ints[4"},
+      {"    Out=[dims] = shape(Input=[q])\n    Out=[dim] = slice(Input=[dims]) {axes=ints[0], "
+       "decrease_axis=ints[0], starts=ints[",
+       "", "]}\n    Out=[n] = cast(X=[dim]) {in_dtype=2, out_dtype=5}\n", "0], ends=ints[1",
+       "1], ends=ints[2"},
       // What is made of the number of ranks need not be it.
       {"    Out=[n] = fill_constant() {shape=longs[], dtype=5, value=1.0}\n    Out=[n] = "
        "c_allreduce_sum(X=[n]) {ring_id=0, use_calc_stream=true}\n    Out=[n] = scale(X=[n]) "

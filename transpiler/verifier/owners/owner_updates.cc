@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "ops/analysis/core/storage.h"
+#include "ops/analysis/training/losses.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_kinds.h"
@@ -308,6 +309,7 @@ class Reads {
   void Check() {
     for (int step = 0; step < 2 && !findings_.HasErrors(); ++step) {
       for (size_t i = 0; i < ops_.size() && !findings_.HasErrors(); ++i) Visit(i);
+      if (!findings_.HasErrors()) CheckLosses();
       for (Lacks& lacks : lacks_) {
         absl::erase_if(lacks, [](const auto& entry) { return !entry.second.is_kept; });
       }
@@ -383,17 +385,37 @@ class Reads {
     return names;
   }
 
+  // Why a rank lacks it.
+  std::string Where(const Lack& lack) const {
+    const OwnedOp& writer = ops_[lack.made_by];
+    const CollectiveOp* const collective = FindCollectiveOp(writer.op);
+    if (collective != nullptr) {
+      return absl::StrCat(writer.op.DebugName(), " reduces it to rank ",
+                          writer.op.IntAttr(collective->root_attr).value_or(0), " alone");
+    }
+    return absl::StrCat("of which ", RanksText(writer.owners), " alone ",
+                        writer.owners.size() == 1 ? "runs " : "run ", writer.op.DebugName());
+  }
+
+  // Each rank shows its own.
+  void CheckLosses() {
+    for (Symbol loss : FindLosses(merged_)) {
+      const absl::string_view name = merged_.name(loss);
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const auto found = lacks_[rank].find(ClassOf(name));
+        if (found == lacks_[rank].end()) continue;
+        Reporter({static_cast<int>(rank), false}, &findings_)
+            .Add("W510", OpId(), name,
+                 absl::StrCat("loss ", name, " has no value here, ", Where(found->second),
+                              ": expected the op on all ranks"));
+      }
+    }
+  }
+
   void Read(size_t i, size_t rank, absl::string_view name) {
     const auto found = lacks_[rank].find(ClassOf(name));
     if (found == lacks_[rank].end() || findings_.HasErrors()) return;
-    const OwnedOp& writer = ops_[found->second.made_by];
-    const CollectiveOp* const collective = FindCollectiveOp(writer.op);
-    const std::string where =
-        collective != nullptr
-            ? absl::StrCat(writer.op.DebugName(), " reduces it to rank ",
-                           writer.op.IntAttr(collective->root_attr).value_or(0), " alone")
-            : absl::StrCat("of which ", RanksText(writer.owners), " alone ",
-                           writer.owners.size() == 1 ? "runs " : "run ", writer.op.DebugName());
+    const std::string where = Where(found->second);
     Reporter({static_cast<int>(rank), false}, &findings_)
         .Add("W510", OpIn(rank, ops_[i].On(rank)), name,
              absl::StrCat(ops_[i].op.DebugName(), " reads ", name, " on rank ", rank, ", ", where,

@@ -27,7 +27,8 @@ struct OwnerUpdates {
   absl::optional<Program> startup;
   // States that some ranks do not keep. Nobody reads what they have there.
   std::set<std::string> unkept;
-  // W510: ranks that read what only others have written. W521: states that some ranks do not keep.
+  // W510: ranks that read what only others have written, or have no value of a loss. W521: states
+  // that some ranks do not keep.
   Findings findings;
 };
 

@@ -98,6 +98,25 @@ TEST(OwnerUpdates, OfAveragedGradientsAreThoseOfOneDevice) {
               IsEmpty());
 }
 
+TEST(OwnerUpdates, EachRankHasTheLoss) {
+  const std::string average = Average("u") + Average("v");
+  std::vector<std::string> steps =
+      Owned(average, Broadcast("u", 0) + Broadcast("v", 1) + "    var other : fp32[]\n");
+  const std::string loss = "    Out=[loss] = mean(X=[s]) role=forward|loss\n";
+  const std::string other = "    Out=[other] = mean(X=[s])\n";
+  steps[1] = absl::StrReplaceAll(steps[1], {{loss, ""}});
+  const std::string missing =
+      "error: W510: rank 1: loss loss has no value here, of which rank 0 alone runs op 3 (mean): "
+      "expected the "
+      "op on all ranks";
+  EXPECT_THAT(FoundIn(steps, OneDevice()), ElementsAre(missing, missing));
+  // A value that is no loss may be one rank's own.
+  std::vector<std::string> more =
+      Owned(average, Broadcast("u", 0) + Broadcast("v", 1) + "    var other : fp32[]\n");
+  more[0] += other;
+  EXPECT_THAT(FoundIn(more, OneDevice()), IsEmpty());
+}
+
 TEST(OwnerUpdates, GradientsMayBeReducedToTheOwnerAlone) {
   const auto reduced = [](int root_of_u, int root_of_v) {
     const std::string sum = ReduceTo("u", root_of_u) + ReduceTo("v", root_of_v);

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "ops/analysis/core/op_traits.h"
 #include "ops/analysis/core/type_flow.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/device_ops.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
@@ -46,11 +47,7 @@ class TypesChecker {
         is_reported_(program_.var_id_limit(), false) {}
 
   void Check() {
-    for (int block = 0; block < program_.num_blocks(); ++block) {
-      // Blocks that no op runs count, too.
-      if (flow_.HasRun(block)) continue;
-      if (!flow_.Run(block, [&](const TypeFlow::Step& step) { return CheckStep(step); })) break;
-    }
+    flow_.Run(0, [&](const TypeFlow::Step& step) { return CheckStep(step); });
     ReportDifferences();
   }
 
@@ -61,6 +58,7 @@ class TypesChecker {
     size_t output;  // into output_args()
     VarId var;
     TypeId type;
+    bool is_part;  // of a buffer, whose memory has room for this type
   };
 
   bool CheckStep(const TypeFlow::Step& step) {
@@ -73,7 +71,7 @@ class TypesChecker {
       if (!var.valid()) continue;
       const TypeId type = step.inferred[i];
       const TypeId declared = flow_.declared(var);
-      if (IsSlice(step.op, i)) continue;
+      if (IsInput(step.op, i)) continue;
       if (type == kUnknownType) {
         // It may be the declared type. The ops of a block show what it writes.
         if (step.op.SubBlocks().empty()) has_declared_type_[var.value()] = true;
@@ -85,7 +83,7 @@ class TypesChecker {
         has_loose_type_[var.value()] = true;
       } else {
         if (program_.var(var).persistable()) has_declared_type_[var.value()] = false;
-        differences_.push_back({step.op.id(), i, var, type});
+        differences_.push_back({step.op.id(), i, var, type, IsPart(step.op, i)});
       }
     }
     return true;
@@ -99,7 +97,8 @@ class TypesChecker {
       // Memory of one element type may hold another shape for a while.
       const bool is_reuse =
           has_declared_type_[difference.var.value()] && inferred.dtype == declared.dtype;
-      if (is_reuse || is_reported_[difference.var.value()]) continue;
+      if (is_reuse && !difference.is_part) continue;
+      if (is_reported_[difference.var.value()]) continue;
       if (program_.var(difference.var).need_check_feed()) continue;
       is_reported_[difference.var.value()] = true;
       const absl::string_view name = program_.var(difference.var).name();
@@ -112,11 +111,22 @@ class TypesChecker {
     }
   }
 
+  // Whether it is a part of the buffer that the op makes.
+  bool IsPart(const Op& op, size_t output) {
+    if (!traits_.Has(op, Trait::kAlias)) return false;
+    const absl::Span<const Symbol> parts = MadeBufferOf(op).parts;
+    return std::find(parts.begin(), parts.end(), op.output_args()[output]) != parts.end();
+  }
+
   // Whether the op only moves a variable into a buffer, which says nothing of its type.
-  bool IsSlice(const Op& op, size_t output) {
-    const absl::Span<const Symbol> in = op.input_args();
-    return traits_.Has(op, Trait::kAlias) &&
-           std::find(in.begin(), in.end(), op.output_args()[output]) != in.end();
+  bool IsInput(const Op& op, size_t output) {
+    if (!traits_.Has(op, Trait::kAlias)) return false;
+    const MadeBuffer made = MadeBufferOf(op);
+    const Symbol name = op.output_args()[output];
+    for (size_t i = 0; i < std::min(made.parts.size(), made.sources.size()); ++i) {
+      if (made.parts[i] == name && made.sources[i] == name) return true;
+    }
+    return false;
   }
 
   bool HasLooseType(const Op& op, size_t output) {

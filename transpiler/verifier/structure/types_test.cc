@@ -39,6 +39,47 @@ TEST(CheckTypes, InputsThatDoNotFitAreNamed) {
                           "columns, found fp32[700, 10]"));
 }
 
+TEST(CheckTypes, AttributesHaveValuesThatKernelsTake) {
+  const auto dropout = [](const std::string& attrs) {
+    return CheckText(
+        "var x : fp32[4, 8]\nvar y : fp32[4, 8]\nvar mask : uint8[4, 8]\n"
+        "Out=[y], Mask=[mask] = dropout(X=[x]) {dropout_prob=0.5}\n"
+        "Out=[y], Mask=[mask] = dropout(X=[x]) {" +
+        attrs + "}\n");
+  };
+  EXPECT_THAT(dropout("dropout_prob=1.0"), IsEmpty());
+  EXPECT_THAT(
+      dropout("dropout_prob=1.5"),
+      ElementsAre("W201 op 1 (dropout) attribute dropout_prob: expected 0 to 1, found 1.5"));
+  EXPECT_THAT(dropout("dropout_implementation=\"none\""),
+              ElementsAre("W201 op 1 (dropout) attribute dropout_implementation: expected "
+                          "upscale_in_train or downgrade_in_infer, found none"));
+  const auto fill = [](const std::string& attrs, const std::string& inputs = "") {
+    return CheckText("var n : int32[1] persistable\nvar y : int32[3]\nOut=[y] = fill_constant(" +
+                     inputs + ") {shape=longs[3], dtype=2, " + attrs + "}\n");
+  };
+  EXPECT_THAT(fill("str_value=\"7\""), IsEmpty());
+  EXPECT_THAT(fill("str_value=\"seven\""),
+              ElementsAre("W201 op 0 (fill_constant) attribute str_value: 'seven' is no number"));
+  EXPECT_THAT(fill("value=3e9"),
+              ElementsAre("W201 op 0 (fill_constant) attribute value: 3e+09 does not fit int32"));
+  // The input takes the place of the attribute.
+  EXPECT_THAT(fill("str_value=\"seven\"", "ValueTensor=[n]"), IsEmpty());
+}
+
+TEST(CheckTypes, BlocksThatNoOpRunsAreNotChecked) {
+  const auto with_block = [](const std::string& caller) {
+    return Check(testing::BlockProgram(
+        "var c : bool[1]\nvar x : fp32[4, 8]\nvar y : fp32[9, 8]\nvar s : step_scopes\n" + caller,
+        "  block 1 parent=0 {\n    var z : fp32[4, 8]\n"
+        "    Out=[z] = elementwise_add(X=[x], Y=[y])\n  }\n"));
+  };
+  EXPECT_THAT(with_block(""), IsEmpty());
+  EXPECT_THAT(with_block("    Out=[], Scope=[s] = conditional_block(Cond=[c], Input=[x, y]) "
+                         "{sub_block=block(1), is_scalar_condition=true}\n"),
+              ElementsAre(HasSubstr("W201 block 1, op 0 (elementwise_add)")));
+}
+
 TEST(CheckTypes, OtherShapeElementTypeAndLayoutNameOpSlotAndVariable) {
   const std::string x = "var x : fp32[4, 8] need_check_feed\n";
   const std::string relu = "Out=[y] = relu(X=[x])\n";
@@ -233,6 +274,26 @@ TEST(CheckTypes, ABufferSaysNothingOfTheTypesOfItsSlices) {
   EXPECT_THAT(CheckText(text),
               Contains("W203 op 0 (relu) output Out: variable y: expected fp32[4, 8], found "
                        "fp32[5, 8]"));
+}
+
+TEST(CheckTypes, PartsOfBuffersHaveTheShapesOfTheirInputs) {
+  const auto found = [](const std::string& inputs) {
+    return CheckText(
+        "var x : fp32[4, 8] need_check_feed\nvar z : fp32[2] need_check_feed\n"
+        "var a : fp32[4, 8]\nvar b : fp32[2]\nvar buffer : fp32[128]\n"
+        "FusedOutput=[buffer], Output=[a, b] = coalesce_tensor(Input=[" +
+        inputs +
+        "]) {dtype=5, align_size=256}\n"
+        "Out=[a] = relu(X=[x])\nOut=[b] = relu(X=[z])\n");
+  };
+  EXPECT_THAT(found("a, b"), IsEmpty());
+  EXPECT_THAT(found("x, z"), IsEmpty());
+  EXPECT_THAT(
+      found("b, a"),
+      ElementsAre("W203 op 0 (coalesce_tensor) output Output: variable a: expected fp32[2], "
+                  "found fp32[4, 8]",
+                  "W203 op 0 (coalesce_tensor) output Output: variable b: expected "
+                  "fp32[4, 8], found fp32[2]"));
 }
 
 TEST(CheckTypes, BlocksAreFollowedWhereTheyRun) {
