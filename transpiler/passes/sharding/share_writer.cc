@@ -176,6 +176,23 @@ class InitializerWriter {
   std::set<std::string, std::less<>> several_;          // variables that several ops write
 };
 
+// What takes the place of the tensors and partial results of the chains, by name.
+std::map<std::string, std::string> SharesOf(const Program& main,
+                                            absl::Span<const SharedBucket> buckets) {
+  std::map<std::string, std::string> share_of;
+  for (const SharedBucket& bucket : buckets) {
+    for (const UpdateChain* chain : bucket.chains) {
+      for (size_t t = 0; t < chain->tensors.size(); ++t) {
+        share_of.emplace(main.name(chain->tensors[t].name), bucket.shares[t]);
+      }
+      for (size_t p = 0; p < chain->partials.size(); ++p) {
+        share_of.emplace(main.name(chain->partials[p]), bucket.partials[p]);
+      }
+    }
+  }
+  return share_of;
+}
+
 }  // namespace
 
 DType TypeAtStart(const UpdateChain::Tensor& tensor, const ProgramPair& programs) {
@@ -234,14 +251,7 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
 
 void WriteSums(const Program& main, absl::Span<const OpId> sums,
                absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits) {
-  std::map<std::string, std::string> share_of;
-  for (const SharedBucket& bucket : buckets) {
-    for (const UpdateChain* chain : bucket.chains) {
-      for (size_t p = 0; p < chain->partials.size(); ++p) {
-        share_of.emplace(main.name(chain->partials[p]), bucket.partials[p]);
-      }
-    }
-  }
+  const std::map<std::string, std::string> share_of = SharesOf(main, buckets);
   for (OpId id : sums) {
     const Op op = main.op(id);
     std::vector<std::string> parts, whole;
@@ -287,14 +297,7 @@ void WriteSums(const Program& main, absl::Span<const OpId> sums,
 
 void WriteLists(const Program& main, absl::Span<const OpId> lists,
                 absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits) {
-  std::map<std::string, std::string> share_of;
-  for (const SharedBucket& bucket : buckets) {
-    for (const UpdateChain* chain : bucket.chains) {
-      for (size_t t = 0; t < chain->tensors.size(); ++t) {
-        share_of.emplace(main.name(chain->tensors[t].name), bucket.shares[t]);
-      }
-    }
-  }
+  const std::map<std::string, std::string> share_of = SharesOf(main, buckets);
   for (OpId id : lists) {
     const Op op = main.op(id);
     const absl::Span<const Symbol> x = op.Input("X"), out = op.Output("Out");
