@@ -276,6 +276,8 @@ absl::StatusOr<std::vector<PlanBuilder::Link>> PlanBuilder::LinkGiven(
   WEFT_ASSIGN_OR_RETURN(const BlockGradientNames names, BlockGradientNames::Of(op));
   absl::flat_hash_map<absl::string_view, Symbol> forward;
   for (Symbol out : op.Input("Out")) forward.emplace(names.Original(program_.name(out)), out);
+  const bool carries = attrs.Does("carries gradients of tensors to earlier iterations");
+  const absl::Span<const Symbol> inputs = op.Input("X");
   std::vector<Link> given;
   for (size_t i = 0; i < outside_names.size(); ++i) {
     WEFT_ASSIGN_OR_RETURN(const int outside, Resolve(outside_names[i], name));
@@ -289,9 +291,13 @@ absl::StatusOr<std::vector<PlanBuilder::Link>> PlanBuilder::LinkGiven(
       }
     }
     const bool is_carried =
-        std::any_of(gradients.begin(), gradients.end(), [&](const Gradient& gradient) {
-          return gradient.outside == outside && gradient.inside_name == inside_name;
-        });
+        std::any_of(gradients.begin(), gradients.end(),
+                    [&](const Gradient& gradient) {
+                      return gradient.outside == outside && gradient.inside_name == inside_name;
+                    }) ||
+        // Whether the op returns it or not: Paddle has one tensor for both.
+        (carries && of != forward.end() && !plan_.variables[outside].is_array &&
+         absl::c_linear_search(inputs, of->second));
     const VarId declared = program_.block(block).FindVar(inside_name);
     if (is_carried || !written.contains(inside_name)) {
       if (declared.valid()) {

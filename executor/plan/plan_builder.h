@@ -178,7 +178,8 @@ class PlanBuilder {
   };
 
   // Links Out@GRAD to the variables named by original_output_grad, where the block reads it. Both
-  // are the same variable if the op returns it as X@GRAD, or if the block does not change it.
+  // are the same variable if the op returns it as X@GRAD or, since Paddle 2, the loop carries the
+  // tensor; or if the block does not change it.
   // Otherwise every iteration gets a fresh copy; returns these pairs of outer and inner variable.
   // Gradients that no op wrote are zero.
   absl::StatusOr<std::vector<Link>> LinkGiven(const Op& op, const OpAttrs& attrs, int block,

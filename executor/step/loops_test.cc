@@ -95,6 +95,20 @@ TEST_F(LoopsTest, GradientGoesBackwardThroughTheIterations) {
   }
 }
 
+// Where the op does not return the gradient of what the loop carries, too: without it, x has the
+// gradient of the last iteration only.
+TEST_F(LoopsTest, GradientThatIsNotReturnedGoesBackward) {
+  WEFT_ASSERT_OK(Make(absl::StrReplaceAll(kPower, {{"LEFT", "h"},
+                                                   {"X@GRAD=[h@GRAD, x@GRAD] = while_grad",
+                                                    "X@GRAD=[@EMPTY@, x@GRAD] = while_grad"}})));
+  (*this)["n"] = Int(3);
+  (*this)["x"] = Floats({1}, {2});
+  (*this)["h"] = Floats({1}, {3});
+  (*this)["g"] = Floats({1}, {10});
+  WEFT_ASSERT_OK(RunStep());
+  EXPECT_THAT(Of("x@GRAD"), ElementsAre(10 * 3 * 3 * 4));
+}
+
 TEST_F(LoopsTest, ErrorInALoopNamesTheIteration) {
   // In the third iteration the array has no element to read.
   WEFT_ASSERT_OK(Make(R"(

@@ -26,6 +26,8 @@ struct PoolAttrs {
   double norm = 0;
   // For means: elements of a window beyond the edge do not count.
   bool exclusive = true;
+  // If not exclusive: elements beyond the padding count, too.
+  bool counts_all = false;
   std::vector<Window> windows;  // with their sizes; not for global and adaptive pooling
 
   static absl::StatusOr<PoolAttrs> Read(const KernelSpec& spec, size_t space) {
@@ -41,6 +43,7 @@ struct PoolAttrs {
       if (type == "lp") result.norm = attrs.Float("norm_type");
       if (std::isinf(result.norm)) result.norm = 0;
       result.is_max = type == "max" || (type == "lp" && result.norm == 0);
+      if (!attrs.Has("norm_type")) result.counts_all = !attrs.Does("counts none beyond padding");
       // Paddle's kernels of these ops ignore attribute adaptive.
       if (spec.paddle_cpu_quirks && result.is_max) result.adaptive = false;
     }
@@ -72,7 +75,7 @@ struct PoolAttrs {
     result.size = window.size;
     result.stride = window.stride;
     result.pad_begin = window.pad_begin;
-    result.pad_end = window.pad_end;
+    result.pad_end = counts_all ? window.size : window.pad_end;  // only the divisor depends on it
     return result;
   }
 };

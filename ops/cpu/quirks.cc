@@ -40,6 +40,12 @@ bool TakesBatchForSize(const Op& op) {
          absl::c_linear_search(*shape, -1);
 }
 
+// Mended in Paddle 3.1.
+bool GathersBehindRows(const Op& op) {
+  const bool may_have_axis = op.IntAttr("axis").value_or(0) != 0 || !op.Input("Axis").empty();
+  return IsBefore(op.program().version(), 3'001'000) && may_have_axis;
+}
+
 bool IsOfPaddle1(const Op& op) { return IsBefore(op.program().version(), kPaddle2); }
 bool IsOfPaddle3(const Op& op) { return op.program().version() >= kPaddle3; }
 
@@ -142,6 +148,7 @@ const Quirk kQuirks[] = {
      "gives the diagonal a gradient"},
     {"yolov3_loss_grad", Always, "gives the gradient of the last of several boxes in a cell"},
     {"expand_as_v2_grad", TakesBatchForSize, "takes -1 of target_shape for a size", false},
+    {"gather_grad", GathersBehindRows, "gives all rows the gradient of the first", false},
     {"group_norm_grad", [](const Op& op) { return op.Input("Scale").empty(); },
      "leaves out the mean of the gradient", false},
     {"masked_fill_grad", Always, "gives value a gradient that is 0 or arbitrary", false},

@@ -91,6 +91,17 @@ TEST(QuirksTest, SomeAreOnlySaid) {
   }
 }
 
+TEST(QuirksTest, RowsBeforeTheAxisOfAGather) {
+  const auto quirks = [](const std::string& attrs, const std::string& version) {
+    return Quirks("X@GRAD=[g] = gather_grad(Index=[i], X=[x], Out@GRAD=[d]) {" + attrs + "}\n",
+                  version);
+  };
+  EXPECT_THAT(quirks("axis=1", "version=2006002 "),
+              ElementsAre("op 0 (gather_grad): gives all rows the gradient of the first"));
+  EXPECT_THAT(quirks("axis=0", "version=2006002 "), IsEmpty());
+  EXPECT_THAT(quirks("axis=1", "version=3001000 "), IsEmpty());
+}
+
 TEST(QuirksTest, PutValuesAreReducedInOtherWays) {
   const auto quirks = [](const std::string& attrs) {
     return Quirks("Value@GRAD=[g] = put_along_axis_grad(Index=[i], Result@GRAD=[d]) {" + attrs +

@@ -288,8 +288,8 @@ absl::string_view WhyUnrelated(const Op& op) {
            "sum of the weights, pass option:exact_loss to transpile";
   }
   if (op.type() == "data_norm_grad") {
-    return "and counts the rank's own rows, which no mode adds up over ranks (local_sgd averages "
-           "the counts)";
+    return "and divides by the numbers of the rank's own rows, because of slot_dim: no mode adds "
+           "up such counts over ranks (local_sgd averages the statistics)";
   }
   if (op.type() == "center_loss" && op.BoolAttr("need_update").value_or(false)) {
     return "and moves the centers by the rank's own samples; use update_center=False, or centers "

@@ -240,6 +240,7 @@ OpSchema Pool(const char* type, size_t space) {
       .Attr("paddings", Ints(space, 0))
       .RequiredAttr("pooling_type", std::string(), range::OneOf({"max", "avg"}))
       .Attr("strides", Ints(space, 1))
+      .Since(kPaddle2, "counts none beyond padding")
       .Images("data_format", {"X", "Out"}, {"NHWC", "NDHWC"});
 }
 

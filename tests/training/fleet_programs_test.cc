@@ -79,10 +79,12 @@ const Strategy kStrategies[] = {
     {"sharding_clip", "", Runs::kByRank},
     {"sharding_lamb", "", Runs::kByRank},
     {"sharding_amp", "", Runs::kByRank},
-    {"sharding_amp_recompute", "W310 W601 W602 W603 W610", Runs::kNot,
-     "not followed: a rank receives one parameter under two names"},
-    {"sharding_merge", "W310 W601 W602 W603 W610", Runs::kNot,
-     "not followed: blocks of ranks differ"},
+    {"sharding_amp_recompute", "", Runs::kByRank},
+    {"sharding_merge", "", Runs::kByRank},
+    {"sharding_merge_clip", "", Runs::kByRank},
+    {"sharding_merge_recompute", "", Runs::kByRank},
+    {"sharding_merge_amp", "W601 W602 W603", Runs::kNot, "gradients are added up in fp16"},
+    {"sharding_offload", "W601 W602 W603", Runs::kNot, "not followed: states have other names"},
 };
 
 class FleetProgramsTest : public ::testing::Test {

@@ -12,26 +12,12 @@ tests/training/embedding_programs_test.cc runs them.
 import os
 import sys
 
-import numpy as np
 import paddle
-from paddle.base.proto import framework_pb2
 
-ROWS, STEPS, IDS = 8, 4, 40
-draw = np.random.RandomState(0)
-MODELS = {}
+from program_files import Models, floats, integers, save_pair, steps, train
 
-
-def model(build):
-    MODELS[build.__name__] = build
-    return build
-
-
-def floats(*shape):
-    return draw.randn(ROWS, *shape).astype("float32")
-
-
-def integers(high, *shape):
-    return draw.randint(0, high, (ROWS,) + shape).astype("int64")
+IDS = 40
+model = MODELS = Models()
 
 
 def dense_table(ids, name, size, padding=None, **_):
@@ -57,7 +43,7 @@ def sgd(table):
     y = paddle.static.data("y", [None, 1], "int64")
     rows = paddle.reshape(table(ids, "table", [IDS, 4]), [-1, 8])
     paddle.optimizer.SGD(0.1).minimize(classify(rows, y))
-    return {"ids": lambda: integers(IDS, 2, 1), "y": lambda: integers(3, 1)}
+    return steps(ids=lambda: integers(0, IDS, 2, 1), y=lambda: integers(0, 3, 1))
 
 
 @model
@@ -68,7 +54,7 @@ def adam_padding(table):
     rows = paddle.sum(table(ids, "table", [IDS, 4], padding=0), axis=1)
     features = paddle.concat([rows, x], axis=1)
     paddle.optimizer.Adam(0.01).minimize(classify(features, y))
-    return {"ids": lambda: integers(IDS, 3, 1), "x": lambda: floats(4), "y": lambda: integers(3, 1)}
+    return steps(ids=lambda: integers(0, IDS, 3, 1), x=lambda: floats(4), y=lambda: integers(0, 3, 1))
 
 
 @model
@@ -79,7 +65,7 @@ def lazy_adam_entries(table):
     rows = paddle.concat([table(ids, "users", [IDS, 4], entry=entry),
                           table(y, "items", [3, 4])], axis=1)
     paddle.optimizer.Adam(0.01, lazy_mode=True).minimize(classify(rows, y))
-    return {"ids": lambda: integers(IDS, 1), "y": lambda: integers(3, 1)}
+    return steps(ids=lambda: integers(0, IDS, 1), y=lambda: integers(0, 3, 1))
 
 
 def build(name, table):
@@ -90,40 +76,11 @@ def build(name, table):
     return main, startup, feeds
 
 
-def save(program, path):
-    desc = framework_pb2.ProgramDesc.FromString(program.desc.serialize_to_string())
-    for block in desc.blocks:
-        for op in block.ops:
-            kept = [attr for attr in op.attrs if attr.name != "op_callstack"]
-            del op.attrs[:]
-            op.attrs.extend(kept)
-    with open(path, "wb") as file:
-        file.write(desc.SerializeToString())
-
-
-def values(program, scope):
-    return {var.name: np.array(scope.find_var(var.name).get_tensor())
-            for var in program.list_vars() if var.persistable}
-
-
 def write(name, directory):
-    os.makedirs(directory, exist_ok=True)
     main, startup, _ = build(name, sparse_table)
-    save(main, os.path.join(directory, "main.pb"))
-    save(startup, os.path.join(directory, "startup.pb"))
-    main, startup, make = build(name, dense_table)
-    scope = paddle.static.Scope()
-    with paddle.static.scope_guard(scope):
-        executor = paddle.static.Executor(paddle.CPUPlace())
-        executor.run(startup)
-        np.savez(os.path.join(directory, "init.npz"), **values(main, scope))
-        feeds = {}
-        for step in range(STEPS):
-            batch = {var: of() for var, of in make.items()}
-            executor.run(main, feed=batch)
-            feeds.update({"%d/%s" % (step, var): array for var, array in batch.items()})
-        np.savez(os.path.join(directory, "feeds.npz"), **feeds)
-        np.savez(os.path.join(directory, "paddle.npz"), **values(main, scope))
+    save_pair(main, startup, directory)
+    main, startup, feeds = build(name, dense_table)
+    train(main, startup, feeds, directory)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,10 @@ import subprocess
 import sys
 import tempfile
 
+from program_files import Models, save
+
 RANKS = 2
-STRATEGIES = {}
-
-
-def strategy(build):
-    STRATEGIES[build.__name__] = build
-    return build
+strategy = STRATEGIES = Models()
 
 
 def sgd(paddle):
@@ -208,6 +205,34 @@ def sharding_merge(paddle, of):
 
 
 @strategy
+def sharding_merge_clip(paddle, of):
+    sharding_configs(of, gradient_merge_acc_step=2)
+    return momentum(paddle, grad_clip=global_norm(paddle), weight_decay=0.01)
+
+
+@strategy
+def sharding_merge_recompute(paddle, of):
+    sharding_configs(of, gradient_merge_acc_step=2)
+    of.recompute = True
+    of.recompute_configs = {"checkpoints": paddle.checkpoints}
+    return adam(paddle)
+
+
+@strategy
+def sharding_merge_amp(paddle, of):
+    sharding_configs(of, gradient_merge_acc_step=2)
+    of.amp = True
+    of.amp_configs = {"init_loss_scaling": 1024.0}
+    return momentum(paddle)
+
+
+@strategy
+def sharding_offload(paddle, of):
+    sharding_configs(of, optimize_offload=True)
+    return adam(paddle)
+
+
+@strategy
 def sharding_lamb(paddle, of):
     sharding_configs(of)
     of.lamb = True
@@ -223,19 +248,6 @@ def build_model(paddle):
     paddle.checkpoints.append(hidden.name)
     scores = paddle.static.nn.fc(hidden, 5)
     return paddle.mean(paddle.nn.functional.softmax_with_cross_entropy(scores, y))
-
-
-def save(program, path):
-    from paddle.base.proto import framework_pb2
-
-    desc = framework_pb2.ProgramDesc.FromString(program.desc.serialize_to_string())
-    for block in desc.blocks:
-        for op in block.ops:
-            kept = [attr for attr in op.attrs if attr.name != "op_callstack"]
-            del op.attrs[:]
-            op.attrs.extend(kept)
-    with open(path, "wb") as file:
-        file.write(desc.SerializeToString())
 
 
 def write(name, directory, rank):
@@ -257,11 +269,18 @@ def write(name, directory, rank):
             fleet.init(is_collective=True, strategy=of)
             fleet.distributed_optimizer(optimizer, of).minimize(loss, startup)
     main = loss.block.program
-    names = ("original.pb", "original_startup.pb")
+    names, rename = ("original.pb", "original_startup.pb"), as_sharding_has_it if of.sharding else None
     if rank >= 0:
-        names = ("main.%d.pb" % rank, "startup.%d.pb" % rank)
-    save(main, os.path.join(directory, names[0]))
-    save(startup, os.path.join(directory, names[1]))
+        names, rename = ("main.%d.pb" % rank, "startup.%d.pb" % rank), None
+    save(main, os.path.join(directory, names[0]), rename)
+    save(startup, os.path.join(directory, names[1]), rename)
+
+
+def as_sharding_has_it(name):
+    """What sharding calls a state of the optimizer that merges gradients."""
+    names = {"gradient_merge_step": "gradient_merge_current_step",
+             "gradient_merge_k": "gradient_merge_acc_step"}
+    return names.get(name, name.replace("@GradientMerge", "@GradiantMerge"))
 
 
 def pretend_to_have_gpus(paddle):

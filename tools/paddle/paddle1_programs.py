@@ -6,7 +6,7 @@ few ops, a loss and an optimizer.
 needs Paddle 1.8.5 with "protobuf<3.21" and "numpy<1.20". DIRECTORY/NAME gets main.pb and startup.pb,
 without the places in this script that ops come from. What 1.8.5 runs on one CPU from arrays also gets
 init.npz (variables before the first step), feeds.npz (four steps of eight rows) and paddle.npz
-(variables after the last step). tests/training/paddle1_programs_test.cc runs them.
+(variables after the last step). tests/training/trained_programs_test.cc runs them.
 """
 import os
 import sys
@@ -18,7 +18,7 @@ from paddle.fluid.proto import framework_pb2
 
 ROWS, STEPS = 8, 4
 draw = np.random.RandomState(0)
-optimizers = fluid.optimizer
+optimizers, contrib = fluid.optimizer, fluid.contrib.layers
 MODELS = {}
 
 
@@ -81,6 +81,23 @@ def more_activations():
                       "round"])
 
 
+@model
+def fused_activations():
+    x, y, feeds = x_and_y()
+    fuse = contrib.fused_elemwise_activation
+
+    def row():
+        return layers.create_parameter([6], "float32")
+
+    parts = [fuse(layers.fc(x, 6), layers.fc(x, 6), ["elementwise_add", "relu"]),
+             fuse(layers.fc(x, 6), row(), ["tanh", "elementwise_add"], axis=1),
+             fuse(layers.fc(x, 6), row(), ["elementwise_mul", "scale"], scale=0.5),
+             fuse(layers.fc(x, 6), layers.fc(x, 6), ["scale", "elementwise_add"], scale=-0.5,
+                  save_intermediate_out=False)]
+    sgd(classify(layers.concat(parts, axis=1), y))
+    return feeds
+
+
 # --- Losses --------------------------------------------------------------------------------------
 
 
@@ -103,6 +120,16 @@ def losses():
     sgd(loss, 0.02)
     return steps(x=lambda: floats(16), y=lambda: (draw.rand(ROWS, 1) > 0.5).astype("float32"),
                  z=lambda: floats(4))
+
+
+@model
+def row_statistics():
+    """The optimizer changes the statistics by what the rows of the batch add to them."""
+    x, y, feeds = x_and_y()
+    known = layers.data_norm(x, param_attr={"batch_size": 10.0, "batch_sum": 0.5, "batch_square": 9.0})
+    made = layers.data_norm(layers.fc(x, 6), name="made")
+    sgd(classify(layers.concat([known, made], axis=1), y), 0.01)
+    return feeds
 
 
 @model
@@ -230,6 +257,26 @@ def products():
 
 
 @model
+def partial_columns():
+    x, y, feeds = x_and_y()
+    a, b = layers.fc(x, 8), layers.fc(x, 8)
+    parts = [contrib.partial_concat([a, b], 2, 3), contrib.partial_sum([a, b], 1, 4),
+             contrib.partial_concat([a, b], -3, -1)]
+    sgd(classify(layers.concat(parts, axis=1), y))
+    return feeds
+
+
+@model
+def distinct_numbers():
+    x, y, feeds = x_and_y()
+    numbers = layers.reshape(y, [-1])
+    for kept in [*layers.unique(numbers, "int64"), *layers.unique_with_counts(numbers, "int64")]:
+        kept.persistable = True
+    sgd(classify(x, y))
+    return feeds
+
+
+@model
 def chosen_rows():
     x, y, feeds = x_and_y()
     which = layers.cast(layers.less_than(y, layers.fill_constant([1], "int64", 2)), "int32")
@@ -285,6 +332,26 @@ def padded_images():
     loss = loss + size(layers.pixel_shuffle(h, 2)) + size(layers.unfold(h, [2, 2]))
     sgd(loss)
     return steps(x=lambda: floats(4, 8, 8))
+
+
+@model
+def windows_as_rows():
+    x, _, feeds = x_and_y(2, 7, 6)
+    h = layers.im2sequence(layers.conv2d(x, 3, 3, padding=1), filter_size=[3, 2], stride=[2, 3],
+                           padding=[1, 0, 1, 1])
+    sgd(size(layers.fc(h, 5)))
+    return feeds
+
+
+@model
+def pooled_beyond_padding():
+    x, y, feeds = x_and_y(3, 8, 8)
+    h = layers.conv2d(x, 4, 3, padding=1)
+    h = layers.pool2d(h, 3, "avg", 2, pool_padding=1, exclusive=False, ceil_mode=True)
+    v = layers.reshape(layers.conv2d(x, 8, 3), [-1, 2, 4, 6, 6])
+    v = layers.pool3d(v, 3, "avg", 2, pool_padding=1, exclusive=False, ceil_mode=True)
+    sgd(classify(layers.concat([layers.flatten(h), layers.flatten(v)], axis=1), y))
+    return feeds
 
 
 @model
@@ -368,7 +435,7 @@ def lstm_lengths():
 @model
 def both_directions():
     x, y, feeds = x_and_y(6, 16)
-    outputs, _, _ = fluid.contrib.layers.basic_lstm(x, None, None, 8, num_layers=2,
+    outputs, _, _ = contrib.basic_lstm(x, None, None, 8, num_layers=2,
                                                     bidirectional=True)
     sgd(classify(layers.reduce_mean(outputs, dim=1), y))
     return feeds
@@ -394,7 +461,7 @@ def first_states():
     x = fluid.data("x", [None, 5], "int64")
     y = fluid.data("y", [None, 5, 1], "int64")
     hidden, cell = (fluid.data(name, [1, None, 6], "float32") for name in ["hidden", "cell"])
-    outputs, _, _ = fluid.contrib.layers.basic_lstm(fluid.embedding(x, [20, 6]), hidden, cell, 6)
+    outputs, _, _ = contrib.basic_lstm(fluid.embedding(x, [20, 6]), hidden, cell, 6)
     loss = layers.softmax_with_cross_entropy(layers.fc(outputs, 20, num_flatten_dims=2), y)
     sgd(layers.reduce_sum(layers.reduce_mean(loss, dim=[0])))
     feeds = steps(x=lambda: integers(0, 20, 5), y=lambda: integers(0, 20, 5, 1))

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_args.h"
@@ -25,6 +25,8 @@ class LinearBlocks {
     // A second time for values that one iteration of a loop passes to the next.
     return WalkBlocks(op) && WalkBlocks(op);
   }
+
+  absl::flat_hash_set<Symbol> TakeMade() { return std::move(made_); }
 
  private:
   bool IsMade(Symbol name) const {
@@ -100,8 +102,11 @@ class LinearBlocks {
 
 }  // namespace
 
-bool IsLinearInGradients(const Op& op, const SignatureTable& signatures) {
-  return LinearBlocks(op.program(), signatures).Check(op);
+absl::optional<absl::flat_hash_set<Symbol>> FollowGradients(const Op& op,
+                                                            const SignatureTable& signatures) {
+  LinearBlocks blocks(op.program(), signatures);
+  if (!blocks.Check(op)) return absl::nullopt;
+  return blocks.TakeMade();
 }
 
 }  // namespace weft

@@ -16,7 +16,8 @@ bool IsLinear(const std::string& ops) {
       "    X@GRAD=[h@GRAD] = while_grad(X=[h, x], Out@GRAD=[outside@GRAD], StepScopes=[rounds]) "
       "{original_output_grad=strings[\"h@GRAD\"], sub_block=block(1)}\n",
       absl::StrCat("  block 1 parent=0 {\n", ops, "  }\n"));
-  return IsLinearInGradients(program.op(program.block(0).ops()[0]), SignatureTable(program));
+  return FollowGradients(program.op(program.block(0).ops()[0]), SignatureTable(program))
+      .has_value();
 }
 
 TEST(LinearBlocksTest, GradientsOfOpsAndSumsAreLinear) {
@@ -44,7 +45,24 @@ TEST(LinearBlocksTest, GradientsByTheirSlotCount) {
       "    Input@GRAD=[a@GRAD] = conditional_block_grad(Cond=[due], Input=[a], Out@GRAD=[dy]) "
       "{sub_block=block(1)}\n",
       "  block 1 parent=0 {\n    Out=[a@GRAD] = clip(X=[dy])\n  }\n");
-  EXPECT_FALSE(IsLinearInGradients(program.op(program.block(0).ops()[0]), SignatureTable(program)));
+  EXPECT_FALSE(
+      FollowGradients(program.op(program.block(0).ops()[0]), SignatureTable(program)).has_value());
+}
+
+TEST(LinearBlocksTest, WhatIsMadeOfGradientsIsNamed) {
+  const Program program = testing::BlockProgram(
+      "    X@GRAD=[h@GRAD] = while_grad(X=[h, x], Out@GRAD=[outside@GRAD], StepScopes=[rounds]) "
+      "{original_output_grad=strings[\"h@GRAD\"], sub_block=block(1)}\n",
+      "  block 1 parent=0 {\n    Out=[i] = increment(X=[i]) {step=-1.0}\n"
+      "    Out=[a] = scale(X=[h@GRAD]) {scale=2.0}\n  }\n");
+  const auto made = FollowGradients(program.op(program.block(0).ops()[0]), SignatureTable(program));
+  ASSERT_TRUE(made.has_value());
+  for (const char* name : {"outside@GRAD", "h@GRAD", "a"}) {
+    EXPECT_TRUE(made->contains(program.FindSymbol(name))) << name;
+  }
+  for (const char* name : {"h", "x", "i"}) {
+    EXPECT_FALSE(made->contains(program.FindSymbol(name))) << name;
+  }
 }
 
 // The clip stands before the op whose result it takes in the next iteration.

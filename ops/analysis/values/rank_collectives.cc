@@ -23,6 +23,13 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
     return out;
   }
   if (in.placement == Placement::kPartialSum) {
+    if (collective.kind == CollectiveKind::kAllReduce && collective.reduction == Reduction::kAvg) {
+      out = Added(op, in);
+      out.placement = Placement::kReplicated;
+      out.ChangeUnscaledSums(-1);
+      out.factor /= options_.RankFactor();
+      return out;
+    }
     if (collective.kind != CollectiveKind::kAllReduce || collective.reduction != Reduction::kSum) {
       out.placement = Placement::kLocal;
       return expressions_.Opaque(out, "parts of a sum", {in});

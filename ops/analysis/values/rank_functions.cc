@@ -10,6 +10,7 @@
 #include "ops/analysis/values/rank_shares.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/row_sums.h"
 #include "ops/schema/rows_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "ops/schema/uniform_values.h"
@@ -75,12 +76,51 @@ absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts
     return outs_;
   }
   Transfer(op, facts);
+  SetRowSums(op);
   if (!sums_.gradients.empty() && IsLossGrad(op)) CountGradientsOfSums(op);
   for (size_t i = 0; i < outs_.size(); ++i) {
     outs_[i].is_equal_if_finite = false;
     if (outs_[i].is_zero && HoldsRows(op, op.input_args().size() + i)) KeepRowsOfZeros(&outs_[i]);
   }
   return outs_;
+}
+
+// Ranks have sums over their own rows, which add up.
+void RankFunctions::SetRowSums(const Op& op) {
+  const RowSums sums = RowSumsOf(op);
+  if (sums.outputs.empty()) return;
+  const auto in = [&](absl::string_view slot) {
+    const absl::Span<const Symbol> args = op.Input(slot);
+    if (args.size() == 1) return ins_[args.data() - op.args().data()];
+    RankValue unknown;
+    unknown.placement = Placement::kLocal;
+    return unknown;
+  };
+  std::vector<RankValue> made_of;
+  for (absl::string_view slot : sums.common) made_of.push_back(in(slot));
+  bool is_followed =
+      absl::c_all_of(made_of, [](const RankValue& one) { return one.IsEqualOnRanks(); });
+  Placement placement = Placement::kReplicated;
+  if (!sums.rows.empty()) {
+    made_of.push_back(in(sums.rows));
+    const RankValue& rows = made_of.back();
+    if (!rows.IsEqualOnRanks()) placement = Placement::kPartialSum;
+    is_followed = is_followed && (rows.IsEqualOnRanks() ||
+                                  (rows.placement == Placement::kLocal && !sums.are_divided));
+  }
+  for (absl::string_view slot : sums.outputs) {
+    const absl::Span<const Symbol> out = op.Output(slot);
+    if (out.empty()) continue;
+    const std::string identity =
+        absl::StrCat(slot, " of rows, ", op.FloatAttr("epsilon").value_or(0), ", ",
+                     op.IntAttr("slot_dim").value_or(0));
+    RankValue value;
+    value.placement = is_followed ? placement : Placement::kLocal;
+    if (!is_followed) value.first_nonlinear_op = op.id();
+    outs_[out.data() - op.output_args().data()] =
+        is_followed ? expressions_.Call(value, identity, made_of, op.type())
+                    : expressions_.Opaque(value, identity, made_of, op.type());
+  }
 }
 
 // Rows of zeros count in a sum, and for an update of the rows alone.

@@ -115,6 +115,7 @@ class RankFunctions {
   void Apply(const Op& op, const SignatureFacts& facts);
   // The gradients of products with constants are multiples of the gradient.
   void FoldConstants(const Op& op);
+  void SetRowSums(const Op& op);
   void MakeOpaqueParts(const Op& op);
   void FindSummed(const Op& op, const SignatureFacts& facts);
   void Update(const Op& op, const SignatureFacts& facts);

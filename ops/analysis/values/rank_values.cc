@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <string>
@@ -654,9 +655,9 @@ class RankInterpreter final : public RankMemory {
   }
 
   // If the block reads no variables but those that the op lists, and is linear in the gradients
-  // among them, the outputs are gradients. Other variables that the block writes (such as the
-  // counter of a loop) have unknown values, as after a loop. Otherwise everything that it writes is
-  // unknown.
+  // among them, the outputs are gradients. Other variables that the block writes have unknown
+  // values, as after a loop; what it makes of no gradients (such as the counter of a loop) does not
+  // depend on these. Otherwise everything that it writes is unknown.
   void VisitBlockGrad(const Op& op, const SignatureFacts& facts) override {
     events_.conditions.push_back({op.id(), Symbol(), RankValue()});
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
@@ -667,20 +668,33 @@ class RankInterpreter final : public RankMemory {
     bool is_followed = true;
     for (int block : op.SubBlocks()) is_followed = CollectOuter(block, &all) && is_followed;
     const absl::flat_hash_set<Symbol> listed(in.begin(), in.end()), made(out.begin(), out.end());
+    const absl::optional<absl::flat_hash_set<Symbol>> gradients =
+        FollowGradients(op, facts_.Get<SignatureTable>());
     is_followed = is_followed && all.reads_of_states.empty() &&
                   std::all_of(all.reads.begin(), all.reads.end(),
                               [&](Symbol name) { return listed.contains(name); }) &&
-                  IsLinearInGradients(op, facts_.Get<SignatureTable>());
+                  gradients.has_value();
     writes.erase(std::remove_if(writes.begin(), writes.end(),
                                 [&](Symbol name) { return is_followed && made.contains(name); }),
                  writes.end());
     if (!is_followed) absl::c_copy(listed_by_op.writes, std::back_inserter(writes));
-    const std::vector<RankValue> values = ReadAll(all);
+    OuterAccesses apart;
+    if (is_followed) {
+      const auto is_gradient = [&](Symbol name) { return gradients->contains(name); };
+      absl::c_copy_if(all.reads, std::back_inserter(apart.reads), std::not_fn(is_gradient));
+      const auto end = absl::c_stable_partition(writes, is_gradient);
+      apart.writes.assign(end, writes.end());
+      writes.erase(end, writes.end());
+    }
+    const std::vector<RankValue> values = ReadAll(all), values_apart = ReadAll(apart);
     if (is_followed) VisitFunction(op, facts);
     WriteOpaque(op, values, all);
+    WriteOpaque(op, values_apart, apart, writes.size());
   }
 
-  void WriteOpaque(const Op& op, const std::vector<RankValue>& inputs, const OuterAccesses& all) {
+  // The outputs from number `first` on.
+  void WriteOpaque(const Op& op, const std::vector<RankValue>& inputs, const OuterAccesses& all,
+                   size_t first = 0) {
     std::vector<VarId> writes;
     for (Symbol name : all.writes) writes.push_back(Resolve(name));
     writes.insert(writes.end(), all.writes_of_states.begin(), all.writes_of_states.end());
@@ -694,7 +708,8 @@ class RankInterpreter final : public RankMemory {
     for (size_t i = 0; i < writes.size(); ++i) {
       if (!writes[i].valid()) continue;
       if (expressions_.AreMade()) {
-        out = expressions_.Opaque(out, absl::StrCat(identity, " of ", i), inputs, op.type());
+        out =
+            expressions_.Opaque(out, absl::StrCat(identity, " of ", first + i), inputs, op.type());
       }
       Write(writes[i], out);
     }

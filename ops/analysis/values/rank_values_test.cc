@@ -279,6 +279,43 @@ TEST_F(LoopGradientTest, IsNoGradientIfAnotherOpHasRunTheBlock) {
   EXPECT_FALSE(End("g").is_gradient);
 }
 
+// What data_norm counts of its rows adds up over ranks; its means are those of parameters.
+class RowSumsTest : public RankValuesTest {
+ protected:
+  // After the op and its gradient, these ops.
+  void RunWith(const std::string& ops, const std::string& attrs = "") {
+    Run("    var means : fp32[1]\n    var scales : fp32[1]\n    var count : fp32[1]\n"
+        "    Means=[means], Scales=[scales], Y=[y] = data_norm(X=[x], BatchSize=[old], "
+        "BatchSum=[sum], BatchSquareSum=[w]) {" +
+        attrs +
+        "}\n"
+        "    BatchSize@GRAD=[count], X@GRAD=[y] = data_norm_grad(X=[x], Means=[means], "
+        "Scales=[scales], Y@GRAD=[y@GRAD]) {" +
+        attrs + "}\n" + ops);
+  }
+};
+
+TEST_F(RowSumsTest, AreParts) {
+  RunWith("");
+  EXPECT_EQ(End("means").placement, Placement::kReplicated);
+  EXPECT_EQ(End("count").placement, Placement::kPartialSum);
+  EXPECT_TRUE(End("y").is_gradient);
+}
+
+TEST_F(RowSumsTest, AddUpOverRanks) {
+  RunWith("    Out=[count] = c_allreduce_sum(X=[count]) {use_calc_stream=true}\n");
+  EXPECT_EQ(End("count").placement, Placement::kReplicated);
+  EXPECT_EQ(End("count").unscaled_sums, 0);
+  RunWith("    Out=[count] = c_allreduce_avg(X=[count]) {use_calc_stream=true}\n");
+  EXPECT_EQ(End("count").unscaled_sums, -1);
+}
+
+TEST_F(RowSumsTest, ThatAreDividedByNumbersOfRowsAreNotFollowed) {
+  RunWith("", "slot_dim=1");
+  EXPECT_EQ(End("count").placement, Placement::kLocal);
+  EXPECT_TRUE(End("count").first_nonlinear_op.valid());
+}
+
 // One element of the array is own to each rank; the one that is written then is not.
 TEST_F(RankValuesTest, ArrayKeepsUnwrittenElements) {
   Run("    var array : lod_tensor_array<fp32[4, 1]>\n    var i : int64[1]\n"

@@ -1,4 +1,4 @@
-// Metrics of padded sequences of labels. //tests/training:paddle1_programs_test compares them with
+// Metrics of padded sequences of labels. //tests/training:trained_programs_test compares them with
 // Paddle's.
 #include <cstdint>
 #include <string>

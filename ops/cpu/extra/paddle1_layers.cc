@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "ops/cpu/extra/families.h"
 #include "ops/cpu/indices.h"
 #include "ops/op_kernel.h"
+#include "ops/schema/extra/paddle1_parts.h"
 #include "ops/schema/extra/prior_boxes.h"
 
 namespace weft {
@@ -347,9 +349,213 @@ absl::StatusOr<Kernel> PriorBox(OpKernel op) {
   });
 }
 
+// --- partial_concat, partial_sum -----------------------------------------------------------------
+
+// Out = columns [begin, begin + count) of all X, side by side or added up. Calls visit(i, place in
+// X i, place in Out).
+template <typename Visit>
+void ForEachInParts(const OpAttrs& attrs, const Dims& x, int inputs, bool adds_up, Visit visit) {
+  const ColumnPart part(attrs, x[1]);
+  const int64_t width = adds_up ? part.count : part.count * inputs;
+  for (int i = 0; i < inputs; ++i) {
+    const int64_t first = adds_up ? 0 : part.count * i;
+    for (int64_t row = 0; row < x[0]; ++row) {
+      for (int64_t k = 0; k < part.count; ++k) {
+        visit(i, row * x[1] + part.begin + k, row * width + first + k);
+      }
+    }
+  }
+}
+
+template <bool adds_up>
+absl::StatusOr<Kernel> PartialColumns(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    T* const to = out.data<T>(ctx);
+    std::fill_n(to, out(ctx).size(), T(0));
+    ForEachInParts(attrs, x(ctx).dims(), x.count(), adds_up,
+                   [&](int i, int64_t from, int64_t at) { to[at] += x.data<T>(ctx, i)[from]; });
+  });
+}
+
+template <bool adds_up>
+absl::StatusOr<Kernel> PartialColumnsGrad(OpKernel op) {
+  const In dout = op.in("Out@GRAD");
+  const InTypes x = op.in_types("X");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dout), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    for (int i = 0; i < dx.count(); ++i) {
+      if (dx.get(ctx, i) != nullptr) std::fill_n(dx.data<T>(ctx, i), dx(ctx, i).size(), T(0));
+    }
+    ForEachInParts(attrs, x.dims(ctx), x.count(), adds_up, [&](int i, int64_t from, int64_t at) {
+      T* const to = dx.data_or_null<T>(ctx, i);
+      if (to != nullptr) to[from] = dout.data<T>(ctx)[at];
+    });
+  });
+}
+
+// --- im2sequence ---------------------------------------------------------------------------------
+
+// Out has a row for each window of an image, with the elements of all channels in it; 0 in the
+// padding. Calls visit(index in X, or -1 in the padding).
+template <typename Visit>
+void ForEachInWindows(const OpAttrs& attrs, const Dims& x, Visit visit) {
+  const std::vector<int64_t> kernels = attrs.Ints("kernels"), strides = attrs.Ints("strides"),
+                             paddings = attrs.Ints("paddings");
+  const int64_t channels = x[1], height = x[2], width = x[3];
+  const int64_t rows = height + paddings[0] + paddings[2] - kernels[0],
+                columns = width + paddings[1] + paddings[3] - kernels[1];
+  for (int64_t n = 0; n < x[0]; ++n) {
+    for (int64_t top = 0; top <= rows; top += strides[0]) {
+      for (int64_t left = 0; left <= columns; left += strides[1]) {
+        for (int64_t i = 0; i < channels * kernels[0] * kernels[1]; ++i) {
+          const int64_t channel = i / (kernels[0] * kernels[1]);
+          const int64_t row = top - paddings[0] + i / kernels[1] % kernels[0];
+          const int64_t column = left - paddings[1] + i % kernels[1];
+          const bool is_inside = row >= 0 && row < height && column >= 0 && column < width;
+          visit(is_inside ? ((n * channels + channel) * height + row) * width + column : -1);
+        }
+      }
+    }
+  }
+}
+
+absl::StatusOr<Kernel> ImageToSequence(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    T* to = out.data<T>(ctx);
+    ForEachInWindows(attrs, x(ctx).dims(),
+                     [&](int64_t i) { *to++ = i < 0 ? T(0) : x.data<T>(ctx)[i]; });
+  });
+}
+
+absl::StatusOr<Kernel> ImageToSequenceGrad(OpKernel op) {
+  const In dout = op.in("Out@GRAD");
+  const InTypes x = op.in_types("X");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dout), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    T* const to = dx.data<T>(ctx);
+    std::fill_n(to, dx(ctx).size(), T(0));
+    const T* from = dout.data<T>(ctx);
+    ForEachInWindows(attrs, x.dims(ctx), [&](int64_t i) {
+      if (i >= 0) to[i] += *from;
+      ++from;
+    });
+  });
+}
+
+// --- fused_elemwise_activation -------------------------------------------------------------------
+
+// A function of one number, and its derivative by its result.
+struct Unary {
+  Unary(const OpAttrs& attrs, const std::string& name) : scale(attrs.Float("scale")) {
+    kind = name == "relu" ? kRelu : name == "tanh" ? kTanh : name == "sigmoid" ? kSigmoid : kScale;
+  }
+  double Of(double x) const {
+    switch (kind) {
+      case kRelu:
+        return std::max(x, 0.0);
+      case kTanh:
+        return std::tanh(x);
+      case kSigmoid:
+        return 1 / (1 + std::exp(-x));
+      case kScale:
+        return scale * x;
+    }
+    return 0;
+  }
+  double SlopeAt(double result) const {
+    switch (kind) {
+      case kRelu:
+        return result > 0 ? 1 : 0;
+      case kTanh:
+        return 1 - result * result;
+      case kSigmoid:
+        return result * (1 - result);
+      case kScale:
+        return scale;
+    }
+    return 0;
+  }
+
+  enum { kRelu, kTanh, kSigmoid, kScale } kind;
+  double scale;
+};
+
+// Calls visit(index in X, index in Y).
+template <typename Visit>
+void ForEachPair(const Dims& x, const Dims& y, int64_t axis, Visit visit) {
+  const RepeatedY repeated(x, y, axis);
+  for (int64_t i = 0; i < NumElements(x); ++i) visit(i, i / repeated.after % repeated.elements);
+}
+
+absl::StatusOr<Kernel> FusedActivation(OpKernel op) {
+  const In x = op.in("X"), y = op.in("Y");
+  const Out out = op.out("Out");
+  const bool saves = op.attrs().Bool("save_intermediate_out");
+  const Out intermediate = saves ? op.out("IntermediateOut") : Out();
+  const FusedFunctions functions(op.attrs());
+  const Unary unary(op.attrs(), functions.unary);
+  const bool adds = functions.binary == "elementwise_add",
+             is_unary_first = functions.is_unary_first;
+  const int64_t axis = op.attrs().Int("axis");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    T* const between = intermediate.data_or_null<T>(ctx);
+    ForEachPair(x(ctx).dims(), y(ctx).dims(), axis, [&](int64_t i, int64_t k) {
+      const double a = x.data<T>(ctx)[i];
+      double b = y.data<T>(ctx)[k];
+      if (is_unary_first) b = unary.Of(b);
+      const double result = adds ? a + b : a * b;
+      if (between != nullptr)
+        between[is_unary_first ? k : i] = static_cast<T>(is_unary_first ? b : result);
+      out.data<T>(ctx)[i] = static_cast<T>(is_unary_first ? result : unary.Of(result));
+    });
+  });
+}
+
+absl::StatusOr<Kernel> FusedActivationGrad(OpKernel op) {
+  op.Ignore({"IntermediateOut", "Out"});
+  const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
+  const FusedFunctions functions(op.attrs());
+  const Unary unary(op.attrs(), functions.unary);
+  const bool adds = functions.binary == "elementwise_add",
+             is_unary_first = functions.is_unary_first;
+  const int64_t axis = op.attrs().Int("axis");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    std::vector<double> sums(y(ctx).size());
+    T* const to = dx.data_or_null<T>(ctx);
+    ForEachPair(x(ctx).dims(), y(ctx).dims(), axis, [&](int64_t i, int64_t k) {
+      const double a = x.data<T>(ctx)[i];
+      double b = y.data<T>(ctx)[k], by_b = dout.data<T>(ctx)[i], slope_of_y = 1;
+      if (is_unary_first) {
+        b = unary.Of(b);
+        slope_of_y = unary.SlopeAt(b);
+      } else {
+        by_b *= unary.SlopeAt(unary.Of(adds ? a + b : a * b));
+      }
+      if (to != nullptr) to[i] = static_cast<T>(adds ? by_b : by_b * b);
+      sums[k] += (adds ? by_b : by_b * a) * slope_of_y;
+    });
+    if (dy.get(ctx) != nullptr) absl::c_copy(sums, dy.data<T>(ctx));
+  });
+}
+
 }  // namespace
 
 void AddPaddle1LayerKernels(KernelTable* table) {
+  table->Add("partial_concat", PartialColumns<false>, PartialColumnsGrad<false>);
+  table->Add("partial_sum", PartialColumns<true>, PartialColumnsGrad<true>);
+  table->Add("im2sequence", ImageToSequence, ImageToSequenceGrad);
+  table->Add("fused_elemwise_activation", FusedActivation, FusedActivationGrad);
   table->Add("center_loss", CenterLoss, CenterLossGrad);
   table->Add("sigmoid_focal_loss", SigmoidFocalLoss, SigmoidFocalLossGrad);
   table->Add("space_to_depth", SpaceToDepth, SpaceToDepthGrad);

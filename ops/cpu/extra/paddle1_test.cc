@@ -1,5 +1,5 @@
 // Gradients of Paddle 1's ops against differences of what the ops compute. The programs of
-// //tests/training:paddle1_programs_test compare the ops with Paddle's.
+// //tests/training:trained_programs_test compare the ops with Paddle's.
 #include <cmath>
 #include <map>
 #include <string>
@@ -197,6 +197,31 @@ TEST(Paddle1Test, GradientsAreThoseOfDifferences) {
        {{"blocksize", int64_t{2}}},
        {"Out"},
        {"X"}},
+      {"partial_sum",
+       {{"X", MixedNumbers({3, 5}, 1)}},
+       {{"start_index", 1}, {"length", 3}},
+       {"Out"},
+       {"X"}},
+      {"im2sequence",
+       {{"X", MixedNumbers({2, 2, 4, 3}, 1)}},
+       {{"kernels", std::vector<int32_t>{2, 2}},
+        {"strides", std::vector<int32_t>{1, 2}},
+        {"paddings", std::vector<int32_t>{1, 0, 0, 1}}},
+       {"Out"},
+       {"X"}},
+      {"fused_elemwise_activation",
+       {{"X", MixedNumbers({2, 3, 2}, 1)}, {"Y", MixedNumbers({3}, 2)}},
+       {{"functor_list", std::vector<std::string>{"elementwise_mul", "tanh"}},
+        {"axis", 1},
+        {"save_intermediate_out", true}},
+       {"Out"},
+       {"X", "Y"}},
+      {"fused_elemwise_activation",
+       {{"X", MixedNumbers({2, 3}, 1)}, {"Y", MixedNumbers({2, 3}, 2)}},
+       {{"functor_list", std::vector<std::string>{"sigmoid", "elementwise_mul"}},
+        {"save_intermediate_out", true}},
+       {"Out"},
+       {"X", "Y"}},
       {"add_position_encoding",
        {{"X", MixedNumbers({2, 3, 4}, 1)}},
        {{"alpha", 0.5f}, {"beta", 2.0f}},
@@ -368,6 +393,24 @@ TEST(CrfTest, LengthsAndTagsAreInRange) {
                HasSubstr("Length: 3 at position 0 is not in [0, 3)")));
   EXPECT_THAT(RunSlots("crf_decoding", {}, {{"Emission", emission}, {"Transition", transition}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input Length")));
+}
+
+TEST(Paddle1Test, PartsBeyondTheInputAreErrors) {
+  const Tensor x = MixedNumbers({2, 3}, 1);
+  for (const char* type : {"partial_concat", "partial_sum"}) {
+    EXPECT_THAT(
+        RunOp(type, {{"X", {x}}}, {{"start_index", 2}, {"length", 2}}, {{"Out", 1}}).status(),
+        IsInvalidArgument("attribute start_index"));
+  }
+  EXPECT_THAT(RunOp("im2sequence", {{"X", {MixedNumbers({1, 1, 2, 2}, 1)}}},
+                    {{"kernels", std::vector<int32_t>{3, 2}}}, {{"Out", 1}})
+                  .status(),
+              IsInvalidArgument("at least a window of 3"));
+  EXPECT_THAT(
+      RunOp("fused_elemwise_activation", {{"X", {x}}, {"Y", {MixedNumbers({2}, 1)}}},
+            {{"functor_list", std::vector<std::string>{"relu", "elementwise_add"}}}, {{"Out", 1}})
+          .status(),
+      IsInvalidArgument("input Y"));
 }
 
 }  // namespace

@@ -94,22 +94,37 @@ struct Layers {
   }
 };
 
-// Out = the distinct elements of X, or layers along an axis, in ascending order; Indices = the
-// first occurrence of each, Counts = how often it occurs, Index = the index in Out of each element
-// of X.
+// Numbers the groups by their first elements.
+void SortByFirst(std::vector<int64_t>* firsts, std::vector<int64_t>* sizes,
+                 std::vector<int64_t>* group) {
+  std::vector<int64_t> order(firsts->size()), place(firsts->size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](int64_t a, int64_t b) { return (*firsts)[a] < (*firsts)[b]; });
+  const std::vector<int64_t> old_firsts = *firsts, old_sizes = *sizes;
+  for (size_t i = 0; i < order.size(); ++i) {
+    place[order[i]] = static_cast<int64_t>(i);
+    (*firsts)[i] = old_firsts[order[i]];
+    (*sizes)[i] = old_sizes[order[i]];
+  }
+  for (int64_t& number : *group) number = place[number];
+}
+
+// Out = the distinct elements of X, or layers along an axis, in ascending order, or, not is_sorted,
+// as unique of Paddle 1, in that of their first occurrences; Indices = the first occurrence of
+// each, Counts = how often it occurs, Index = the index in Out of each element of X.
 absl::StatusOr<Kernel> Unique(OpKernel op) {
   const In x = op.in("X");
+  const bool counts_all = !op.attrs().Has("is_sorted");  // unique_with_counts
+  const bool is_sorted = !counts_all && op.attrs().Bool("is_sorted");
   const auto optional = [&](const char* attr, const char* slot) {
-    return op.attrs().Bool(attr) ? op.out(slot) : Out();
+    return is_sorted && !op.attrs().Bool(attr) ? Out() : op.out(slot);
   };
-  const Out out = op.out("Out"), first = optional("return_index", "Indices");
+  const Out out = op.out("Out"), first = counts_all ? Out() : optional("return_index", "Indices");
   const Out index = optional("return_inverse", "Index"),
-            counts = optional("return_counts", "Counts");
-  const std::vector<int64_t> axes = op.attrs().Ints("axis");
+            counts = counts_all ? op.out("Count") : optional("return_counts", "Counts");
+  const std::vector<int64_t> axes = is_sorted ? op.attrs().Ints("axis") : std::vector<int64_t>();
   op.Supports(FloatsAndInts(x));
-  if (!op.attrs().Bool("is_sorted")) {
-    return absl::UnimplementedError("attribute is_sorted: no kernel for elements in any order");
-  }
   const int64_t dtype = op.attrs().Int("dtype");
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
@@ -134,6 +149,7 @@ absl::StatusOr<Kernel> Unique(OpKernel op) {
       ++sizes.back();
       group[i] = static_cast<int64_t>(firsts.size()) - 1;
     }
+    if (!is_sorted) SortByFirst(&firsts, &sizes, &group);
     dims[axis] = static_cast<int64_t>(firsts.size());
     out(ctx).Resize(x(ctx).dtype(), dims);
     T* to = out.data<T>(ctx);
@@ -163,6 +179,7 @@ void AddSearchKernels(KernelTable* table) {
   table->Add("bincount", BinCount);
   table->Add("searchsorted", SearchSorted);
   table->Add("unique", Unique);
+  table->Add("unique_with_counts", Unique);
 }
 
 }  // namespace weft

@@ -16,9 +16,15 @@ TEST(UniqueTest, NanCountsOnceAndComesLast) {
   EXPECT_THAT(Values<int64_t>(out["Counts"][0]), ElementsAre(1, 1, 2));
 }
 
-TEST(UniqueTest, AnyOrderHasNoKernel) {
-  EXPECT_THAT(RunOp("unique", {{"X", {Floats({1}, {1})}}}, {}, {{"Out", 1}}),
-              IsUnimplemented("is_sorted"));
+TEST(UniqueTest, UnsortedIsInTheOrderOfFirstOccurrences) {
+  const Tensor x = Int64s({5}, {7, 2, 7, 9, 2});
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out,
+                            RunOp("unique", {{"X", {x}}}, {}, {{"Out", 1}, {"Index", 1}}));
+  EXPECT_THAT(Values<int64_t>(out["Out"][0]), ElementsAre(7, 2, 9));
+  EXPECT_THAT(Values<int64_t>(out["Index"][0]), ElementsAre(0, 1, 0, 2, 1));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, RunOp("unique_with_counts", {{"X", {x}}}, {{"dtype", 3}},
+                                       {{"Out", 1}, {"Index", 1}, {"Count", 1}}));
+  EXPECT_THAT(Values<int64_t>(out["Count"][0]), ElementsAre(2, 2, 1));
 }
 
 }  // namespace

@@ -70,8 +70,17 @@ absl::Status InferUnique(InferContext& context) {
   }
   context.SetOutput("Out", out);
   if (attrs.Bool("return_index")) context.SetOutput("Indices", {dtype, {-1}});
-  if (attrs.Bool("return_inverse")) context.SetOutput("Index", {dtype, {layers}});
+  const bool has_index = attrs.Bool("return_inverse") || !attrs.Bool("is_sorted");
+  if (has_index) context.SetOutput("Index", {dtype, {layers}});
   if (attrs.Bool("return_counts")) context.SetOutput("Counts", {dtype, {-1}});
+  return absl::OkStatus();
+}
+
+absl::Status InferUniqueWithCounts(InferContext& context, const TensorType& x) {
+  WEFT_ASSIGN_OR_RETURN(const DType dtype, IndexDTypeFromAttr(context, "dtype"));
+  context.SetOutput("Out", {x.dtype, {-1}});
+  context.SetOutput("Index", {dtype, {Product(x.dims)}});
+  context.SetOutput("Count", {dtype, {-1}});
   return absl::OkStatus();
 }
 
@@ -170,6 +179,10 @@ void AddIndexingSchemas(OpSchemaTable* schemas) {
                    .Infer(InferUnique)
                    .Batch(batch::Unrelated(batch::kWholeResult))
                    .Pir("-> out, indices, inverse:Index, counts"));
+  schemas->Add(OpSchema("unique_with_counts", "X -> Count, Index, Out")
+                   .RequiredAttr("dtype", kInt64)
+                   .Infer(IfKnown("X", InferUniqueWithCounts))
+                   .Batch(batch::Unrelated(batch::kWholeResult)));
   AddWithGrad(schemas,
               OpSchema("multiplex", "Ids, X* -> Out")
                   .Infer(IfKnown("X", InferMultiplex))

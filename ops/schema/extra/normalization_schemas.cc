@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_context.h"
 #include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
@@ -97,6 +98,16 @@ absl::Status InferDataNormSummaries(InferContext& context, const TensorType& mea
   return absl::OkStatus();
 }
 
+// By statistics that are parameters. Their gradients are in row_sums.h.
+void NormalizeRows(BatchContext& c) {
+  if (!c.OthersAreReplicated({"X"})) return;
+  c.Set("Y", c.In("X") == BatchRelation::Sharded(0) || c.In("X").IsReplicated()
+                 ? c.In("X")
+                 : BatchRelation::Unrelated());
+  c.Set("Means", BatchRelation::Replicated());
+  c.Set("Scales", BatchRelation::Replicated());
+}
+
 OpSchema WithDataNormAttrs(OpSchema schema) {
   return std::move(schema)
       .Attr("data_layout", "NCHW")
@@ -162,14 +173,13 @@ void AddNormalizationSchemas(OpSchemaTable* schemas) {
       OpSchema("data_norm",
                "BatchSize, BatchSquareSum, BatchSum, X, bias?, scale_w? -> Means~, Scales~, Y")
           .Infer(InferDataNorm)
-          .Batch(batch::Unrelated(batch::kWholeResult))));
+          .Batch({NormalizeRows})));
   schemas->Add(WithDataNormAttrs(
       OpSchema("data_norm_grad",
                "Means, Scales, X, Y@GRAD, bias?, scale_w? -> BatchSize?!, "
                "BatchSize@GRAD?, BatchSquareSum?!, BatchSquareSum@GRAD?, "
                "BatchSum?!, BatchSum@GRAD?, X@GRAD?, bias@GRAD?, scale_w@GRAD?")
-          .Infer(InOrder({GradOf(InferDataNorm), IfKnown("Means", InferDataNormSummaries)}))
-          .Algebra(Algebra::kNone)));
+          .Infer(InOrder({GradOf(InferDataNorm), IfKnown("Means", InferDataNormSummaries)}))));
   AddWithGrad(schemas,
               OpSchema("dist", "X, Y -> Out")
                   .Attr("p", 2.0f)

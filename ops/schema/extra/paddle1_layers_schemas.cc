@@ -5,9 +5,12 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "ops/schema/batch_context.h"
 #include "ops/schema/batch_rule_functions.h"
 #include "ops/schema/extra/families.h"
+#include "ops/schema/extra/paddle1_parts.h"
 #include "ops/schema/extra/prior_boxes.h"
 #include "ops/schema/infer_functions.h"
 
@@ -124,6 +127,94 @@ absl::Status InferPriorBox(InferContext& context, const TensorType& input) {
   return absl::OkStatus();
 }
 
+// Each X has the same rows and columns.
+absl::StatusOr<ColumnPart> CheckColumnPart(InferContext& context, const TensorType& x) {
+  if (x.dims.size() != 2) return context.InputError("X", "[rows, columns]");
+  for (size_t i = 1; i < context.NumInputs("X"); ++i) {
+    const TensorType* other = context.Input("X", i);
+    if (other != nullptr && (other->dtype != x.dtype || !DimsFit(other->dims, x.dims))) {
+      return context.InputError("X", i, absl::StrCat(ToString(x), " as the others"));
+    }
+  }
+  const ColumnPart part(context.attrs(), x.dims[1]);
+  if (x.dims[1] != -1 && !part.IsIn(x.dims[1])) {
+    return context.AttrError("start_index", absl::StrCat("a part of ", x.dims[1], " columns"),
+                             absl::StrCat(part.count, " columns from ", part.begin));
+  }
+  return part;
+}
+
+absl::Status InferPartialConcat(InferContext& context, const TensorType& x) {
+  WEFT_ASSIGN_OR_RETURN(const ColumnPart part, CheckColumnPart(context, x));
+  const int64_t count = x.dims[1] == -1 ? -1 : part.count;
+  const int64_t inputs = static_cast<int64_t>(context.NumInputs("X"));
+  context.SetOutput("Out", {x.dtype, {x.dims[0], MulDim(count, inputs)}});
+  return absl::OkStatus();
+}
+
+absl::Status InferPartialSum(InferContext& context, const TensorType& x) {
+  WEFT_ASSIGN_OR_RETURN(const ColumnPart part, CheckColumnPart(context, x));
+  context.SetOutput("Out", {x.dtype, {x.dims[0], x.dims[1] == -1 ? -1 : part.count}});
+  return absl::OkStatus();
+}
+
+// A row for each window, one image after the other.
+absl::Status InferImageToSequence(InferContext& context, const TensorType& x) {
+  WEFT_RETURN_IF_ERROR(CheckImage(context, "X"));
+  const std::vector<int64_t> kernels = context.attrs().Ints("kernels"),
+                             strides = context.attrs().Ints("strides"),
+                             paddings = context.attrs().Ints("paddings");
+  const auto is_positive = [](int64_t number) { return number > 0; };
+  if (kernels.size() != 2 || strides.size() != 2 || paddings.size() != 4 ||
+      !absl::c_all_of(kernels, is_positive) || !absl::c_all_of(strides, is_positive) ||
+      !absl::c_all_of(paddings, [](int64_t number) { return number >= 0; })) {
+    return context.AttrError("kernels", "two sizes and strides, and four paddings", "others");
+  }
+  Dims dims = {x.dims[0], MulDim(x.dims[1], kernels[0] * kernels[1])};
+  for (size_t d = 0; d < 2; ++d) {
+    const int64_t size = x.dims[2 + d], padded = size + paddings[d] + paddings[2 + d];
+    if (size != -1 && padded < kernels[d]) {
+      return context.InputError("X", absl::StrCat("at least a window of ", kernels[d]));
+    }
+    const int64_t places = size == -1 ? -1 : (padded - kernels[d]) / strides[d] + 1;
+    dims[0] = MulDim(dims[0], places);
+  }
+  context.SetOutput("Out", {x.dtype, dims});
+  return absl::OkStatus();
+}
+
+absl::Status InferFusedActivation(InferContext& context, const TensorType& x, const TensorType& y) {
+  const FusedFunctions functions(context.attrs());
+  if (!functions.AreKnown()) {
+    return context.AttrError("functor_list",
+                             "elementwise_add or _mul, and relu, scale, tanh or sigmoid",
+                             absl::StrJoin(context.attrs().Strings("functor_list"), ", "));
+  }
+  if (!RepeatedY(x.dims, y.dims, context.attrs().Int("axis")).fits) {
+    return context.InputError("Y", absl::StrCat("a part of dimensions ", DimsToString(x.dims)));
+  }
+  context.SetOutput("Out", x);
+  if (context.attrs().Bool("save_intermediate_out")) {
+    context.SetOutput("IntermediateOut", functions.is_unary_first ? y : x);
+  }
+  return absl::OkStatus();
+}
+
+void FusedActivation(BatchContext& context) {
+  const absl::optional<Dims> x = context.InDims("X"), y = context.InDims("Y");
+  const BatchRelation of_x = context.In("X"), of_y = context.In("Y");
+  if (!x.has_value() || !y.has_value()) return;
+  const bool has_rows = x->size() == y->size();  // Y, as X
+  const bool is_same = of_x.IsReplicated() && of_y.IsReplicated();
+  const bool are_rows =
+      of_x == BatchRelation::Sharded(0) &&
+      (has_rows ? of_y == of_x : of_y.IsReplicated() && context.attrs().Int("axis") != 0);
+  if (!is_same && !are_rows) return;
+  context.Set("Out", of_x);
+  const bool is_of_y = FusedFunctions(context.attrs()).is_unary_first;
+  context.Set("IntermediateOut", is_of_y ? of_y : of_x);
+}
+
 // Of heights and widths only, which every rank has.
 void PriorBox(BatchContext& context) {
   for (BatchRelation in : context.inputs()) {
@@ -178,6 +269,40 @@ void AddPaddle1LayerSchemas(OpSchemaTable* schemas) {
               {{"Y"}, {"Out"}, {"Y"}},
               InOrder({SameDType("Out@GRAD", "Y"), IfKnown("Out@GRAD", "Y", CheckPadLike),
                        GradsLikeInputs()}));
+  for (const bool adds_up : {false, true}) {
+    AddWithGrad(schemas,
+                OpSchema(adds_up ? "partial_sum" : "partial_concat", "X* -> Out")
+                    .Attr("length", -1)
+                    .Attr("start_index", 0)
+                    .Infer(IfKnown("X", adds_up ? InferPartialSum : InferPartialConcat))
+                    .Batch({batch::Rows({"X"})}),
+                {{"X+"}, {"Out"}, {"X"}});
+  }
+  AddWithGrad(schemas,
+              OpSchema("im2sequence", "X, Y? -> Out")
+                  .RequiredAttr("kernels", Ints{})
+                  .Attr("out_stride", Ints{1, 1})
+                  .Attr("paddings", Ints{0, 0, 0, 0})
+                  .Attr("strides", Ints{1, 1})
+                  .Infer(IfKnown("X", InferImageToSequence))
+                  .Batch({batch::Rows({"X"})}),
+              {{"X"}, {"Out"}, {"X"}});
+  const auto fused = [](const char* type, const char* slots) {
+    return OpSchema(type, slots)
+        .Attr("axis", -1)
+        .RequiredAttr("functor_list", Strings{})
+        .Attr("save_intermediate_out", false)
+        .Attr("scale", 0.0f);
+  };
+  const OpSchema::InferFn infer_fused =
+      InOrder({SameDType("X", "Y"), IfKnown("X", "Y", InferFusedActivation)});
+  schemas->Add(fused("fused_elemwise_activation", "X, Y -> IntermediateOut?, Out")
+                   .Infer(infer_fused)
+                   .Batch({FusedActivation}));
+  schemas->Add(fused("fused_elemwise_activation_grad",
+                     "IntermediateOut?, Out, Out@GRAD, X, Y -> IntermediateOut@GRAD?!, X@GRAD?, "
+                     "Y@GRAD?")
+                   .Infer(InOrder({GradOf(infer_fused), GradsLikeInputs()})));
   schemas->Add(OpSchema("prior_box", "Image, Input -> Boxes, Variances")
                    .Attr("aspect_ratios", Floats{})
                    .Attr("clip", true)

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/block_args.h"
 #include "ops/analysis/core/communication.h"
+#include "ops/schema/communication_ops.h"
 #include "transpiler/verifier/communication/block_conditions.h"
 
 namespace weft {
@@ -38,6 +39,13 @@ class DataOrderChecker {
 
   bool IsCollective(const Op& op) { return communications_.Of(op) != Communication::kNone; }
 
+  // Paddle's executor for ProgramDesc: the op waits for the collectives before it, and all ops
+  // after it for the op.
+  bool IsBarrier(const Op& op) const {
+    return program_.origin() == nullptr &&
+           FindStreamSyncOp(op.type()) == StreamSync::kAllWaitForRing;
+  }
+
   bool AreOneOp(OpId a, OpId b) const {
     return program_.origin() != nullptr && program_.origin()->AreOneOp(a, b);
   }
@@ -45,7 +53,7 @@ class DataOrderChecker {
   void CheckBlock(int block) {
     absl::flat_hash_map<Symbol, Access> accesses;
     OpId last_call;
-    int calls = 0, of_last_collective = 0;
+    int calls = 0, of_last_collective = 0, of_barrier = 0;
     std::vector<Symbol> reads, writes;
     const auto ops = program_.block(block).ops();
     for (size_t begin = 0, end = 0; begin < ops.size(); begin = end) {
@@ -60,7 +68,8 @@ class DataOrderChecker {
         is_collective = is_collective || IsCollective(op);
         if (!call.valid() && (IsCollective(op) || blocks_.RunBy(op))) call = op.id();
       }
-      int awaited = is_collective ? of_last_collective : 0;
+      int awaited = is_collective ? of_last_collective : of_barrier;
+      if (IsBarrier(program_.op(ops[begin]))) awaited = of_barrier = of_last_collective;
       for (Symbol arg : reads) awaited = std::max(awaited, accesses[arg].of_writer);
       for (Symbol arg : writes) awaited = std::max(awaited, accesses[arg].of_all);
       if (call.valid()) {

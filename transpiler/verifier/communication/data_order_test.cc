@@ -71,6 +71,16 @@ TEST(DataOrder, ABlockThatReadsAResultIsBehindIt) {
               IsEmpty());
 }
 
+TEST(DataOrder, ASyncOrdersAllAfterItBehindAllBeforeIt) {
+  const std::string sync = "    Out=[c] = c_sync_comm_stream(X=[c]) {ring_id=0}\n";
+  EXPECT_THAT(Check(Reduce("a") + sync + If(1), Inner(1, Reduce("b"))), IsEmpty());
+  EXPECT_THAT(Check(sync + Reduce("a") + If(1), Inner(1, Reduce("b"))),
+              ElementsAre(::testing::HasSubstr("W518")));
+  // It does not wait for blocks.
+  EXPECT_THAT(Check(If(1) + sync + Reduce("a"), Inner(1, Reduce("b"))),
+              ElementsAre(::testing::HasSubstr("W518")));
+}
+
 TEST(DataOrder, WhatIsOverwrittenIsReadBefore) {
   EXPECT_THAT(Check(Reduce("a") + Copy("a", "c") + If(1), Inner(1, Copy("b", "c") + Reduce("b"))),
               IsEmpty());

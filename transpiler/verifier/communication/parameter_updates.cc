@@ -16,6 +16,7 @@
 #include "ops/schema/batch_rules.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/row_sums.h"
 #include "proto/all_ops.h"
 #include "proto/untranslated_op.h"
 #include "transpiler/verifier/communication/updated_parameters.h"
@@ -184,6 +185,7 @@ class UpdateChecker {
   void CheckManualUpdates();
   std::string AdviceForStatistic(VarId var) const;
   void Report(const UpdateProblem& problem, const Update& update);
+  UpdateProblem WithAdvice(UpdateProblem problem, const Update& update) const;
   absl::string_view NameOf(const Update& update) const;  // of the parameter
   // Whether ranks begin with different values.
   bool DiffersAtStart(absl::string_view param) const;
@@ -228,7 +230,9 @@ void UpdateChecker::CheckUpdate(const Update& update) {
   const RankValue& grad = update.found.grad;
   const VarId var = update.var;
   const bool is_averaged = var.valid() && values_.AtEnd(var).averaged_across_ranks;
-  if (grad.placement == Placement::kLocal && is_averaged) return CheckAveragedParameter(update);
+  const bool is_own =
+      grad.placement == Placement::kLocal || grad.placement == Placement::kPartialSum;
+  if (is_own && is_averaged) return CheckAveragedParameter(update);
   const absl::optional<UpdateProblem> placement =
       ProblemOfPlacement(program_, grad, update.found.param, options_.group);
   if (placement.has_value()) return Report(*placement, update);
@@ -238,7 +242,7 @@ void UpdateChecker::CheckUpdate(const Update& update) {
     const OpId nonlinear_op = grad.first_nonlinear_op;
     const bool is_sum =
         nonlinear_op.valid() && FindCollectiveOp(program_.op(nonlinear_op)) != nullptr;
-    if (!is_sum) return Report(*mean, update);
+    if (!is_sum) return Report(WithAdvice(*mean, update), update);
     if (DiffersAtStart(NameOf(update))) return ReportRankLocalParameter(update);
     after_sums_.emplace_back(*mean, update);
     return;
@@ -253,6 +257,21 @@ void UpdateChecker::CheckUpdate(const Update& update) {
       values_.AtStart(var).placement == Placement::kLocal && !is_averaged) {
     ReportRankLocalParameter(update);
   }
+}
+
+// A mode that averages gradients averages the statistics of rows, too.
+UpdateProblem UpdateChecker::WithAdvice(UpdateProblem problem, const Update& update) const {
+  const auto makes_it = [&](const Op& op) {
+    return absl::c_any_of(RowSumsOf(op).outputs, [&](absl::string_view slot) {
+      return absl::c_linear_search(op.Output(slot), update.grad);
+    });
+  };
+  if (update.found.grad.unscaled_sums < 0 && absl::c_any_of(AllOps(program_), makes_it)) {
+    absl::StrAppend(&problem.why,
+                    "; it counts rows, and ranks have to add up their counts: pass option:nranks, "
+                    "with which modes add up gradients instead of averaging them");
+  }
+  return problem;
 }
 
 // LocalSGD: each rank updates by its local gradient until parameters are averaged.

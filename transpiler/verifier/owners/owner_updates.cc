@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "ops/analysis/core/block_args.h"
 #include "ops/analysis/core/storage.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/schema/algebra.h"
@@ -28,15 +29,23 @@
 namespace weft {
 namespace {
 
-// An op of block 0, and the ranks that run it, ascending.
+// An op of block 0, or of a block that ranks share out, and the ranks that run it, ascending.
 struct OwnedOp {
   Op op;
   std::vector<size_t> owners;
   // Of an op that all ranks run, each for the gradients that it owns: by rank. Else empty.
   std::vector<Op> of_ranks;
 
+  int block() const { return op.block(); }
   const Op& On(size_t rank) const { return of_ranks.empty() ? op : of_ranks[rank]; }
 };
+
+// The blocks of which ranks run different parts.
+using SharedOut = std::set<int>;
+
+bool RunsSharedOut(const Op& op, const SharedOut& shared_out) {
+  return absl::c_any_of(op.SubBlocks(), [&](int block) { return shared_out.count(block) > 0; });
+}
 
 // Scales lists of gradients, tensor by tensor.
 bool ScalesLists(const Op& op) {
@@ -82,11 +91,12 @@ bool TouchesNoData(const Op& op) {
   return schema != nullptr && schema->Has(Trait::kStreamSync);
 }
 
-// The ops of all programs, each of which keeps its order; none: they do not fit together. An op
-// belongs to the ranks that have it next, if no other rank has it later. Without ops that order
-// streams, and without `makes_room`, by rank, if it is not empty.
-absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ranks,
-                                           const std::vector<std::set<OpId>>& makes_room) {
+// Adds the ops of a block of all programs, each of which keeps its order; false: they do not fit
+// together. An op belongs to the ranks that have it next, if no other rank has it later. After an
+// op that runs a block of `shared_out`, the ops of that. Without ops that order streams, and
+// without `makes_room`, by rank, if it is not empty.
+bool MergeBlock(absl::Span<const ConstProgramPair> ranks, int block, const SharedOut& shared_out,
+                const std::vector<std::set<OpId>>& makes_room, std::vector<OwnedOp>* merged) {
   std::vector<std::vector<OpId>> merges(ranks.size());
   std::vector<absl::Span<const OpId>> rest;
   std::vector<absl::flat_hash_map<absl::string_view, int>> left;  // by rank and key
@@ -98,7 +108,7 @@ absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ra
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const Program& main = *ranks[rank].main;
     auto& counts = left.emplace_back();
-    for (OpId id : main.block(0).ops()) {
+    for (OpId id : main.block(block).ops()) {
       if (!makes_room.empty() && makes_room[rank].count(id) > 0) continue;
       if (TouchesNoData(main.op(id))) continue;
       merges[rank].push_back(id);
@@ -110,7 +120,6 @@ absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ra
     rest.push_back(merges[rank]);
   }
   const auto next = [&](size_t rank) { return key_of(rank, rest[rank][0]); };
-  std::vector<OwnedOp> merged;
   while (true) {
     absl::optional<OwnedOp> found;
     bool is_done = true;
@@ -129,8 +138,8 @@ absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ra
       if (comes_later) continue;
       found = OwnedOp{ranks[first].main->op(rest[first][0]), std::move(owners), {}};
     }
-    if (is_done) return merged;
-    if (!found.has_value()) return absl::nullopt;
+    if (is_done) return true;
+    if (!found.has_value()) return false;
     bool have_own_lists = false;
     for (size_t rank : found->owners) {
       const Op op = ranks[rank].main->op(rest[rank][0]);
@@ -138,41 +147,72 @@ absl::optional<std::vector<OwnedOp>> Merge(absl::Span<const ConstProgramPair> ra
       found->of_ranks.push_back(op);
     }
     if (!have_own_lists) found->of_ranks.clear();
-    if (have_own_lists && found->owners.size() < ranks.size()) return absl::nullopt;
+    if (have_own_lists && found->owners.size() < ranks.size()) return false;
     for (size_t rank : found->owners) {
       --left[rank][next(rank)];
       rest[rank].remove_prefix(1);
     }
-    merged.push_back(*std::move(found));
+    const std::vector<int> blocks =
+        RunsSharedOut(found->op, shared_out) ? found->op.SubBlocks() : std::vector<int>();
+    if (!blocks.empty() && found->owners.size() < ranks.size()) return false;
+    merged->push_back(*std::move(found));
+    for (int inner : blocks) {
+      if (!MergeBlock(ranks, inner, shared_out, makes_room, merged)) return false;
+    }
   }
 }
 
-// Whether the programs have the same blocks but for block 0, and those that no op runs.
-bool HaveSameBlocks(const Program& a, const Program& b) {
-  if (a.num_blocks() != b.num_blocks()) return false;
+// Whether one op alone runs the block, a branch of block 0, and no op in it has blocks.
+bool IsOfOneBranch(const Program& program, int block) {
+  int branches = 0;
+  for (const Op& op : AllOps(program)) {
+    if (op.block() == block && !op.SubBlocks().empty()) return false;
+    const int runs = static_cast<int>(absl::c_count(op.SubBlocks(), block));
+    const OpSchema* const schema = FindOpSchema(op.type());
+    const bool is_branch = schema != nullptr && schema->Has(Trait::kBranch) && op.block() == 0;
+    if (runs > 0 && !is_branch) return false;
+    branches += runs;
+  }
+  return branches == 1;
+}
+
+// None: blocks differ that ranks cannot share out. Those that no op runs count for nothing.
+absl::optional<SharedOut> FindSharedOut(absl::Span<const ConstProgramPair> ranks) {
+  const Program& first = *ranks[0].main;
   std::set<int> run;
-  for (const Program* program : {&a, &b}) {
-    for (const Op& op : AllOps(*program)) {
+  for (const ConstProgramPair& programs : ranks) {
+    if (programs.main->num_blocks() != first.num_blocks()) return absl::nullopt;
+    for (const Op& op : AllOps(*programs.main)) {
       for (int block : op.SubBlocks()) run.insert(block);
     }
   }
+  SharedOut shared_out;
   for (int block : run) {
-    const auto is_same = [&](OpId x, OpId y) { return a.op(x).bytes() == b.op(y).bytes(); };
-    if (!absl::c_equal(a.block(block).ops(), b.block(block).ops(), is_same)) return false;
+    const auto is_same = [&](const ConstProgramPair& programs) {
+      return absl::c_equal(
+          first.block(block).ops(), programs.main->block(block).ops(),
+          [&](OpId x, OpId y) { return first.op(x).bytes() == programs.main->op(y).bytes(); });
+    };
+    if (absl::c_all_of(ranks, is_same)) continue;
+    const auto is_of_branch = [&](const ConstProgramPair& programs) {
+      return IsOfOneBranch(*programs.main, block);
+    };
+    if (!absl::c_all_of(ranks, is_of_branch)) return absl::nullopt;
+    shared_out.insert(block);
   }
-  return true;
+  return shared_out;
 }
 
 std::string RanksText(const std::vector<size_t>& ranks) {
   return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
 }
 
-// Adds the variables that it lacks. False: it has one of that name that is another.
-bool AddVars(const Program& from, pb::BlockDesc* to) {
+// Adds the variables of a block that it lacks. False: it has one of that name that is another.
+bool AddVars(const Program& from, int block, pb::BlockDesc* to) {
   std::map<absl::string_view, const pb::VarDesc*> known;
   for (const pb::VarDesc& var : to->vars()) known.emplace(var.name(), &var);
   std::vector<pb::VarDesc> added;
-  for (VarId id : from.block(0).vars()) {
+  for (VarId id : from.block(block).vars()) {
     pb::VarDesc var = from.var(id).ToProto();
     const auto found = known.find(var.name());
     if (found == known.end()) {
@@ -198,6 +238,26 @@ void ReduceToAll(const Op& op, pb::OpDesc* desc) {
   attrs->erase(std::remove_if(attrs->begin(), attrs->end(), is_root), attrs->end());
 }
 
+enum class Args { kReads, kWrites };
+
+// Those of its blocks, too. Of an op that runs a block that ranks share out, its condition alone:
+// the ops of the block come after it.
+std::vector<Symbol> NamesOf(const Op& op, Args which, const SharedOut& shared_out) {
+  const auto args_of = [&](const Op& one) {
+    return which == Args::kReads ? one.input_args() : one.output_args();
+  };
+  if (RunsSharedOut(op, shared_out)) {
+    const auto condition = op.Input("Cond");
+    return which == Args::kReads ? std::vector<Symbol>(condition.begin(), condition.end())
+                                 : std::vector<Symbol>();
+  }
+  std::vector<Symbol> names(args_of(op).begin(), args_of(op).end());
+  for (const Op& inner : OpsInside(op)) {
+    names.insert(names.end(), args_of(inner).begin(), args_of(inner).end());
+  }
+  return names;
+}
+
 // An all-reduce over what each rank has of its own under one name: its own op has written it.
 struct PartialSum {
   size_t reduce;              // into the merged ops
@@ -206,7 +266,8 @@ struct PartialSum {
 };
 
 // Sums, such as of the squares of the gradients that ranks own.
-std::vector<PartialSum> FindPartialSums(const std::vector<OwnedOp>& ops, size_t num_ranks) {
+std::vector<PartialSum> FindPartialSums(const std::vector<OwnedOp>& ops,
+                                        const SharedOut& shared_out, size_t num_ranks) {
   struct Parts {
     std::map<size_t, size_t> by_rank;
     bool is_read = false;  // before the sum
@@ -221,15 +282,20 @@ std::vector<PartialSum> FindPartialSums(const std::vector<OwnedOp>& ops, size_t 
         collective->reduction == Reduction::kSum && collective->in == "X" &&
         op.input_args() == op.output_args() && op.input_args().size() == 1) {
       const auto found = parts_of.find(name_of(op.input_args()[0]));
+      const auto runs_with_it = [&](const auto& part) {
+        return ops[part.second].block() == op.block();
+      };
       if (found != parts_of.end() && !found->second.is_read &&
+          absl::c_all_of(found->second.by_rank, runs_with_it) &&
           found->second.by_rank.size() == num_ranks && ops[i].owners.size() == num_ranks) {
         PartialSum sum{i, {}, found->first};
         for (const auto& [rank, part] : found->second.by_rank) sum.parts.push_back(part);
         sums.push_back(std::move(sum));
       }
     }
-    for (Symbol name : op.input_args()) parts_of[name_of(name)].is_read = true;
-    for (Symbol name : op.output_args()) {
+    for (Symbol name : NamesOf(op, Args::kReads, shared_out))
+      parts_of[name_of(name)].is_read = true;
+    for (Symbol name : NamesOf(op, Args::kWrites, shared_out)) {
       Parts& parts = parts_of[name_of(name)];
       const bool is_own = ops[i].owners.size() == 1 && collective == nullptr &&
                           op.output_args().size() == 1 && op.SubBlocks().empty();
@@ -295,9 +361,10 @@ bool TellEachOther(const std::vector<OwnedOp>& ops, size_t num_ranks) {
 class Reads {
  public:
   Reads(absl::Span<const ConstProgramPair> ranks, const std::vector<OwnedOp>& ops,
-        const std::vector<PartialSum>& sums, OwnerUpdates* updates)
+        const SharedOut& shared_out, const std::vector<PartialSum>& sums, OwnerUpdates* updates)
       : ranks_(ranks),
         ops_(ops),
+        shared_out_(shared_out),
         merged_(updates->main),
         storage_(updates->main),
         findings_(updates->findings),
@@ -308,7 +375,11 @@ class Reads {
 
   void Check() {
     for (int step = 0; step < 2 && !findings_.HasErrors(); ++step) {
-      for (size_t i = 0; i < ops_.size() && !findings_.HasErrors(); ++i) Visit(i);
+      for (size_t i = 0; i < ops_.size() && !findings_.HasErrors(); ++i) {
+        // From a branch to the next, too.
+        if (ops_[i].block() == 0) ++part_of_step_;
+        Visit(i);
+      }
       if (!findings_.HasErrors()) CheckLosses();
       for (Lacks& lacks : lacks_) {
         absl::erase_if(lacks, [](const auto& entry) { return !entry.second.is_kept; });
@@ -319,15 +390,12 @@ class Reads {
 
  private:
   struct Lack {
-    size_t made_by;  // into ops_
-    bool is_kept;    // persistable
+    size_t made_by;   // into ops_
+    int64_t made_in;  // part_of_step_
+    bool is_kept;     // persistable
     std::string name;
   };
   using Lacks = absl::flat_hash_map<uint64_t, Lack>;  // by class of Storage
-
-  uint64_t ClassOf(absl::string_view name) const {
-    return storage_.ClassOf(0, merged_.FindSymbol(name));
-  }
 
   void Visit(size_t i) {
     const OwnedOp& owned = ops_[i];
@@ -342,15 +410,19 @@ class Reads {
     for (size_t rank : owned.owners) {
       if (sends && rank != root) continue;  // what it has is overwritten
       const Op& own = owned.On(rank);
-      for (Symbol name : NamesOf(own, /*reads=*/true)) Read(i, rank, own.program().name(name));
+      for (Symbol name : NamesOf(own, Args::kReads, shared_out_)) {
+        Read(i, rank, own.program().name(name));
+      }
       if (!keeps) continue;
-      for (Symbol name : NamesOf(own, /*reads=*/false)) Read(i, rank, own.program().name(name));
+      for (Symbol name : NamesOf(own, Args::kWrites, shared_out_)) {
+        Read(i, rank, own.program().name(name));
+      }
     }
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const bool has =
           parts_of_sums_.count(i) > 0 ||
           (has_root && !sends ? rank == root : absl::c_binary_search(owned.owners, rank));
-      for (Symbol name : NamesOf(op, /*reads=*/false)) {
+      for (Symbol name : NamesOf(op, Args::kWrites, shared_out_)) {
         Write(i, rank, op.program().name(name), has && owned.of_ranks.empty());
       }
       if (owned.of_ranks.empty()) continue;
@@ -361,28 +433,6 @@ class Reads {
       const Op& own = owned.On(rank);
       for (Symbol name : own.output_args()) Write(i, rank, own.program().name(name), true);
     }
-  }
-
-  // Those of its blocks, too.
-  static std::vector<Symbol> NamesOf(const Op& op, bool reads) {
-    const auto args = reads ? op.input_args() : op.output_args();
-    std::vector<Symbol> names(args.begin(), args.end());
-    std::vector<int> blocks = op.SubBlocks();
-    std::set<int> seen(blocks.begin(), blocks.end());
-    while (!blocks.empty()) {
-      const int block = blocks.back();
-      blocks.pop_back();
-      if (block < 0 || block >= op.program().num_blocks()) continue;  // layer 1 says it
-      for (OpId id : op.program().block(block).ops()) {
-        const Op inner = op.program().op(id);
-        const auto more = reads ? inner.input_args() : inner.output_args();
-        names.insert(names.end(), more.begin(), more.end());
-        for (int next : inner.SubBlocks()) {
-          if (seen.insert(next).second) blocks.push_back(next);
-        }
-      }
-    }
-    return names;
   }
 
   // Why a rank lacks it.
@@ -402,7 +452,7 @@ class Reads {
     for (Symbol loss : FindLosses(merged_)) {
       const absl::string_view name = merged_.name(loss);
       for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-        const auto found = lacks_[rank].find(ClassOf(name));
+        const auto found = lacks_[rank].find(storage_.ClassOf(0, loss));
         if (found == lacks_[rank].end()) continue;
         Reporter({static_cast<int>(rank), false}, &findings_)
             .Add("W510", OpId(), name,
@@ -413,7 +463,8 @@ class Reads {
   }
 
   void Read(size_t i, size_t rank, absl::string_view name) {
-    const auto found = lacks_[rank].find(ClassOf(name));
+    const auto found =
+        lacks_[rank].find(storage_.ClassOf(ops_[i].block(), merged_.FindSymbol(name)));
     if (found == lacks_[rank].end() || findings_.HasErrors()) return;
     const std::string where = Where(found->second);
     Reporter({static_cast<int>(rank), false}, &findings_)
@@ -423,20 +474,26 @@ class Reads {
   }
 
   void Write(size_t i, size_t rank, absl::string_view name, bool has) {
+    const int block = ops_[i].block();
     const Symbol symbol = merged_.FindSymbol(name);
-    const uint64_t key = storage_.ClassOf(0, symbol);
+    const uint64_t key = storage_.ClassOf(block, symbol);
+    const auto found = lacks_[rank].find(key);
+    // What the rank has lacked before a branch, it lacks after it: the branch may not run.
+    const bool lasts =
+        block != 0 && found != lacks_[rank].end() && found->second.made_in != part_of_step_;
+    if (lasts) return;
     if (!has) {
-      const VarId var = merged_.block(0).FindVar(symbol);
+      const VarId var = merged_.block(block).Resolve(symbol);
       const bool is_kept = var.valid() && merged_.var(var).persistable();
-      lacks_[rank].insert_or_assign(key, Lack{i, is_kept, std::string(name)});
-    } else if (!storage_.SharesMemory(0, symbol) && ops_[i].op.SubBlocks().empty()) {
+      lacks_[rank].insert_or_assign(key, Lack{i, part_of_step_, is_kept, std::string(name)});
+    } else if (!storage_.SharesMemory(block, symbol) && ops_[i].op.SubBlocks().empty()) {
       lacks_[rank].erase(key);  // of what shares memory, it may be another part
     }
   }
 
   // The same op in the program of a rank; invalid: it has none.
   OpId OpIn(size_t rank, const Op& op) const {
-    for (OpId id : ranks_[rank].main->block(0).ops()) {
+    for (OpId id : ranks_[rank].main->block(op.block()).ops()) {
       if (ranks_[rank].main->op(id).bytes() == op.bytes()) return id;
     }
     return OpId();
@@ -457,11 +514,13 @@ class Reads {
 
   const absl::Span<const ConstProgramPair> ranks_;
   const std::vector<OwnedOp>& ops_;
+  const SharedOut& shared_out_;
   const Program& merged_;
   const Storage storage_;
   Findings& findings_;
   std::set<std::string>& unkept_;
   std::vector<Lacks> lacks_;        // by rank
+  int64_t part_of_step_ = 0;        // counts ops of block 0, each with the branch that it runs
   std::set<size_t> parts_of_sums_;  // into ops_: ranks have such of their own
 };
 
@@ -477,7 +536,7 @@ bool HasOwnerUpdates(const std::vector<OwnedOp>& ops, size_t num_ranks) {
     }
     if (collective != nullptr || !op.SubBlocks().empty()) return false;
     updates |= absl::c_any_of(op.output_args(), [&](Symbol name) {
-      const VarId var = op.program().block(0).FindVar(name);
+      const VarId var = op.program().block(op.block()).Resolve(name);
       return var.valid() && op.program().var(var).persistable();
     });
   }
@@ -581,17 +640,26 @@ absl::optional<Program> JoinStartup(absl::Span<const ConstProgramPair> ranks, co
 
 // The program of all ranks, with the variables of all.
 absl::optional<Program> Join(absl::Span<const ConstProgramPair> ranks,
-                             const std::vector<OwnedOp>& ops, const std::vector<PartialSum>& sums) {
+                             const std::vector<OwnedOp>& ops, const SharedOut& shared_out,
+                             const std::vector<PartialSum>& sums) {
   pb::ProgramDesc joined = ranks[0].main->ToProto();
   pb::BlockDesc* const root = joined.mutable_blocks(0);
-  for (const ConstProgramPair& programs : ranks) {
-    if (programs.main != ranks[0].main && !AddVars(*programs.main, root)) return absl::nullopt;
+  SharedOut blocks = shared_out;
+  blocks.insert(0);
+  for (int block : blocks) {
+    pb::BlockDesc* const desc = joined.mutable_blocks(block);
+    for (const ConstProgramPair& programs : ranks) {
+      if (programs.main == ranks[0].main) continue;
+      if (!AddVars(*programs.main, block, desc)) return absl::nullopt;
+    }
+    desc->clear_ops();
   }
-  root->clear_ops();
+  std::vector<pb::OpDesc*> descs;  // stay where they are
   for (const OwnedOp& owned : ops) {
-    pb::OpDesc* const added = root->add_ops();
+    pb::OpDesc* const added = joined.mutable_blocks(owned.block())->add_ops();
     *added = owned.of_ranks.empty() ? owned.op.ToProto() : JoinedLists(owned);
     ReduceToAll(owned.op, added);
+    descs.push_back(added);
   }
   for (const PartialSum& sum : sums) {
     pb::OpDesc add;
@@ -601,18 +669,18 @@ absl::optional<Program> Join(absl::Span<const ConstProgramPair> ranks,
     for (size_t rank = 0; rank < sum.parts.size(); ++rank) {
       const std::string name = absl::StrCat(sum.name, "@rank", rank);
       const Program& main = *ranks[rank].main;
-      const VarId var = main.block(0).FindVar(main.FindSymbol(sum.name));
+      const VarId var = main.block(ops[sum.reduce].block()).Resolve(main.FindSymbol(sum.name));
       if (!var.valid()) return absl::nullopt;
       pb::VarDesc desc = main.var(var).ToProto();
       desc.set_name(name);
       *root->add_vars() = std::move(desc);
       in->add_arguments(name);
-      pb::OpDesc* const part = root->mutable_ops(static_cast<int>(sum.parts[rank]));
+      pb::OpDesc* const part = descs[sum.parts[rank]];
       for (pb::OpDesc::Var& slot : *part->mutable_outputs()) {
         for (std::string& arg : *slot.mutable_arguments()) arg = name;
       }
     }
-    pb::OpDesc* const reduce = root->mutable_ops(static_cast<int>(sum.reduce));
+    pb::OpDesc* const reduce = descs[sum.reduce];
     *add.mutable_outputs() = reduce->outputs();
     for (const pb::OpDesc::Attr& attr : reduce->attrs()) {
       if (attr.name() == kOpRoleAttr) *add.add_attrs() = attr;
@@ -626,19 +694,21 @@ absl::optional<Program> Join(absl::Span<const ConstProgramPair> ranks,
 
 // The same for programs that use one name for each variable.
 absl::optional<OwnerUpdates> FindUpdates(absl::Span<const ConstProgramPair> ranks,
+                                         const SharedOut& shared_out,
                                          const std::vector<std::set<OpId>>& makes_room) {
-  const absl::optional<std::vector<OwnedOp>> ops = Merge(ranks, makes_room);
-  if (!ops.has_value() || !HasOwnerUpdates(*ops, ranks.size())) return absl::nullopt;
-  if (!TellEachOther(*ops, ranks.size())) return absl::nullopt;
-  const std::vector<PartialSum> sums = FindPartialSums(*ops, ranks.size());
-  absl::optional<Program> main = Join(ranks, *ops, sums);
+  std::vector<OwnedOp> ops;
+  if (!MergeBlock(ranks, 0, shared_out, makes_room, &ops)) return absl::nullopt;
+  if (!HasOwnerUpdates(ops, ranks.size())) return absl::nullopt;
+  if (!TellEachOther(ops, ranks.size())) return absl::nullopt;
+  const std::vector<PartialSum> sums = FindPartialSums(ops, shared_out, ranks.size());
+  absl::optional<Program> main = Join(ranks, ops, shared_out, sums);
   if (!main.has_value()) return absl::nullopt;
-  const auto sends = absl::c_find_if(*ops, [](const OwnedOp& owned) {
+  const auto sends = absl::c_find_if(ops, [](const OwnedOp& owned) {
     const CollectiveOp* const collective = FindCollectiveOp(owned.op);
     return collective != nullptr && collective->kind == CollectiveKind::kBroadcast;
   });
   OwnerUpdates updates{*std::move(main), JoinStartup(ranks, sends->op), {}, Findings()};
-  Reads(ranks, *ops, sums, &updates).Check();
+  Reads(ranks, ops, shared_out, sums, &updates).Check();
   return updates;
 }
 
@@ -649,11 +719,10 @@ absl::optional<OwnerUpdates> FindOwnerUpdates(absl::Span<const ConstProgramPair>
     return programs.main == ranks[0].main;
   };
   if (ranks.size() < 2 || absl::c_all_of(ranks, is_first)) return absl::nullopt;
-  const Program& first = *ranks[0].main;
+  const absl::optional<SharedOut> shared_out = FindSharedOut(ranks);
+  if (!shared_out.has_value()) return absl::nullopt;
   for (const ConstProgramPair& programs : ranks) {
-    if (!HaveSameBlocks(first, *programs.main) || !UsesWholeRings(*programs.main)) {
-      return absl::nullopt;
-    }
+    if (!UsesWholeRings(*programs.main)) return absl::nullopt;
   }
   for (const ConstProgramPair& programs : ranks) {
     const Program* const startup = programs.startup;
@@ -661,14 +730,14 @@ absl::optional<OwnerUpdates> FindOwnerUpdates(absl::Span<const ConstProgramPair>
     if (!StartAlike(*ranks[0].startup, *startup)) return absl::nullopt;
   }
   const absl::optional<std::vector<RenamedProgram>> renamed = WithNamesOfOwners(ranks);
-  if (!renamed.has_value()) return FindUpdates(ranks, {});
+  if (!renamed.has_value()) return FindUpdates(ranks, *shared_out, {});
   std::vector<ConstProgramPair> of_owners;
   std::vector<std::set<OpId>> makes_room;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     of_owners.push_back({&(*renamed)[rank].main, ranks[rank].startup});
     makes_room.push_back((*renamed)[rank].makes_room);
   }
-  return FindUpdates(of_owners, makes_room);
+  return FindUpdates(of_owners, *shared_out, makes_room);
 }
 
 }  // namespace weft

@@ -15,7 +15,8 @@
 
 namespace weft {
 
-// Programs for all ranks that differ in ops of block 0 that only some ranks run, their owners.
+// Programs for all ranks that differ in ops that only some ranks run, their owners: in block 0, or
+// in a block that one branch of block 0 runs on all ranks.
 struct OwnerUpdates {
   // One program for all ranks: all of them run what one of the programs has, in the order of all of
   // these, and reductions to one rank reach all ranks. Each rank computes what its own program

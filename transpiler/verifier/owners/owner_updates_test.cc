@@ -251,6 +251,147 @@ TEST(OwnerUpdates, WhatIsReceivedIsComparedUnderTheNameOfTheOwner) {
   EXPECT_THAT(FoundIn({unread, Sharded(1)}, OneDevice()), Not(IsEmpty()));
 }
 
+// Receives what the other rank owns a second time, for its gradient, in a variable of its own,
+// after the ops `between`; the gradient op reads `read`.
+std::string ReceivedTwice(int rank, absl::string_view read, absl::string_view between = "") {
+  const std::string other = rank == 0 ? "v" : "u";
+  const std::string first = other + "@BroadCast_0", second = other + "@BroadCast_1";
+  const std::string receive =
+      absl::StrCat("    var ", second, " : fp32[4, 1]\n    Out=[", second,
+                   "] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.0}\n",
+                   Broadcast(rank == 0 ? "u" : second, 0), Broadcast(rank == 1 ? "v" : second, 1));
+  std::string step = Sharded(rank);
+  absl::StrReplaceAll({{absl::StrCat("mul_grad(X=[x], Y=[", first, "]"),
+                        absl::StrCat("mul_grad(X=[x], Y=[", read, "]")},
+                       {kDivide, absl::StrCat(between, receive, kDivide)}},
+                      &step);
+  return step;
+}
+
+TEST(OwnerUpdates, ParametersMayBeReceivedUnderTwoNames) {
+  for (const char* read : {"u@BroadCast_0", "u@BroadCast_1"}) {
+    EXPECT_THAT(FoundIn({ReceivedTwice(0, "v@BroadCast_1"), ReceivedTwice(1, read)}, OneDevice()),
+                IsEmpty());
+  }
+  // Of the wrong owner.
+  std::vector<std::string> wrong = {ReceivedTwice(0, "v@BroadCast_1"),
+                                    ReceivedTwice(1, "u@BroadCast_1")};
+  for (std::string& step : wrong) {
+    const size_t last = step.rfind("root=1");
+    step.replace(last, 6, "root=0");
+  }
+  EXPECT_THAT(FoundIn(wrong, OneDevice()), Not(IsEmpty()));
+  // In another order on one rank.
+  std::string swapped = ReceivedTwice(1, "u@BroadCast_1");
+  const std::string u = Broadcast("u@BroadCast_1", 0), v = Broadcast("v", 1);
+  absl::StrReplaceAll({{u + v, v + u}}, &swapped);
+  EXPECT_THAT(FoundIn({ReceivedTwice(0, "v@BroadCast_1"), swapped}, OneDevice()), Not(IsEmpty()));
+}
+
+// Its owner has changed the parameter in between.
+TEST(OwnerUpdates, TheNameThatWasReceivedBeforeAChangeIsStale) {
+  const std::string change = "    Out=[v] = scale(X=[v]) role=optimize {scale=2.0}\n";
+  const std::string in_between = absl::StrCat(
+      "    Y@GRAD=[u@GRAD] = mul_grad(X=[x], Y=[u], Out@GRAD=[s@GRAD]) role=backward\n");
+  std::string original = OneDevice();
+  absl::StrReplaceAll({{in_between, absl::StrCat(change, in_between)}}, &original);
+  const auto found = [&](absl::string_view read) {
+    return FoundIn({ReceivedTwice(0, read), ReceivedTwice(1, "u@BroadCast_1", change)}, original);
+  };
+  EXPECT_THAT(found("v@BroadCast_1"), IsEmpty());
+  EXPECT_THAT(found("v@BroadCast_0"), Not(IsEmpty()));
+}
+
+// As fleet shards with gradient_merge_acc_step: a rank keeps sums of the gradients that it owns,
+// and updates by them in a block of its own.
+std::string MergesGradients(const std::vector<std::string>& owned,
+                            absl::string_view in_block = "") {
+  std::string ops, block;
+  for (const std::string& param : owned) {
+    const std::string sum = param + "_sum";
+    absl::StrAppend(&ops, "    var ", sum, " : fp32[4, 1] persistable\n    Out=[", sum,
+                    "] = elementwise_add(X=[", param, "@GRAD], Y=[", sum, "]) role=backward\n");
+    absl::StrAppend(&block, "    ParamOut=[", param, "] = sgd(Param=[", param, "], Grad=[", sum,
+                    "], LearningRate=[lr]) role=optimize\n    Out=[", sum,
+                    "] = fill_constant() role=optimize {shape=longs[4, 1], dtype=5, value=0.0}\n");
+  }
+  return absl::StrCat(ops, R"(
+    var count, steps, zero : int32[1] persistable
+    var due : bool[1]
+    var scope : step_scopes
+    Out=[count] = increment(X=[count]) role=optimize {step=1.0}
+    Out=[count] = elementwise_mod(X=[count], Y=[steps]) role=optimize
+    Out=[due] = equal(X=[count], Y=[zero]) role=optimize
+    Out=[], Scope=[scope] = conditional_block(Cond=[due], Input=[]) role=optimize {sub_block=block(1), is_scalar_condition=true}
+    block 1:
+)",
+                      block, in_block);
+}
+
+std::string ShardedAndMerged(int rank, const std::vector<std::string>& owned,
+                             absl::string_view in_block = "") {
+  std::string step = Sharded(rank);
+  const std::string update = Update(rank == 0 ? "u" : "v");
+  EXPECT_EQ(absl::StrReplaceAll({{update, MergesGradients(owned, in_block)}}, &step), 1);
+  return step;
+}
+
+TEST(OwnerUpdates, BranchesMayDifferByOwner) {
+  std::string original = OneDevice();
+  absl::StrReplaceAll({{Update("u") + Update("v"), MergesGradients({"u", "v"})}}, &original);
+  const std::string first = ShardedAndMerged(0, {"u"}), second = ShardedAndMerged(1, {"v"});
+  EXPECT_THAT(FoundIn({first, second}, original), IsEmpty());
+  // One updates nothing, or what it does not own.
+  EXPECT_THAT(FoundIn({first, ShardedAndMerged(1, {})}, original), Not(IsEmpty()));
+  std::string other = second;
+  absl::StrReplaceAll({{"ParamOut=[v] = sgd(Param=[v], Grad=[v_sum]",
+                        "ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD]"}},
+                      &other);
+  EXPECT_THAT(FoundIn({first, other}, original), Not(IsEmpty()));
+  // One does not begin the sum again.
+  std::string kept = second;
+  absl::StrReplaceAll({{"    Out=[v_sum] = fill_constant() role=optimize {shape=longs[4, 1], "
+                        "dtype=5, value=0.0}\n",
+                        ""}},
+                      &kept);
+  EXPECT_THAT(FoundIn({first, kept}, original), Not(IsEmpty()));
+  // Each runs its block by a condition of its own.
+  std::string early = second;
+  absl::StrReplaceAll(
+      {{"Out=[due] = equal(X=[count], Y=[zero])", "Out=[due] = equal(X=[count], Y=[steps])"}},
+      &early);
+  EXPECT_THAT(FoundIn({first, early}, original), Not(IsEmpty()));
+}
+
+// What a branch gives a rank, the rank lacks where the branch does not run.
+TEST(OwnerUpdates, ABranchGivesNoRankWhatItLacksAfterIt) {
+  const auto of = [](int rank, absl::string_view in_block, absl::string_view after) {
+    std::string step = ShardedAndMerged(rank, {rank == 0 ? "u" : "v"}, in_block);
+    const std::string own = "    var t : fp32[4, 1]\n    Out=[t] = scale(X=[u@GRAD])\n";
+    absl::StrReplaceAll({{"    block 1:\n", absl::StrCat(after, "    block 1:\n")}}, &step);
+    if (rank == 0)
+      absl::StrReplaceAll({{"    var count,", absl::StrCat(own, "    var count,")}}, &step);
+    if (rank == 1)
+      absl::StrReplaceAll({{"    var count,", "    var t : fp32[4, 1]\n    var count,"}}, &step);
+    return step;
+  };
+  const std::string in_block = "    Out=[t] = scale(X=[lr])\n",
+                    read = "    Out=[kept] = scale(X=[t])\n";
+  const std::string declared = "    var kept : fp32[4, 1] persistable\n";
+  const std::vector<std::string> inside = {of(0, in_block, ""), of(1, in_block, "")},
+                                 after = {of(0, in_block, declared + read),
+                                          of(1, in_block, declared + read)};
+  std::vector<Program> programs;
+  for (const auto& steps : {inside, after}) {
+    for (const std::string& step : steps) programs.push_back(ProgramOf(step));
+  }
+  const auto lacks = [&](size_t first) {
+    return Errors({{&programs[first], nullptr}, {&programs[first + 1], nullptr}});
+  };
+  EXPECT_THAT(lacks(0), Not(Contains(HasSubstr("reads t on rank 1"))));
+  EXPECT_THAT(lacks(2), Contains(AllOf(HasSubstr("W510"), HasSubstr("reads t on rank 1"))));
+}
+
 // Of the squares of all gradients, each rank adds up those that it owns.
 std::string Clip(int rank, bool reduces = true) {
   const std::string own = rank == 0 ? "u" : "v";

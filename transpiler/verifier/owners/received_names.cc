@@ -11,9 +11,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ops/analysis/core/block_args.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
-#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -34,8 +35,23 @@ std::vector<Op> BroadcastsOf(const Program& program) {
 // By name on a rank: the owner's declaration.
 using Owned = std::map<std::string, Var>;
 
-// Of one broadcast, on a rank: false if the names do not correspond.
-bool Match(const Op& op, const Op& of_owner, Owned* owned) {
+// The ops that run, each once.
+std::vector<Op> OpsThatRun(const Program& program) {
+  std::vector<Op> ops;
+  absl::flat_hash_set<OpId> seen;
+  for (OpId id : program.block(0).ops()) {
+    ops.push_back(program.op(id));
+    for (const Op& inner : OpsInside(program.op(id))) {
+      if (seen.insert(inner.id()).second) ops.push_back(inner);
+    }
+  }
+  return ops;
+}
+
+// Of one broadcast, on a rank whose ops have the names `used`: false if the names do not
+// correspond.
+bool Match(const Op& op, const Op& of_owner, const absl::flat_hash_set<Symbol>& used,
+           Owned* owned) {
   const CollectiveOp& collective = *FindCollectiveOp(op);
   const auto name_of = [&](const Op& one) -> absl::optional<Symbol> {
     const auto in = collective.Inputs(one), out = collective.Outputs(one);
@@ -50,10 +66,8 @@ bool Match(const Op& op, const Op& of_owner, Owned* owned) {
   if (name == of_other) return owned->count(name) == 0;
   const VarId own = program.block(0).FindVar(*here);
   const VarId var = of_owner.program().block(0).FindVar(*there);
-  const Symbol taken = program.FindSymbol(of_other);
-  const auto names_it = [&](const Op& one) { return absl::c_linear_search(one.args(), taken); };
   if (!own.valid() || program.var(own).persistable() || !var.valid() ||
-      (taken.valid() && absl::c_any_of(AllOps(program), names_it))) {
+      used.contains(program.FindSymbol(of_other))) {
     return false;
   }
   const auto [known, is_new] = owned->emplace(name, of_owner.program().var(var));
@@ -123,6 +137,78 @@ std::set<OpId> FindMakesRoom(const Program& program, const Owned& owned) {
   return found;
 }
 
+// What the owner of a variable does to it between broadcasts: for each of its broadcasts, the n-th
+// of block 0, whether the owner has written it since the one before.
+std::vector<bool> AreNew(const Program& program, const std::vector<Op>& broadcasts) {
+  const Storage storage(program);
+  absl::flat_hash_set<uint64_t> written;  // classes
+  std::vector<bool> are_new;
+  absl::flat_hash_set<uint64_t> sent;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (are_new.size() < broadcasts.size() && broadcasts[are_new.size()].id() == id) {
+      const uint64_t key = storage.ClassOf(0, FindCollectiveOp(op)->Inputs(op)[0]);
+      const bool is_changed = written.erase(key) > 0;
+      are_new.push_back(sent.insert(key).second || is_changed);
+      continue;
+    }
+    const OpSchema* const schema = FindOpSchema(op.type());
+    if (schema != nullptr && schema->Has(Trait::kStreamSync)) continue;
+    for (Symbol name : op.output_args()) written.insert(storage.ClassOf(0, name));
+    for (const Op& inner : OpsInside(op)) {
+      for (Symbol name : inner.output_args()) written.insert(storage.ClassOf(inner.block(), name));
+    }
+  }
+  return are_new;
+}
+
+// Whether a rank that receives variables of others under several names reads each name while it
+// has the last value that the rank has received of the variable, and does not write it.
+// `are_new`: of the n-th broadcast.
+bool ReadsLastReceived(const Program& program, const std::vector<Op>& broadcasts,
+                       const std::vector<bool>& are_new, const Owned& owned,
+                       const std::set<OpId>& makes_room) {
+  std::map<std::string, std::set<std::string>> names_of;  // by name of the owner
+  for (const auto& [name, var] : owned) names_of[std::string(var.name())].insert(name);
+  std::map<std::string, std::set<std::string>> last;
+  size_t next = 0;
+  const auto is_right = [&](Symbol symbol, bool writes) {
+    const std::string name(program.name(symbol));
+    const auto found = owned.find(name);
+    if (found == owned.end()) return true;
+    const std::string of(found->second.name());
+    return names_of[of].size() == 1 || (!writes && last[of].count(name) > 0);
+  };
+  const auto is_op_right = [&](const Op& op) {
+    const auto reads = [&](Symbol name) { return is_right(name, /*writes=*/false); };
+    const auto writes = [&](Symbol name) { return is_right(name, /*writes=*/true); };
+    return absl::c_all_of(op.input_args(), reads) && absl::c_all_of(op.output_args(), writes);
+  };
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (next < broadcasts.size() && broadcasts[next].id() == id) {
+      const std::string name(program.name(FindCollectiveOp(op)->Inputs(op)[0]));
+      const auto found = owned.find(name);
+      if (found != owned.end()) {
+        std::set<std::string>& names = last[std::string(found->second.name())];
+        if (are_new[next]) names.clear();
+        names.insert(name);
+      }
+      ++next;
+      continue;
+    }
+    const OpSchema* const schema = FindOpSchema(op.type());
+    if (schema != nullptr && schema->Has(Trait::kStreamSync)) continue;
+    if (makes_room.count(id) > 0) {
+      const std::string name(program.name(op.output_args()[0]));
+      last[std::string(owned.at(name).name())].erase(name);
+      continue;
+    }
+    if (!is_op_right(op) || !absl::c_all_of(OpsInside(op), is_op_right)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::optional<std::vector<RenamedProgram>> WithNamesOfOwners(
@@ -133,6 +219,13 @@ absl::optional<std::vector<RenamedProgram>> WithNamesOfOwners(
     if (broadcasts.back().size() != broadcasts[0].size()) return absl::nullopt;
   }
   std::vector<Owned> owned(ranks.size());
+  std::vector<absl::flat_hash_set<Symbol>> used(ranks.size());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const Op& op : OpsThatRun(*ranks[rank].main)) {
+      used[rank].insert(op.args().begin(), op.args().end());
+    }
+  }
+  std::vector<size_t> owners;
   for (size_t i = 0; i < broadcasts[0].size(); ++i) {
     const CollectiveOp& collective = *FindCollectiveOp(broadcasts[0][i]);
     const int64_t owner = broadcasts[0][i].IntAttr(collective.root_attr).value_or(0);
@@ -140,20 +233,31 @@ absl::optional<std::vector<RenamedProgram>> WithNamesOfOwners(
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       const Op& op = broadcasts[rank][i];
       if (op.IntAttr(collective.root_attr).value_or(0) != owner ||
-          !Match(op, broadcasts[owner][i], &owned[rank])) {
+          !Match(op, broadcasts[owner][i], used[rank], &owned[rank])) {
         return absl::nullopt;
       }
     }
+    owners.push_back(static_cast<size_t>(owner));
   }
   if (absl::c_all_of(owned, [](const Owned& of_rank) { return of_rank.empty(); })) {
     return absl::nullopt;
   }
+  std::vector<std::vector<bool>> are_new_of;  // by owner
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    are_new_of.push_back(AreNew(*ranks[rank].main, broadcasts[rank]));
+  }
+  std::vector<bool> are_new;
+  for (size_t i = 0; i < owners.size(); ++i) are_new.push_back(are_new_of[owners[i]][i]);
   std::vector<RenamedProgram> renamed;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const Program& main = *ranks[rank].main;
+    std::set<OpId> makes_room = FindMakesRoom(main, owned[rank]);
+    if (!ReadsLastReceived(main, broadcasts[rank], are_new, owned[rank], makes_room)) {
+      return absl::nullopt;
+    }
     absl::optional<Program> program = Rename(main, owned[rank]);
     if (!program.has_value()) return absl::nullopt;
-    renamed.push_back({*std::move(program), FindMakesRoom(main, owned[rank])});
+    renamed.push_back({*std::move(program), std::move(makes_room)});
   }
   return renamed;
 }

@@ -19,10 +19,11 @@ struct RenamedProgram {
   std::set<OpId> makes_room;
 };
 
-// Where rank r broadcasts w in block 0, other ranks may receive it in a variable of their own,
-// which does not persist, as Paddle's fleet has it with sharding: w@BroadCast_0, and no w. For one
-// variable, w takes its place. One for each rank; none: all ranks use the same names, or names do
-// not correspond so. O(arguments of all programs).
+// Where rank r broadcasts w in block 0, other ranks may receive it in variables of their own, which
+// do not persist, as Paddle's fleet has it with sharding: w@BroadCast_0, and no w. w takes their
+// place. Of several, a rank reads only those that have what r has sent last, and writes none. One
+// for each rank; none: all ranks use the same names, or names do not correspond so. O(arguments of
+// all programs).
 absl::optional<std::vector<RenamedProgram>> WithNamesOfOwners(
     absl::Span<const ConstProgramPair> ranks);
 

@@ -1,5 +1,6 @@
-// Programs that Paddle 1.8.5 wrote, and the states to which its own executor trained them on one
-// CPU: whole models, and small ones that tools/paddle/paddle1_programs.py writes. For each program:
+// Programs that Paddle 1.8.5 and 2.6.2 wrote, and the states to which their own executors trained
+// them on one CPU: whole models, and small ones that tools/paddle/paddle1_programs.py and
+// paddle2_programs.py write. For each program:
 // - grad_allreduce and local_sgd accept it with its startup program, and verify what they make;
 // - one rank trains it to Paddle's states;
 // - two ranks train it to those of one.
@@ -36,17 +37,20 @@ struct Archive {
   const char* name;
   size_t programs;
 };
-constexpr Archive kArchives[] = {{"paddle1_programs", 31}, {"paddle1_more_programs", 52}};
+constexpr Archive kArchives[] = {
+    {"paddle1_programs", 31}, {"paddle1_more_programs", 58}, {"paddle2_6_programs", 4}};
 
 // Why what programs train to is not compared: with Paddle,
 const std::map<std::string, std::string> kNotComparedWithPaddle = {
     {"drawn_samples", "draws"},
     {"dropout_ema", "draws"},
+    {"picked_columns", "gather_grad gives all rows the gradient of the first"},
     {"word2vec_nce", "draws"},
     {"products", "gather gives an index that occurs twice the gradient of its last occurrence"},
 };
 // and on two ranks with one.
 const std::map<std::string, std::string> kNotComparedOnTwoRanks = {
+    {"distinct_numbers", "its state has numbers of each rank's own batch"},
     {"drawn_samples", "draws"},
     {"dropout_ema", "draws"},
     {"word2vec_nce", "draws"},
@@ -69,7 +73,7 @@ const std::set<std::string> kTrainedWithQuirks = {"adadelta18", "chosen_rows", "
 // Their losses are no means over the batch.
 const std::set<std::string> kExactLoss = {"masked_mean"};
 
-struct Paddle1Program {
+struct TrainedProgram {
   std::string name;
   Program main, startup;
   TrainingInputs inputs;                // without feeds if Paddle did not train it
@@ -91,10 +95,10 @@ absl::StatusOr<Program> ReadFrom(const Files& files, const std::string& model,
   return ReadProgram(path);
 }
 
-absl::StatusOr<Paddle1Program> Read(const Files& files, const std::string& model) {
+absl::StatusOr<TrainedProgram> Read(const Files& files, const std::string& model) {
   WEFT_ASSIGN_OR_RETURN(Program main, ReadFrom(files, model, "main.pb"));
   WEFT_ASSIGN_OR_RETURN(Program startup, ReadFrom(files, model, "startup.pb"));
-  Paddle1Program program{model, std::move(main), std::move(startup), {}, {}};
+  TrainedProgram program{model, std::move(main), std::move(startup), {}, {}};
   program.is_trained = files.count(absl::StrCat(model, "/paddle.npz")) > 0;
   if (!program.is_trained) return program;
   WEFT_ASSIGN_OR_RETURN(const std::string init, Extract(files, model, "init.npz"));
@@ -112,8 +116,8 @@ absl::StatusOr<Paddle1Program> Read(const Files& files, const std::string& model
 }
 
 // All of the archives. A program that fails to read fails the test.
-std::vector<Paddle1Program> AllPrograms() {
-  std::vector<Paddle1Program> programs;
+std::vector<TrainedProgram> AllPrograms() {
+  std::vector<TrainedProgram> programs;
   for (const Archive& archive : kArchives) {
     const absl::StatusOr<Files> files =
         ReadTarXz(absl::StrCat("tests/data/", archive.name, ".tar.xz"));
@@ -123,7 +127,7 @@ std::vector<Paddle1Program> AllPrograms() {
     for (const auto& [name, unused] : *files) {
       absl::string_view model = name;
       if (!absl::ConsumeSuffix(&model, "/main.pb")) continue;
-      absl::StatusOr<Paddle1Program> program = Read(*files, std::string(model));
+      absl::StatusOr<TrainedProgram> program = Read(*files, std::string(model));
       EXPECT_TRUE(program.ok()) << name << ": " << program.status();
       if (program.ok()) programs.push_back(*std::move(program));
     }
@@ -155,8 +159,8 @@ absl::StatusOr<TrainingResults> Train(const Program& main, const Program& startu
   return results;
 }
 
-TEST(Paddle1ProgramsTest, ModesAcceptThem) {
-  for (const Paddle1Program& program : AllPrograms()) {
+TEST(TrainedProgramsTest, ModesAcceptThem) {
+  for (const TrainedProgram& program : AllPrograms()) {
     for (const char* mode : {"grad_allreduce", "local_sgd"}) {
       SCOPED_TRACE(absl::StrCat(program.name, " ", mode));
       Program main = program.main, startup = program.startup;
@@ -165,13 +169,13 @@ TEST(Paddle1ProgramsTest, ModesAcceptThem) {
   }
 }
 
-absl::StatusOr<RoundingBounds> TrainOnOneRank(const Paddle1Program& program, bool with_quirks) {
+absl::StatusOr<RoundingBounds> TrainOnOneRank(const TrainedProgram& program, bool with_quirks) {
   return RoundingBounds::Measure(program.inputs, [&](const TrainingInputs& from) {
     return Train(program.main, program.startup, 1, program.steps, with_quirks, from);
   });
 }
 
-void OneRankTrainsAsPaddle(const Paddle1Program& program) {
+void OneRankTrainsAsPaddle(const TrainedProgram& program) {
   SCOPED_TRACE(program.name);
   WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds bounds,
                             TrainOnOneRank(program, kTrainedWithQuirks.count(program.name) > 0));
@@ -181,14 +185,14 @@ void OneRankTrainsAsPaddle(const Paddle1Program& program) {
   }
 }
 
-TEST(Paddle1ProgramsTest, OneRankTrainsAsPaddle) {
-  for (const Paddle1Program& program : AllPrograms()) {
+TEST(TrainedProgramsTest, OneRankTrainsAsPaddle) {
+  for (const TrainedProgram& program : AllPrograms()) {
     if (!program.is_trained || kNotComparedWithPaddle.count(program.name) > 0) continue;
     OneRankTrainsAsPaddle(program);
   }
 }
 
-void TwoRanksTrainAsOne(const Paddle1Program& program) {
+void TwoRanksTrainAsOne(const TrainedProgram& program) {
   SCOPED_TRACE(program.name);
   WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds bounds,
                             TrainOnOneRank(program, /*with_quirks=*/false));
@@ -207,8 +211,8 @@ void TwoRanksTrainAsOne(const Paddle1Program& program) {
   }
 }
 
-TEST(Paddle1ProgramsTest, TwoRanksTrainAsOne) {
-  for (const Paddle1Program& program : AllPrograms()) {
+TEST(TrainedProgramsTest, TwoRanksTrainAsOne) {
+  for (const TrainedProgram& program : AllPrograms()) {
     if (!program.is_trained || kNotComparedOnTwoRanks.count(program.name) > 0) continue;
     TwoRanksTrainAsOne(program);
   }
