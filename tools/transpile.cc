@@ -21,7 +21,7 @@
 #include "base/status_macros.h"
 #include "proto/formats/program_file.h"
 #include "proto/text/program_text.h"
-#include "tools/cmd/rank_memory.h"
+#include "tools/cmd/memory_advice.h"
 #include "tools/cmd/transpile_copy.h"
 #include "tools/cmd/transpile_flags.h"
 #include "tools/cmd/transpile_help.h"
@@ -196,7 +196,7 @@ absl::Status Run(TranspileFlags& flags) {
   if (flags.rank_memory.has_value()) {
     const ProgramPair original{&as_read[0], as_read.size() > 1 ? &as_read[1] : nullptr};
     const absl::optional<Said> said =
-        SaidOfMemory(flags, original, *mains[0], results->front().setting.nranks);
+        SaidOfMemory(flags, original, *mains[0], results->front().setting);
     if (said.has_value()) Print("transpile", *said);
   }
   if (is_copy && flags.verify) {

@@ -6,29 +6,13 @@
 
 #include "base/status_macros.h"
 #include "executor/communicators/self_test.h"
+#include "ops/schema/collective_bytes.h"
 
 namespace weft {
 namespace {
 
 int64_t BytesOf(const CollectiveDesc& desc) {
   return desc.count * static_cast<int64_t>(SizeOf(desc.dtype));
-}
-
-double BusFactor(CollectiveKind kind, double nranks) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce:
-      return 2 * (nranks - 1) / nranks;
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllToAll:
-      return (nranks - 1) / nranks;
-    case CollectiveKind::kAllGather:
-      return nranks - 1;
-    case CollectiveKind::kReduce:
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kSend:
-      return 1;
-  }
-  return 1;
 }
 
 // Makes a communicator around that of a rank of the run on a ring.
@@ -143,7 +127,7 @@ void TrafficLog::Add(int ring_id, int rank, int nranks, const CollectiveDesc& de
   Traffic& traffic = traffic_[{rank, ring_id}];
   ++traffic.calls;
   traffic.bytes += BytesOf(desc);
-  traffic.bus_bytes += static_cast<double>(BytesOf(desc)) * BusFactor(desc.kind, nranks);
+  traffic.bus_bytes += static_cast<double>(BytesOf(desc)) * SentPerByte(desc.kind, nranks);
 }
 
 std::map<int, TrafficLog::Traffic> TrafficLog::OfRank(int rank) const {

@@ -73,7 +73,7 @@ ExpressionTable::ExpressionTable() : slots_(1 << 10, 0) {
   mean_ = Operation("mean over ranks", "mean_over_ranks");
   select_ = Operation("select", "select");
   common_ = Operation("always equal", "common");
-  layouts_.emplace(common_, std::vector<int64_t>());
+  layouts_.emplace(common_, Layout());
   zero_ = Call(Operation("zeros", "0"), {});
 }
 
@@ -139,11 +139,15 @@ ExprId ExpressionTable::Initial(absl::string_view variable) {
   return Call(Operation(absl::StrCat("initial ", variable), variable), {});
 }
 
-ExprId ExpressionTable::Several(absl::Span<const int64_t> layout, absl::Span<const ExprId> values) {
+ExprId ExpressionTable::Several(const Layout& layout, absl::Span<const ExprId> values) {
   OperationId operation = common_;
   if (!layout.empty()) {
-    operation = Operation(absl::StrCat("in one buffer ", absl::StrJoin(layout, " ")), "buffer");
-    layouts_.emplace(operation, std::vector<int64_t>(layout.begin(), layout.end()));
+    std::string key = "in one buffer";
+    for (const std::vector<int64_t>& dims : layout) {
+      absl::StrAppend(&key, " ", absl::StrJoin(dims, "x"));
+    }
+    operation = Operation(key, "buffer");
+    layouts_.emplace(operation, layout);
   }
   return Call(operation, values);
 }

@@ -93,17 +93,17 @@ class ExpressionTable {
   // What `expr` is where `condition` holds, or does not: branches on that condition have chosen.
   ExprId Given(ExprId condition, bool holds, ExprId expr) const;
   bool IsSelect(ExprId expr) const { return OperationOf(expr) == select_; }
-  // Several values in one: as the elements of a buffer that holds them one after the other, of as
-  // many elements each as `layout` says; or, with an empty layout, values that are always equal.
-  ExprId Several(absl::Span<const int64_t> layout, absl::Span<const ExprId> values);
+  // The dims of tensors that lie one after the other in a buffer.
+  using Layout = std::vector<std::vector<int64_t>>;
+  // Several values in one: as the elements of a buffer that holds them one after the other, or,
+  // with an empty layout, values that are always equal.
+  ExprId Several(const Layout& layout, absl::Span<const ExprId> values);
   // The values; empty for any other expression.
   absl::Span<const ExprId> ValuesOf(ExprId expr) const {
     return layouts_.contains(OperationOf(expr)) ? Operands(expr) : absl::Span<const ExprId>();
   }
   // Of an operation of Several.
-  const std::vector<int64_t>& LayoutOf(OperationId operation) const {
-    return layouts_.at(operation);
-  }
+  const Layout& LayoutOf(OperationId operation) const { return layouts_.at(operation); }
   // Whether these are always equal.
   bool AreCommon(ExprId expr) const { return OperationOf(expr) == common_; }
   // `expr` in the element type of that name.
@@ -177,8 +177,8 @@ class ExpressionTable {
   std::vector<uint32_t> slots_;
   std::vector<uint32_t> hashes_;  // by call
   OperationId sum_, mean_, select_, common_;
-  absl::flat_hash_map<OperationId, std::vector<int64_t>> layouts_;  // of Several
-  absl::flat_hash_map<ExprId, ExprId> negated_;                     // by negation
+  absl::flat_hash_map<OperationId, Layout> layouts_;  // of Several
+  absl::flat_hash_map<ExprId, ExprId> negated_;       // by negation
   ExprId zero_;
 };
 

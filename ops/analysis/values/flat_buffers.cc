@@ -108,7 +108,8 @@ absl::optional<FlatBuffer> TakenBy(const Op& split, const Finder& finder) {
     buffer.parts.push_back({finder.Var(part), VarId(), size});
     end += size;
     const absl::optional<Op> reader = finder.ReaderOf(part);
-    if (!reader.has_value() || !Reshapes(*reader)) continue;
+    if (!reader.has_value() || !Reshapes(*reader) || reader->position() < split.position())
+      continue;
     const Symbol tensor = reader->Output("Out")[0];
     if (!finder.WriterOf(tensor).has_value() || finder.Size(tensor) != size) continue;
     buffer.parts.back().other = finder.Var(tensor);

@@ -444,7 +444,7 @@ RankValue RankFunctions::PartialSum(const Op& op, const SignatureFacts& facts) {
   if (sums.empty()) return expressions_.ZeroValue();
   RankValue sum = sums[0];
   // One by one until they are added: casts come before that.
-  if (has_several) sum = InOne(std::vector<int64_t>(sums.size(), 1), sums, &table());
+  if (has_several) sum = InOne(ExpressionTable::Layout(sums.size(), {1}), sums, &table());
   sum.placement = Placement::kPartialSum;
   return sum;
 }
@@ -485,12 +485,13 @@ bool RankFunctions::KeepsPartialSums(const Op& op, const SignatureFacts& facts) 
     parts.back().placement = Placement::kPartialSum;
   }
   ins_ = {};
-  SetAll(has_several ? InOne(std::vector<int64_t>(parts.size(), 1), parts, &table()) : parts[0]);
+  SetAll(has_several ? InOne(ExpressionTable::Layout(parts.size(), {1}), parts, &table())
+                     : parts[0]);
   return true;
 }
 
-absl::optional<std::vector<int64_t>> RankFunctions::LayoutOfOperands(const Op& op,
-                                                                     const SignatureFacts& facts) {
+absl::optional<ExpressionTable::Layout> RankFunctions::LayoutOfOperands(
+    const Op& op, const SignatureFacts& facts) {
   const bool is_by_element = facts.is_elementwise && facts.algebra != Algebra::kRandom;
   OperationId layout;
   size_t num_common = 0;
@@ -517,7 +518,7 @@ absl::optional<std::vector<int64_t>> RankFunctions::LayoutOfOperands(const Op& o
 
 void RankFunctions::OfSeveral(const Op& op, const SignatureFacts& facts) {
   const std::vector<RankValue> ins(ins_.begin(), ins_.end());
-  const absl::optional<std::vector<int64_t>> layout = LayoutOfOperands(op, facts);
+  const absl::optional<ExpressionTable::Layout> layout = LayoutOfOperands(op, facts);
   if (!layout.has_value()) {
     RankValue out;
     out.placement = Placement::kLocal;
@@ -548,7 +549,7 @@ void RankFunctions::OfSeveral(const Op& op, const SignatureFacts& facts) {
     const int of = facts.in_place_of.empty() ? -1 : facts.in_place_of[i];
     const bool is_common = of >= 0 && ins[of].expr.valid() && table().AreCommon(ins[of].expr);
     if (is_common) outs[i].resize(table().ValuesOf(ins[of].expr).size());
-    outs_[i] = InOne(is_common ? std::vector<int64_t>() : *layout, outs[i], &table());
+    outs_[i] = InOne(is_common ? ExpressionTable::Layout() : *layout, outs[i], &table());
   }
   ins_ = {};
 }

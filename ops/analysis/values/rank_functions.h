@@ -111,7 +111,8 @@ class RankFunctions {
   // Of an op on values that hold several: value by value.
   void OfSeveral(const Op& op, const SignatureFacts& facts);
   // The layout of the values that the op works on one by one; none: it does not.
-  absl::optional<std::vector<int64_t>> LayoutOfOperands(const Op& op, const SignatureFacts& facts);
+  absl::optional<ExpressionTable::Layout> LayoutOfOperands(const Op& op,
+                                                           const SignatureFacts& facts);
   void Apply(const Op& op, const SignatureFacts& facts);
   // The gradients of products with constants are multiples of the gradient.
   void FoldConstants(const Op& op);

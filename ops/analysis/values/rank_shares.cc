@@ -10,7 +10,7 @@ namespace weft {
 
 using Placement = RankValue::Placement;
 
-RankValue InOne(absl::Span<const int64_t> layout, absl::Span<const RankValue> values,
+RankValue InOne(const ExpressionTable::Layout& layout, absl::Span<const RankValue> values,
                 ExpressionTable* table) {
   RankValue one = values[0];
   one.terms = 0;
@@ -68,9 +68,9 @@ RankValue ValueOf(const RankValue& several, size_t i, const ExpressionTable* tab
   return value;
 }
 
-std::vector<int64_t> LayoutOf(absl::Span<const SharedTensor> tensors) {
-  std::vector<int64_t> layout;
-  for (const SharedTensor& tensor : tensors) layout.push_back(NumElements(tensor.dims));
+ExpressionTable::Layout LayoutOf(absl::Span<const SharedTensor> tensors) {
+  ExpressionTable::Layout layout;
+  for (const SharedTensor& tensor : tensors) layout.push_back(tensor.dims);
   return layout;
 }
 

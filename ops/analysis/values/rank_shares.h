@@ -15,7 +15,7 @@ namespace weft {
 
 // The values in one, as ExpressionTable::Several. What holds of all of them holds of it; values of
 // different placements have no common one. Without a table, it has no expression. O(values).
-RankValue InOne(absl::Span<const int64_t> layout, absl::Span<const RankValue> values,
+RankValue InOne(const ExpressionTable::Layout& layout, absl::Span<const RankValue> values,
                 ExpressionTable* table);
 
 // Value `i`: of common values beyond the last one, the last one. Zero, and a value without
@@ -27,8 +27,7 @@ inline bool HoldsSeveral(const RankValue& value, const ExpressionTable& table) {
   return value.expr.valid() && !table.ValuesOf(value.expr).empty();
 }
 
-// Numbers of elements, one for each tensor.
-std::vector<int64_t> LayoutOf(absl::Span<const SharedTensor> tensors);
+ExpressionTable::Layout LayoutOf(absl::Span<const SharedTensor> tensors);
 
 // The expression of such a state of the setting when a step begins: what one device has in the
 // variables. Invalid for another variable. O(its variables).

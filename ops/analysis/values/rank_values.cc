@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -372,9 +371,11 @@ class RankInterpreter final : public RankMemory {
       } else if (from == to) {
         for (VarId part : PartsOf(from)) Exchange(op, collective, part, part);
       } else if (ScattersBuffer(collective, from, to)) {
-        Scatter(op, collective, PartsOf(from), DenseLayout(from), to);
+        Scatter(op, collective, PartsOf(from), to);
       } else if (GathersBuffer(collective, from, to)) {
-        Gather(op, collective, from, PartsOf(to));
+        const absl::Span<const VarId> parts = PartsOf(to);
+        const std::vector<RankValue> values = Gathered(op, collective, from, parts.size());
+        for (size_t part = 0; part < parts.size(); ++part) Write(parts[part], values[part]);
       } else {
         // From one buffer into another: not followed.
         RankValue whole;
@@ -385,85 +386,117 @@ class RankInterpreter final : public RankMemory {
     }
   }
 
-  // One value, which may hold several.
+  // Between variables that are no fused buffers.
   void ExchangeOne(const Op& op, const CollectiveOp& collective, VarId from, VarId to) {
     const FlatBuffer* const made = from.valid() ? flat_buffers_.MadeOf(from) : nullptr;
     const FlatBuffer* const taken = to.valid() ? flat_buffers_.TakenApart(to) : nullptr;
-    if (made != nullptr) {
-      const std::vector<int64_t> counts = CountsOf(*made);
-      const std::vector<VarId> tensors = TensorsOf(*made);
-      if (!tensors.empty() && DividesBuffer(collective, counts, to)) {
-        return Scatter(op, collective, tensors, counts, to);
+    if (made != nullptr && !HasOtherNames(from, *made)) {
+      const std::vector<VarId> tensors = ScatteredIn(*made);
+      if (!tensors.empty() && DividesBuffer(collective, LayoutOf(tensors), to)) {
+        return Scatter(op, collective, tensors, to);
       }
     }
-    if (taken != nullptr && GathersShares(collective, from, CountsOf(*taken))) {
-      const std::vector<VarId> tensors = TensorsOf(*taken);
-      if (!tensors.empty()) {
-        Gather(op, collective, from, tensors);
-        gathered_.insert(tensors.begin(), tensors.end());
+    if (taken != nullptr && !HasOtherNames(to, *taken)) {
+      const std::vector<VarId> tensors = GatheredIn(*taken, from);
+      if (!tensors.empty() && GathersShares(collective, from, LayoutOf(tensors))) {
+        const std::vector<RankValue> values = Gathered(op, collective, from, tensors.size());
+        for (size_t i = 0; i < tensors.size(); ++i) gathered_.emplace(tensors[i], values[i]);
         return Write(to, functions_->AfterCollective(op, collective, Read(from)));
       }
     }
     Exchange(op, collective, from, to);
   }
 
-  static std::vector<int64_t> CountsOf(const FlatBuffer& buffer) {
-    std::vector<int64_t> counts;
-    for (const FlatBuffer::Part& part : buffer.parts) counts.push_back(part.elements);
-    return counts;
-  }
-
-  // The variables that have the shapes of those of which ranks have parts; empty: there are none,
-  // or other names may write their memory.
-  std::vector<VarId> TensorsOf(const FlatBuffer& buffer) const {
-    std::vector<VarId> tensors;
-    const auto shares_memory = [&](VarId var) {
+  // Whether ops may write the buffer, or tensors of it, under names that share the memory.
+  bool HasOtherNames(VarId whole, const FlatBuffer& buffer) const {
+    const auto has_others = [&](VarId var) {
       return var.valid() && storage().SharesMemory(0, program_.var(var).name_symbol());
     };
-    const auto is_shared = [&](const FlatBuffer::Part& part) {
-      return shares_memory(part.flat) || shares_memory(part.other);
-    };
-    if (absl::c_any_of(buffer.parts, is_shared)) return tensors;
-    const auto has_dims = [&](VarId var, const std::vector<int64_t>& dims) {
-      const absl::optional<TensorType> type =
-          var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
-      return type.has_value() && type->dims == Dims(dims.begin(), dims.end());
-    };
-    for (const auto& [name, share] : options_.setting.shares) {
-      tensors.clear();
-      for (size_t i = 0; i < buffer.parts.size() && share.size() == buffer.parts.size(); ++i) {
-        for (VarId var : {buffer.parts[i].other, buffer.parts[i].flat}) {
-          if (!has_dims(var, share[i].dims)) continue;
-          tensors.push_back(var);
-          break;
-        }
-        if (tensors.size() != i + 1) break;
-      }
-      if (tensors.size() == buffer.parts.size()) return tensors;
+    return has_others(whole) || absl::c_any_of(buffer.parts, [&](const FlatBuffer::Part& part) {
+             return has_others(part.flat) || has_others(part.other);
+           });
+  }
+
+  ExpressionTable::Layout LayoutOf(absl::Span<const VarId> tensors) const {
+    ExpressionTable::Layout layout;
+    for (VarId tensor : tensors) {
+      const absl::optional<TensorType> type = DeclaredType(program_.var(tensor));
+      layout.emplace_back();
+      if (type.has_value()) layout.back().assign(type->dims.begin(), type->dims.end());
     }
-    tensors.clear();
-    if (!options_.setting.shares.empty()) return tensors;
-    for (const FlatBuffer::Part& part : buffer.parts) tensors.push_back(part.flat);
+    return layout;
+  }
+
+  // The variables of the buffer that have these dims; empty: there are none. `num_others` gets how
+  // many of them are no flat ones.
+  std::vector<VarId> WithDims(const FlatBuffer& buffer, const ExpressionTable::Layout& layout,
+                              int* num_others) const {
+    std::vector<VarId> tensors;
+    *num_others = 0;
+    if (layout.size() != buffer.parts.size()) return tensors;
+    for (size_t i = 0; i < layout.size(); ++i) {
+      const FlatBuffer::Part& part = buffer.parts[i];
+      if (part.other.valid() && LayoutOf({part.other})[0] == layout[i]) {
+        tensors.push_back(part.other);
+        ++*num_others;
+      } else if (LayoutOf({part.flat})[0] == layout[i]) {
+        tensors.push_back(part.flat);
+      } else {
+        return {};
+      }
+    }
     return tensors;
   }
 
-  // The elements of the parts of a buffer; empty: there are others between them.
-  std::vector<int64_t> DenseLayout(VarId buffer) const {
-    const Storage::Layout layout = storage().LayoutOf(*BufferOf(buffer));
-    if (!layout.is_known()) return {};
-    int64_t end = 0;
-    for (size_t i = 0; i < layout.counts.size(); ++i) {
-      if (layout.offsets[i] != end) return {};
-      end += layout.counts[i];
+  // What a concat has put together: in the dims of tensors of which ranks have parts, of several
+  // with as many elements those before the most reshapes.
+  std::vector<VarId> ScatteredIn(const FlatBuffer& buffer) const {
+    std::vector<VarId> best;
+    int most = -1;
+    for (const auto& [name, share] : options_.setting.shares) {
+      int num_others = 0;
+      std::vector<VarId> tensors = WithDims(buffer, weft::LayoutOf(share), &num_others);
+      if (tensors.empty() || num_others <= most) continue;
+      most = num_others;
+      best = std::move(tensors);
     }
-    return end == layout.size ? layout.counts : std::vector<int64_t>();
+    if (!options_.setting.shares.empty()) return best;
+    for (const FlatBuffer::Part& part : buffer.parts) best.push_back(part.flat);
+    return best;
   }
 
-  // Whether tensors of so many elements are `parts_of_share` shares from every rank.
-  bool AreDivided(absl::Span<const int64_t> counts, VarId share, int64_t parts_of_share) const {
+  // What is taken out of a buffer: in the dims of the tensors of which `share` has parts.
+  std::vector<VarId> GatheredIn(const FlatBuffer& buffer, VarId share) const {
+    if (!share.valid()) return {};
+    const auto found = options_.setting.shares.find(std::string(program_.var(share).name()));
+    if (found == options_.setting.shares.end()) return {};
+    int num_others = 0;
+    return WithDims(buffer, weft::LayoutOf(found->second), &num_others);
+  }
+
+  // Whether nothing lies between the parts of a buffer.
+  bool IsDense(VarId buffer) const {
+    const Storage::Layout layout = storage().LayoutOf(*BufferOf(buffer));
+    if (!layout.is_known()) return false;
+    int64_t end = 0;
+    for (size_t i = 0; i < layout.counts.size(); ++i) {
+      if (layout.offsets[i] != end) return false;
+      end += layout.counts[i];
+    }
+    return end == layout.size;
+  }
+
+  // Whether the tensors are `parts_of_share` shares from every rank.
+  bool AreDivided(const ExpressionTable::Layout& layout, VarId share,
+                  int64_t parts_of_share) const {
     const absl::optional<TensorType> part = DeclaredType(program_.var(share));
-    if (counts.empty() || !part.has_value()) return false;
-    const int64_t end = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    if (layout.empty() || !part.has_value()) return false;
+    int64_t end = 0;
+    for (const std::vector<int64_t>& dims : layout) {
+      const int64_t elements = NumElements(dims);
+      if (elements < 0) return false;
+      end += elements;
+    }
     const int64_t elements = NumElements(part->dims) / parts_of_share;
     const int64_t num_parts = elements > 0 ? end / elements : 0;
     return num_parts > 0 && end % elements == 0 &&
@@ -471,23 +504,24 @@ class RankInterpreter final : public RankMemory {
            NumElements(part->dims) % parts_of_share == 0;
   }
 
-  // Whether each rank gets a part of tensors of so many elements, or such a part from every rank.
-  bool DividesBuffer(const CollectiveOp& collective, absl::Span<const int64_t> counts,
+  // Whether each rank gets a part of the tensors, or such a part from every rank.
+  bool DividesBuffer(const CollectiveOp& collective, const ExpressionTable::Layout& layout,
                      VarId to) const {
     if (!to.valid() || !PartsOf(to).empty()) return false;
     if (collective.kind == CollectiveKind::kReduceScatter) {
-      return collective.reduction == Reduction::kSum && AreDivided(counts, to, 1);
+      return collective.reduction == Reduction::kSum && AreDivided(layout, to, 1);
     }
     return collective.kind == CollectiveKind::kAllToAll && options_.setting.nranks.has_value() &&
-           AreDivided(counts, to, *options_.setting.nranks);
+           AreDivided(layout, to, *options_.setting.nranks);
   }
 
   bool ScattersBuffer(const CollectiveOp& collective, VarId from, VarId to) const {
-    return !PartsOf(from).empty() && DividesBuffer(collective, DenseLayout(from), to);
+    return !PartsOf(from).empty() && IsDense(from) &&
+           DividesBuffer(collective, LayoutOf(PartsOf(from)), to);
   }
 
   void Scatter(const Op& op, const CollectiveOp& collective, absl::Span<const VarId> tensors,
-               absl::Span<const int64_t> counts, VarId to) {
+               VarId to) {
     std::vector<RankValue> values;
     for (VarId tensor : tensors) {
       const RankValue value = Read(tensor);
@@ -496,34 +530,38 @@ class RankInterpreter final : public RankMemory {
                            ? functions_->PartsOfRanks(value)
                            : functions_->AfterCollective(op, collective, value));
     }
-    Write(to, InOne(counts, values, expressions_.table()));
+    Write(to, InOne(LayoutOf(tensors), values, expressions_.table()));
   }
 
-  // Whether shares of tensors of so many elements are put together.
+  // Whether shares of tensors of these dims are put together.
   bool GathersShares(const CollectiveOp& collective, VarId from,
-                     absl::Span<const int64_t> counts) const {
+                     const ExpressionTable::Layout& layout) const {
     if (!from.valid() || !PartsOf(from).empty()) return false;
     const RankValue value = Read(from);
     const bool is_share = value.placement == Placement::kShard || options_.IsOneRank();
     if (collective.kind != CollectiveKind::kAllGather || !is_share) return false;
-    if (!AreDivided(counts, from, 1)) return false;
+    if (!AreDivided(layout, from, 1)) return false;
     if (value.is_zero || !expressions_.AreMade()) return true;
     const absl::Span<const ExprId> values = expressions_.table()->ValuesOf(value.expr);
-    return !values.empty() && expressions_.table()->Several(counts, values) == value.expr;
+    return !values.empty() && expressions_.table()->Several(layout, values) == value.expr;
   }
 
   bool GathersBuffer(const CollectiveOp& collective, VarId from, VarId to) const {
-    return !PartsOf(to).empty() && GathersShares(collective, from, DenseLayout(to));
+    return !PartsOf(to).empty() && IsDense(to) &&
+           GathersShares(collective, from, LayoutOf(PartsOf(to)));
   }
 
-  void Gather(const Op& op, const CollectiveOp& collective, VarId from,
-              absl::Span<const VarId> tensors) {
+  // The tensors of which `from` has parts.
+  std::vector<RankValue> Gathered(const Op& op, const CollectiveOp& collective, VarId from,
+                                  size_t count) {
     const RankValue several = Read(from);
     events_.exchanges.push_back({op.id(), several});
-    for (size_t i = 0; i < tensors.size(); ++i) {
+    std::vector<RankValue> values;
+    for (size_t i = 0; i < count; ++i) {
       const RankValue value = ValueOf(several, i, expressions_.table());
-      Write(tensors[i], functions_->AfterCollective(op, collective, value));
+      values.push_back(functions_->AfterCollective(op, collective, value));
     }
+    return values;
   }
 
   void Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out) {
@@ -777,10 +815,10 @@ class RankInterpreter final : public RankMemory {
       }
       const absl::Span<const RankValue> outs = Outputs(op, facts);
       for (size_t i = 0; i < out.size(); ++i) {
+        if (facts.is_left[i] || LeavesBetaPower(op, out[i])) continue;
         const VarId to = Resolve(out[i]);
-        const bool has_value = !gathered_.empty() && gathered_.contains(to);  // by Gather
-        if (has_value || facts.is_left[i] || LeavesBetaPower(op, out[i])) continue;
-        Write(to, outs[i]);
+        const auto gathered = gathered_.find(to);
+        Write(to, gathered == gathered_.end() ? outs[i] : gathered->second);
       }
       CountGradientsOfTerms(op, facts);
     } else if (all_alike) {
@@ -870,9 +908,10 @@ class RankInterpreter final : public RankMemory {
   absl::flat_hash_map<OpId, int> forward_reductions_;  // ForwardReduction::power
   absl::flat_hash_map<VarId, OpId> terms_;             // FindSumTerms
   FlatBuffers flat_buffers_;
-  absl::flat_hash_set<VarId> gathered_;  // of those, in this step
-  absl::flat_hash_set<VarId> shares_;    // Setting::shares and Setting::common
-  absl::flat_hash_set<VarId> whole_;     // data that all ranks get the whole of
+  // In this step: what the op that takes it out of a gathered buffer will write.
+  absl::flat_hash_map<VarId, RankValue> gathered_;
+  absl::flat_hash_set<VarId> shares_;  // Setting::shares and Setting::common
+  absl::flat_hash_set<VarId> whole_;   // data that all ranks get the whole of
   // Of variables that earlier steps changed. Sparse, because few change and values are large.
   absl::flat_hash_map<VarId, RankValue> carried_;
   int64_t member_visits_ = 0;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ops/schema/op_schema.h"
 #include "proto/formats/pir/dataflow.h"
 #include "proto/op_role.h"
 
@@ -157,8 +158,9 @@ absl::Status DescAttributes::Derive(uint32_t i, const OpRule& rule,
     if (!given) Add("reduce_all", pb::BOOLEAN)->set_b(reduces_all);
   }
   // Data orders a collective and the ops around it, as one stream would.
-  if (rule.desc == "all_reduce" || rule.desc == "all_gather" || rule.desc == "broadcast" ||
-      rule.desc == "reduce_scatter") {
+  const OpSchema* const schema = FindOpSchema(rule.desc);
+  if (schema != nullptr && schema->Has(Trait::kCollective) &&
+      schema->FindAttr("use_calc_stream") != nullptr) {
     Add("use_calc_stream", pb::BOOLEAN)->set_b(true);
   }
   if (rule.desc == "cast") {

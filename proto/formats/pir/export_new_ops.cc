@@ -8,7 +8,6 @@
 #include "ops/schema/buffer_slices.h"
 #include "proto/formats/pir/export_ops.h"
 #include "proto/formats/pir/op_table.h"
-#include "proto/formats/pir/value_type.h"
 
 namespace weft::pir {
 
@@ -172,13 +171,7 @@ absl::Status Exporter::AddBuffer(const Op& op) {
     buffer_of_part_[part] = made.name;
     if (!CurrentOf(part).type.empty()) continue;
     // What takes the buffer apart makes the part.
-    const VarId declared = program_.block(0).FindVar(part);
-    if (!declared.valid()) continue;
-    const pb::VarType::TensorDesc tensor =
-        program_.var(declared).ToProto().type().lod_tensor().tensor();
-    WEFT_ASSIGN_OR_RETURN(
-        std::string type,
-        TensorTypeJson(tensor.data_type(), {tensor.dims().begin(), tensor.dims().end()}));
+    WEFT_ASSIGN_OR_RETURN(std::string type, DeclaredType(part));
     types_.push_back(std::make_unique<std::string>(std::move(type)));
     CurrentOf(part).type = *types_.back();
   }

@@ -19,6 +19,12 @@ namespace weft::pir {
 absl::StatusOr<SerializedProgram> Exporter::Run() {
   WEFT_RETURN_IF_ERROR(CheckBlocks());
   PlaceCompanions();
+  for (OpId id : program_.block(0).ops()) {
+    const Op op = program_.op(id);
+    if (id.value() >= import_.op_of_id.size() || IsUnchanged(op)) continue;
+    const absl::Status status = TakeChanges(op);
+    if (!status.ok()) return Annotate(op.DebugName(), status);
+  }
   FindDropped();
   PlaceSinks();
   WEFT_RETURN_IF_ERROR(DeclareState());
@@ -252,6 +258,8 @@ void Exporter::FindDropped() {
     } else if (IsSink(op.name)) {
       is_dropped_[i] = !OutlivesStep(import_.variable_of_value[document_.operands(op)[0].value]);
     } else {
+      // Without a dropped declaration, constants that nothing reads stay as they are. With one,
+      // they may read it.
       bool had_readers = drops_declarations, has_readers = false;
       for (uint32_t r = 0; r < op.num_results; ++r) {
         had_readers = had_readers || was_used[op.first_result + r];
@@ -264,7 +272,8 @@ void Exporter::FindDropped() {
       for (const Operand& operand : document_.operands(document_.op(k))) {
         if (operand.value == kNoValue) continue;
         was_used[operand.value] = true;
-        if (!is_dropped_[i]) is_used[operand.value] = true;
+        const bool is_read = !is_dropped_[i] && !renamed_.contains(operand.id_begin);
+        if (is_read) is_used[operand.value] = true;
       }
     }
   }
@@ -300,7 +309,6 @@ absl::Status Exporter::Visit(const Op& op) {
     NoteInserted(op);
   } else {
     const uint32_t i = import_.op_of_id[id];
-    if (!IsUnchanged(op)) WEFT_RETURN_IF_ERROR(TakeChanges(op));
     if (is_written_[i]) return CheckPart(op);
     WEFT_RETURN_IF_ERROR(WriteRange(companions_of_[i], i));
     for (Symbol arg : op.args()) WEFT_RETURN_IF_ERROR(SplitBufferOf(arg));
@@ -427,15 +435,23 @@ Symbol Exporter::VariableOf(ValueIndex result) const {
   return renamed != renamed_results_.end() ? renamed->second : import_.variable_of_value[result];
 }
 
-absl::StatusOr<std::string> Exporter::NewTypeOf(const Value& result, Symbol var) const {
+absl::StatusOr<std::string> Exporter::DeclaredType(Symbol var) const {
   const VarId declared = program_.block(0).FindVar(var);
-  WEFT_ASSIGN_OR_RETURN(const ValueType type, ReadType(result.type));
-  if (!declared.valid() || type.kind != ValueType::Kind::kTensor) return std::string();
+  if (!declared.valid() || program_.var(declared).type() != pb::VarType::LOD_TENSOR) {
+    return absl::UnimplementedError(
+        absl::StrCat(program_.name(var), ": expected a variable that is a dense tensor"));
+  }
   const pb::VarType::TensorDesc tensor =
       program_.var(declared).ToProto().type().lod_tensor().tensor();
-  const std::vector<int64_t> dims(tensor.dims().begin(), tensor.dims().end());
-  if (tensor.data_type() == type.dtype && dims == type.dims) return std::string();
-  return TensorTypeJson(tensor.data_type(), dims);
+  return TensorTypeJson(tensor.data_type(), {tensor.dims().begin(), tensor.dims().end()});
+}
+
+absl::StatusOr<std::string> Exporter::NewTypeOf(const Value& result, Symbol var) const {
+  WEFT_ASSIGN_OR_RETURN(const ValueType type, ReadType(result.type));
+  if (type.kind != ValueType::Kind::kTensor) return std::string();
+  WEFT_ASSIGN_OR_RETURN(std::string declared, DeclaredType(var));
+  WEFT_ASSIGN_OR_RETURN(const ValueType now, ReadType(declared));
+  return now.dtype == type.dtype && now.dims == type.dims ? std::string() : std::move(declared);
 }
 
 absl::Status Exporter::EditResults(const DocumentOp& op,

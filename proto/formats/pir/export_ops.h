@@ -63,7 +63,9 @@ class Exporter {
   // across ranks, and is the same otherwise: notes that in renamed_, renamed_results_ and retyped_.
   // Unimplemented for other changes.
   absl::Status TakeChanges(const Op& op);
-  // Of the variable that a result of the file is now: its type, if the program declares another.
+  // Of a dense tensor, as JSON; Unimplemented for another variable.
+  absl::StatusOr<std::string> DeclaredType(Symbol var) const;
+  // That of the variable that holds a result of the file; empty: the result has it.
   absl::StatusOr<std::string> NewTypeOf(const Value& result, Symbol var) const;
 
   // --- Order -------------------------------------------------------------------------------------

@@ -107,11 +107,13 @@ absl::Status CheckAttributes(const Op& op, const FormRow& form) {
 
 void AddHints(const Op& op, const FormRow& form, std::vector<std::string>* attrs) {
   const std::vector<absl::string_view> written = absl::StrSplit(form.attrs, ' ');
-  for (absl::string_view name : kHints) {
-    if (!op.HasAttr(name) || absl::c_linear_search(written, name)) continue;
-    if (const auto number = op.IntAttr(name)) attrs->push_back(IntJson(name, *number));
-    if (const auto flag = op.BoolAttr(name)) attrs->push_back(BoolJson(name, *flag));
-    if (const auto text = op.StringAttr(name)) attrs->push_back(StringJson(name, *text));
+  const pb::OpDesc desc = op.ToProto();
+  for (const pb::OpDesc::Attr& attr : desc.attrs()) {
+    const std::string& name = attr.name();
+    if (!absl::c_linear_search(kHints, name) || absl::c_linear_search(written, name)) continue;
+    if (attr.type() == pb::INT) attrs->push_back(IntJson(name, attr.i()));
+    if (attr.type() == pb::BOOLEAN) attrs->push_back(BoolJson(name, attr.b()));
+    if (attr.type() == pb::STRING) attrs->push_back(StringJson(name, attr.s()));
   }
 }
 

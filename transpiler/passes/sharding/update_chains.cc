@@ -11,6 +11,7 @@
 #include "ops/schema/op_key.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
+#include "proto/all_ops.h"
 #include "transpiler/passes/support/op_queries.h"
 
 namespace weft {
@@ -140,25 +141,31 @@ class ChainFinder {
   }
 
   void FindReadersOfStacks() {
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
-      ForEachArgument(op, [&](Symbol arg) {
+    for (const Op& op : AllOps(program_)) {
+      for (Symbol arg : op.input_args()) {
         const auto stack = reader_of_stack_.find(arg);
-        if (stack == reader_of_stack_.end() || stack->second == id) return;
-        const bool sums_up = SumsElements(op.type()) && op.input_args().size() == 1 &&
-                             op.BoolAttr("reduce_all").value_or(false);
-        stack->second = sums_up && !stack->second.has_value() ? id : OpId();
-      });
-      if (Stacks(op.type()) && op.output_args().size() == 1) {
-        reader_of_stack_.emplace(op.output_args()[0], absl::nullopt);
+        if (stack == reader_of_stack_.end()) continue;
+        ++stack->second.count;
+        if (SumsAll(op)) stack->second.sum = op.id();
       }
+      if (op.block() != 0 || !Stacks(op.type()) || op.output_args().size() != 1) continue;
+      const VarId out = program_.block(0).FindVar(op.output_args()[0]);
+      const bool is_kept = !out.valid() || program_.var(out).persistable();
+      if (!is_kept) reader_of_stack_.emplace(op.output_args()[0], StackReaders());
     }
+  }
+
+  // To a number without dimensions, or of one.
+  static bool SumsAll(const Op& op) {
+    return SumsElements(op.type()) && op.block() == 0 && op.input_args().size() == 1 &&
+           op.BoolAttr("reduce_all").value_or(false) && !op.BoolAttr("keep_dim").value_or(false);
   }
 
   // The only reader of a stack, if it adds up the elements; invalid otherwise.
   OpId ReaderOfStack(const Op& op) const {
     const auto found = reader_of_stack_.find(op.output_args()[0]);
-    return found == reader_of_stack_.end() ? OpId() : found->second.value_or(OpId());
+    const bool is_alone = found != reader_of_stack_.end() && found->second.count == 1;
+    return is_alone ? found->second.sum : OpId();
   }
 
   // A sum of which no other input belongs to a chain, and each partial once: a share of a bucket
@@ -376,8 +383,11 @@ class ChainFinder {
   std::map<Symbol, size_t> owner_;  // of gradients, states and temporaries
   std::map<OpId, size_t> part_of_;
   std::set<Symbol> is_partial_;
-  // By output: none if nothing reads it so far, invalid if another op does.
-  std::map<Symbol, absl::optional<OpId>> reader_of_stack_;
+  struct StackReaders {
+    int count = 0;
+    OpId sum = {};  // one of them, which adds up all elements
+  };
+  std::map<Symbol, StackReaders> reader_of_stack_;  // by output
   std::vector<UpdateChains::PartialSum> sums_;
   std::vector<OpId> lists_;
   std::set<OpId> is_joint_;  // of several chains: sums and lists

@@ -1,4 +1,4 @@
-#include "tools/cmd/rank_memory.h"
+#include "tools/cmd/memory_advice.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/collective_bytes.h"
 #include "ops/schema/communication_ops.h"
 #include "tools/inspect/program_stats.h"
+#include "transpiler/modes.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -23,21 +26,6 @@ struct Need {
   double sent = 0;    // bytes in a step
 };
 
-// What a rank of `n` sends of `bytes` that it passes to a collective, by algorithms on a ring.
-double SentBytes(CollectiveKind kind, double bytes, double n) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce:
-      return 2 * (n - 1) / n * bytes;
-    case CollectiveKind::kAllGather:
-      return (n - 1) * bytes;
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllToAll:
-      return (n - 1) / n * bytes;
-    default:
-      return bytes;
-  }
-}
-
 Need NeedOf(const Program& program, int64_t batch, int nranks) {
   const ProgramStats stats = ComputeProgramStats(program, batch);
   Need need{stats.peak_memory.bytes, 0};
@@ -45,7 +33,7 @@ Need NeedOf(const Program& program, int64_t batch, int nranks) {
     const CollectiveOp* const collective = FindCollectiveOp(key.op_type);
     if (collective == nullptr) continue;
     const auto period = static_cast<double>(std::max<int64_t>(key.period, 1));
-    need.sent += SentBytes(collective->kind, static_cast<double>(totals.bytes), nranks) / period;
+    need.sent += SentPerByte(collective->kind, nranks) * static_cast<double>(totals.bytes) / period;
   }
   return need;
 }
@@ -53,14 +41,18 @@ Need NeedOf(const Program& program, int64_t batch, int nranks) {
 absl::StatusOr<Need> NeedOfStage(const TranspileFlags& flags, const ProgramPair& original,
                                  int stage, int64_t batch, int nranks) {
   Program main = *original.main, startup = *original.startup;
-  TranspileOptions options;
-  options.mode = "zero";
-  options.mode_flags = {{"stage", absl::StrCat(stage)}};
-  options.cluster = flags.options.cluster;
-  options.feeds = flags.options.feeds;
-  options.param_attrs = flags.options.param_attrs;
-  options.times = flags.options.times;
+  TranspileOptions options = flags.options;
+  WEFT_ASSIGN_OR_RETURN(const Mode* const zero, FindMode("zero"));
+  options.mode = zero->name;
+  options.passes.clear();
   options.verification = Verification::kNever;
+  options.on_result = nullptr;
+  options.observer = nullptr;
+  options.mode_flags = {{"stage", absl::StrCat(stage)}};
+  for (const auto& [flag, value] : flags.options.mode_flags) {
+    const bool is_read = absl::StrContains(zero->pipelines[0].passes, absl::StrCat("$", flag));
+    if (is_read) options.mode_flags.emplace(flag, value);
+  }
   ProgramPair programs{&main, &startup};
   WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
   return NeedOf(main, batch, nranks);
@@ -69,9 +61,9 @@ absl::StatusOr<Need> NeedOfStage(const TranspileFlags& flags, const ProgramPair&
 }  // namespace
 
 absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair& original,
-                                  const Program& written, absl::optional<int> ranks) {
+                                  const Program& written, const Setting& setting) {
   const int64_t batch = flags.batch.value_or(kDefaultBatch);
-  const int nranks = ranks.value_or(1);
+  const int nranks = setting.nranks.value_or(1);
   const Need now = NeedOf(written, batch, nranks);
   const int64_t limit = *flags.rank_memory;
   if (now.bytes <= limit) return absl::nullopt;
@@ -100,7 +92,7 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
     if (need->bytes <= limit) break;
   }
   if (least->bytes >= now.bytes) return say("no stage of option:mode zero takes less");
-  absl::StrAppend(&text, "option:mode zero option:stage ", of, " takes ", least->bytes, " bytes",
+  absl::StrAppend(&text, "; option:mode zero option:stage ", of, " takes ", least->bytes, " bytes",
                   least->bytes <= limit ? "" : ", the least of all stages,", " and sends ",
                   std::llround(least->sent), " bytes in a step instead of ",
                   std::llround(now.sent));
