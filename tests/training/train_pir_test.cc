@@ -358,7 +358,9 @@ TEST(PirModesTest, HalvedGradientsAreInWrittenFiles) {
 // are for GPUs.
 TEST(PirModesTest, SharesAreInWrittenFiles) {
   for (const char* const model : {"mlp_adam", "mlp_momentum", "two_losses", "wide_deep"}) {
-    for (const char* const stage : {"1", "3"}) {
+    for (const auto& [stage, buckets] :
+         {std::make_pair("1", "bytes{first_bytes=9000,max_bytes=9000}"),
+          std::make_pair("3", "count{count=1}")}) {
       SCOPED_TRACE(absl::StrCat(model, " stage ", stage));
       const auto read = [&](absl::string_view file) {
         return ReadBytes(ModelFiles().at(absl::StrCat(model, "/", file)));
@@ -369,9 +371,7 @@ TEST(PirModesTest, SharesAreInWrittenFiles) {
       Program reduced = main, reduced_startup = startup;
       WEFT_ASSERT_OK(Rewrite(InMode("grad_allreduce", 2), &reduced, &reduced_startup));
       WEFT_ASSERT_OK(
-          Rewrite(InMode("zero", 2,
-                         {{"stage", stage}, {"buckets", "bytes{first_bytes=9000,max_bytes=9000}"}}),
-                  &main, &startup));
+          Rewrite(InMode("zero", 2, {{"stage", stage}, {"buckets", buckets}}), &main, &startup));
       WEFT_ASSERT_OK(WriteAndRead(&main, &startup));
       WEFT_ASSERT_OK_AND_ASSIGN(const Setting claimed, SettingOf(main));
       ASSERT_FALSE(claimed.shares.empty());
@@ -513,6 +513,45 @@ TEST(PirModesTest, VerifierFindsMistakesInWrittenShares) {
     }
   };
   EXPECT_TRUE(has_errors(divide_late, nullptr));
+  // Another name of the whole buffer multiplies it before it is scattered.
+  const auto multiply_whole = [&](Desc* program) {
+    const int at = position(*program, "concat") + 1;
+    const std::string whole = program->blocks(0).ops(at - 1).outputs(0).arguments(0);
+    pb::VarDesc alias;
+    for (const pb::VarDesc& var : program->blocks(0).vars()) {
+      if (var.name() == whole) alias = var;
+    }
+    alias.set_name("alias_of_whole");
+    *program->mutable_blocks(0)->add_vars() = alias;
+    insert(program, at, "share_data", whole, alias.name());
+    insert(program, at + 1, "scale", alias.name(), alias.name(), 3);
+  };
+  EXPECT_TRUE(has_errors(multiply_whole, nullptr));
+  EXPECT_TRUE(has_errors(nullptr, multiply_whole));
+  // A parameter that lasts from step to step is taken out of the buffer after its use, or before
+  // it is there.
+  const auto make_last = [&](Desc* main_program, Desc* startup_program) {
+    const std::string name = FindOp(main_program, "reshape2", 2)->outputs(0).arguments(0);
+    for (pb::VarDesc& var : *main_program->mutable_blocks(0)->mutable_vars()) {
+      if (var.name() != name) continue;
+      var.set_persistable(true);
+      *startup_program->mutable_blocks(0)->add_vars() = var;
+    }
+    const std::string drawn = FindOp(startup_program, "broadcast")->outputs(0).arguments(0);
+    insert(startup_program, startup_program->blocks(0).ops_size(), "assign", drawn, name);
+  };
+  for (const int move : {1, -1}) {
+    Desc changed = main.ToProto(), changed_startup = startup.ToProto();
+    make_last(&changed, &changed_startup);
+    auto* const ops = changed.mutable_blocks(0)->mutable_ops();
+    int at = position(changed, "matmul_v2") - 1;  // the last reshape
+    ASSERT_EQ(ops->Get(at).type(), "reshape2");
+    const int end = move > 0 ? at + 1 : position(changed, "split");
+    for (; at != end; at += move) ops->SwapElements(at, at + move);
+    EXPECT_TRUE(has_errors([&](Desc* program) { *program = changed; },
+                           [&](Desc* program) { *program = changed_startup; }))
+        << move;
+  }
 }
 
 // Ops that the table lacks, on the way to a gradient: one that reads a parameter, one that does not

@@ -287,6 +287,12 @@ TEST(ShardUpdates, RanksAddUpAStackOfSquares) {
                    "    Out=[m] = reduce_max(X=[ns]) role=optimize {dim=ints[], "
                    "keep_dim=false, reduce_all=true}\n");
   EXPECT_THAT(Shard("1", other).result.setting.shares, IsEmpty());
+  // A sum of the rank of the stack, and one that lasts.
+  const std::string ranked =
+      absl::StrReplaceAll(kStackedNorm, {{"keep_dim=false", "keep_dim=true"}});
+  EXPECT_THAT(Shard("1", ranked).result.setting.shares, IsEmpty());
+  const std::string lasts = absl::StrCat("    var ns : fp32[2, 1] persistable\n", kStackedNorm);
+  EXPECT_THAT(Shard("1", lasts).result.setting.shares, IsEmpty());
 }
 
 // A share of a bucket has one sum of squares.
