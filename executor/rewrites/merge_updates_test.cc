@@ -79,6 +79,25 @@ TEST(MergeUpdatesTest, OtherAttributesOptimizersAndOpsSeparateThem) {
               ElementsAre("sgd", "scale", "sgd"));
 }
 
+// Of these, an attribute has an element for each parameter.
+TEST(MergeUpdatesTest, UpdatesWithNumbersForEachParameterStayApart) {
+  const auto lars = [](int i) {
+    return absl::StrReplaceAll(
+        Momentum(i, "mu=0.9, lars_weight_decay=floats[0.0005], lars_coeff=0.001"),
+        {{"momentum(", "lars_momentum("}});
+  };
+  EXPECT_THAT(OpsOf(Three() + lars(1) + lars(2), {"p1", "p2", "v2"}),
+              ElementsAre("lars_momentum", "lars_momentum"));
+  const auto merged = [](int i) {
+    return absl::StrReplaceAll(Momentum(i,
+                                        "mu=0.9, regularization_method=strings[\"l2_decay\"], "
+                                        "regularization_coeff=floats[0.1]"),
+                               {{"momentum(", "merged_momentum("}});
+  };
+  EXPECT_THAT(OpsOf(Three() + merged(1) + merged(2), {"p1", "p2", "v2"}),
+              ElementsAre("merged_momentum", "merged_momentum"));
+}
+
 TEST(MergeUpdatesTest, AnUpdateThatUsesWhatAnotherWritesIsApart) {
   EXPECT_THAT(OpsOf(Three() + Adam(1) + Adam(1), {"p1", "b1_1", "m1_1"}),
               ElementsAre("adam", "adam"));

@@ -75,8 +75,14 @@ absl::StatusOr<Kernel> MergedMomentum(const KernelSpec& spec) {
   const size_t count = NumParams(spec);
   std::vector<double> l2_decays(count, 0);
   if (!methods.empty()) {
-    // Inference, which comes later, wants as many of both.
-    for (size_t i = 0; i < std::min({count, methods.size(), coefficients.size()}); ++i) {
+    // Ops that are merged have one each, and stay apart.
+    if (methods.size() != count || coefficients.size() != count) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attributes regularization_method and regularization_coeff: expected one "
+                       "for each of ",
+                       count, " parameters, found ", methods.size(), " and ", coefficients.size()));
+    }
+    for (size_t i = 0; i < count; ++i) {
       WEFT_ASSIGN_OR_RETURN(l2_decays[i], formulas::L2Decay(methods[i], coefficients[i]));
     }
   }
@@ -99,6 +105,12 @@ absl::StatusOr<Kernel> LarsMomentum(const KernelSpec& spec, GradKind kind) {
   const double rescale_grad = spec.attrs.Float("rescale_grad");
   const bool needs_decay = spec.paddle_cpu_quirks;
   const std::vector<double> decays = spec.attrs.Floats("lars_weight_decay");
+  const size_t count = NumParams(spec);
+  if (decays.size() != count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute lars_weight_decay: expected one number for each of ", count,
+                     " parameters, found ", decays.size()));
+  }
   return MakeUpdate(spec, kind, {{"Velocity"}}, [=](auto& u) {
     using T = TypeOf<decltype(u)>;
     const double decay = decays[u.index()];

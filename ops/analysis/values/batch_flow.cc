@@ -234,8 +234,7 @@ bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) 
     return true;
   }
   const OpId by = first.gathered_by;
-  if (in.size() == 1 && !out.empty() &&
-      StacksRanks(op, static_cast<int64_t>(n), TypeOf(in[0]), TypeOf(out[0])) &&
+  if (in.size() == 1 && !out.empty() && StacksRanks(op, static_cast<int64_t>(n), TypeOf(in[0])) &&
       FactsOf(program_.op(by)).kind == SignatureFacts::Kind::kCollective) {
     BatchValue stacked = first;
     stacked.gathered_by = op.id();
@@ -243,7 +242,8 @@ bool BatchInterpreter::VisitGathered(const Op& op, const SignatureFacts& facts) 
     return true;
   }
   if (FactsOf(program_.op(by)).algebra == Algebra::kReshape) {
-    const absl::optional<Reduction> reduction = ReducesFirstDim(op, TypeOf(in[0]));
+    const absl::optional<Reduction> reduction =
+        ReducesFirstDim(op, program_.op(by), TypeOf(program_.op(by).input_args()[0]));
     if (!reduction.has_value()) return false;
     BatchValue all(BatchRelation::Replicated(first.gathered_unscaled_sums)
                        .Times(*reduction == Reduction::kSum ? 1 : 0));

@@ -559,10 +559,7 @@ bool RankFunctions::StackGathered(const Op& op) {
   if (ins_.size() != 1 || ins_[0].placement != Placement::kGathered) return false;
   const absl::Span<const Symbol> out = op.Output("Out");
   if (out.size() != 1 || !options_.setting.nranks.has_value()) return false;
-  if (!StacksRanks(op, *options_.setting.nranks, memory_.TypeOf(op.input_args()[0]),
-                   memory_.TypeOf(out[0]))) {
-    return false;
-  }
+  if (!StacksRanks(op, *options_.setting.nranks, memory_.TypeOf(op.input_args()[0]))) return false;
   RankValue stacked = ins_[0];
   stacked.gathered_by = op.id();
   SetAll(stacked);
@@ -572,8 +569,9 @@ bool RankFunctions::StackGathered(const Op& op) {
 bool RankFunctions::ReduceGathered(const Op& op) {
   if (ins_.size() != 1 || outs_.size() != 1) return false;
   if (ins_[0].placement != Placement::kGathered || !ins_[0].gathered_by.valid()) return false;
+  const Op stacks = program_.op(ins_[0].gathered_by);
   const absl::optional<Reduction> reduction =
-      ReducesFirstDim(op, memory_.TypeOf(op.input_args()[0]));
+      ReducesFirstDim(op, stacks, memory_.TypeOf(stacks.input_args()[0]));
   if (!reduction.has_value()) return false;
   RankValue own = ins_[0];
   own.placement = own.rank == RankValue::kEqual ? Placement::kReplicated : Placement::kLocal;

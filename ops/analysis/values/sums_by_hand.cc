@@ -1,6 +1,7 @@
 #include "ops/analysis/values/sums_by_hand.h"
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
@@ -70,18 +71,35 @@ absl::flat_hash_set<OpId> FindReducesForAll(const ProgramFacts& facts) {
   return found;
 }
 
-bool StacksRanks(const Op& op, int64_t n, const absl::optional<TensorType>& in,
-                 const absl::optional<TensorType>& out) {
+Dims StackedDims(const Op& reshape, const TensorType& in) {
+  const std::vector<int64_t> shape = reshape.IntsAttr("shape").value_or(std::vector<int64_t>());
+  Dims dims(shape.begin(), shape.end());
+  // The first dimension is what the attribute says, whatever dims the input turns out to have.
+  if (dims.empty() || dims[0] < 1 || absl::c_linear_search(dims, 0)) return {};
+  const auto unknown = absl::c_find(dims, -1);
+  if (unknown == dims.end()) return dims;
+  *unknown = 1;
+  const int64_t known = NumElements(dims);
+  if (known < 1 || NumElements(in.dims) % known != 0) return {};
+  *unknown = NumElements(in.dims) / known;
+  return dims;
+}
+
+bool StacksRanks(const Op& op, int64_t n, const absl::optional<TensorType>& in) {
   if (AlgebraOf(op, FindOpSchema(op.type())) != Algebra::kReshape) return false;
-  if (n < 1 || !in.has_value() || !out.has_value() || in->dims.empty()) return false;
+  if (n < 1 || !in.has_value() || in->dims.empty()) return false;
   Dims stacked = in->dims;
   stacked[0] /= n;
   if (stacked[0] < 1 || stacked[0] * n != in->dims[0]) return false;
   stacked.insert(stacked.begin(), n);
-  return out->dims == stacked && NumElements(stacked) >= 0;
+  return StackedDims(op, *in) == stacked && NumElements(stacked) >= 0;
 }
 
-absl::optional<Reduction> ReducesFirstDim(const Op& op, const absl::optional<TensorType>& in) {
+absl::optional<Reduction> ReducesFirstDim(const Op& op, const Op& stacks,
+                                          const absl::optional<TensorType>& gathered) {
+  absl::optional<TensorType> in = gathered;
+  if (in.has_value()) in->dims = StackedDims(stacks, *gathered);
+
   const bool sums = SumsAlongDims(op.type());
   if (!sums && !AveragesAlongDims(op.type())) return absl::nullopt;
   if (op.input_args().size() != 1 || !in.has_value() || !IsFloating(in->dtype)) {

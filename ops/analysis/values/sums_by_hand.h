@@ -16,13 +16,13 @@ namespace weft {
 absl::flat_hash_set<OpId> FindReducesForAll(const ProgramFacts& facts);
 
 // Whether a reshape gives the rows that n ranks have gathered, one rank after the other, a first
-// dimension of n.
-bool StacksRanks(const Op& op, int64_t n, const absl::optional<TensorType>& in,
-                 const absl::optional<TensorType>& out);
+// dimension of n, by its attribute: a variable may hold other dims than it declares for a while.
+bool StacksRanks(const Op& op, int64_t n, const absl::optional<TensorType>& in);
 
-// The reduction of an op along the first of the dimensions of its input alone, without which the
-// output is; none: the op is none such.
-absl::optional<Reduction> ReducesFirstDim(const Op& op, const absl::optional<TensorType>& in);
+// The reduction of an op along the first of the dimensions alone that `stacks`, such a reshape of
+// `gathered`, gives its input; the output is without that dimension. None: the op is none such.
+absl::optional<Reduction> ReducesFirstDim(const Op& op, const Op& stacks,
+                                          const absl::optional<TensorType>& gathered);
 
 }  // namespace weft
 

@@ -411,6 +411,16 @@ TEST(Paddle1Test, PartsBeyondTheInputAreErrors) {
             {{"functor_list", std::vector<std::string>{"relu", "elementwise_add"}}}, {{"Out", 1}})
           .status(),
       IsInvalidArgument("input Y"));
+  // More dimensions than X has.
+  for (const Dims& dims : {Dims{1}, Dims{1, 1}}) {
+    const Dims fewer(dims.begin() + 1, dims.end());
+    EXPECT_THAT(
+        RunOp("fused_elemwise_activation",
+              {{"X", {MixedNumbers(fewer, 1)}}, {"Y", {MixedNumbers(dims, 1)}}},
+              {{"functor_list", std::vector<std::string>{"relu", "elementwise_add"}}}, {{"Out", 1}})
+            .status(),
+        IsInvalidArgument("input Y"));
+  }
 }
 
 }  // namespace

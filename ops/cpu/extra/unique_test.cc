@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "base/testing/test.h"
 #include "ops/cpu/testing.h"
@@ -25,6 +26,12 @@ TEST(UniqueTest, UnsortedIsInTheOrderOfFirstOccurrences) {
   WEFT_ASSERT_OK_AND_ASSIGN(out, RunOp("unique_with_counts", {{"X", {x}}}, {{"dtype", 3}},
                                        {{"Out", 1}, {"Index", 1}, {"Count", 1}}));
   EXPECT_THAT(Values<int64_t>(out["Count"][0]), ElementsAre(2, 2, 1));
+  // Of elements, whatever `axis` says.
+  WEFT_ASSERT_OK_AND_ASSIGN(out,
+                            RunOp("unique", {{"X", {Int64s({2, 2}, {7, 2, 7, 9})}}},
+                                  {{"axis", std::vector<int32_t>{0}}}, {{"Out", 1}, {"Index", 1}}));
+  EXPECT_THAT(Values<int64_t>(out["Out"][0]), ElementsAre(7, 2, 9));
+  EXPECT_THAT(Values<int64_t>(out["Index"][0]), ElementsAre(0, 1, 0, 2));
 }
 
 }  // namespace

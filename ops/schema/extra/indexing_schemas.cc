@@ -58,7 +58,9 @@ absl::Status InferUnique(InferContext& context) {
   WEFT_ASSIGN_OR_RETURN(const DType dtype, IndexDTypeFromAttr(context, "dtype"));
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
-  const std::vector<int64_t> axes = attrs.Ints("axis");
+  // In order of first occurrence, elements are compared, and no slices.
+  const std::vector<int64_t> axes =
+      attrs.Bool("is_sorted") ? attrs.Ints("axis") : std::vector<int64_t>();
   TensorType out = {x->dtype, {-1}};
   int64_t layers = Product(x->dims);
   if (axes.size() > 1) return context.AttrError("axis", "one or none", DimsToString(axes));

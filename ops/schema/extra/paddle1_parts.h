@@ -54,7 +54,7 @@ struct FusedFunctions {
 struct RepeatedY {
   RepeatedY(const Dims& x, Dims y, int64_t axis) {
     if (axis < 0) axis = static_cast<int64_t>(x.size()) - static_cast<int64_t>(y.size());
-    while (!y.empty() && y.back() == 1 &&
+    while (axis >= 0 && !y.empty() && y.back() == 1 &&
            axis + static_cast<int64_t>(y.size()) <= static_cast<int64_t>(x.size()) &&
            x[axis + y.size() - 1] != 1) {
       y.pop_back();

@@ -267,6 +267,24 @@ TEST_F(AllReduceByHand, IsASumOverRowsThatAllHaveGathered) {
   // Rows of one rank add up.
   EXPECT_THAT(found("4, 2, 1", "reduce_sum", "1", kDivide), Contains(StartsWith("error: ")));
   EXPECT_THAT(found("2, 4, 1", "reduce_max", "0", ""), Contains(StartsWith("error: ")));
+  // The reshape decides, not what its output declares.
+  constexpr char kFirst[] =
+      "    var r : fp32[2, 4, 1]\n"
+      "    Out=[r] = fill_constant() role=backward {shape=longs[2, 4, 1], "
+      "dtype=5, value=0.0}\n"
+      "    Out=[g] = c_allgather(X=[w@GRAD]) role=backward {ring_id=0, "
+      "nranks=2, use_calc_stream=true}\n";
+  const auto reshaped = [&](absl::string_view shape) {
+    return FoundWith(
+        absl::StrCat(kFirst, "    Out=[r] = reshape(X=[g]) role=backward {shape=ints[", shape,
+                     "]}\n    Out=[h] = reduce_mean(X=[r]) role=backward "
+                     "{dim=ints[0], keep_dim=false, reduce_all=false}\n"),
+        "h");
+  };
+  EXPECT_THAT(reshaped("2, 4, 1"), IsEmpty());
+  EXPECT_THAT(reshaped("2, -1, 1"), IsEmpty());
+  EXPECT_THAT(reshaped("8, 1, 1"), Contains(StartsWith("error: ")));
+  EXPECT_THAT(reshaped("-1, 4, 1"), Contains(StartsWith("error: ")));
 }
 
 // The first gradient has the shape of the loss, as static.gradients writes it.
