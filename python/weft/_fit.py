@@ -615,7 +615,7 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
             bar.close()
     if steps is not None and fitted.steps < steps:
         _warn("steps %d: the batches ended after %d" % (steps, fitted.steps))
-    if best is not None and not os.path.exists(best):
+    if best is not None and begin == 0 and not os.path.exists(best):
         _warn("keep_best %s: no validation has found a number, so there is no %s" % (
             keep_best, best))
     if checkpoint is not None and not (save_every and run.next_step % save_every == 0):
