@@ -21,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/build_id.h"
@@ -87,6 +88,10 @@ class Recorder {
   }
 
   absl::Status Open() {
+    if (start_.resume.has_value()) {
+      const auto found = start_.resume->settings.find(kBestOfCheckpoint);
+      if (found != start_.resume->settings.end()) best_before_ = found->second;
+    }
     if (!start_.host.empty()) WEFT_RETURN_IF_ERROR(RestoreHost());
     if (!flags_.trace.empty()) {
       WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, &*inputs_.main, link_));
@@ -214,10 +219,6 @@ class Recorder {
     valid.run.seed = flags_.run.seed;
     valid.run.paddle_cpu_quirks = flags_.run.paddle_cpu_quirks;
     valid.run.check_nan = flags_.run.check_nan;
-    if (start_.resume.has_value()) {
-      const auto found = start_.resume->settings.find(kBestOfCheckpoint);
-      if (found != start_.resume->settings.end()) best_before_ = found->second;
-    }
     absl::StatusOr<Validation> made =
         Validation::Create(std::move(valid), *inputs_.main, flags_.keep_best, best_before_);
     WEFT_RETURN_IF_ERROR(made.status());
@@ -269,7 +270,10 @@ class Recorder {
   std::string BestPath() const { return flags_.checkpoint + ".best"; }
 
   // The best value so far, for a run that goes on.
-  std::string best() const { return validation_.has_value() ? validation_->best() : best_before_; }
+  std::string best() const {
+    const bool chooses = validation_.has_value() && !flags_.keep_best.empty();
+    return chooses ? validation_->best() : best_before_;
+  }
 
   static double Now() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
@@ -290,7 +294,7 @@ class Recorder {
     return [begin = flags_.run.begin_step, this](absl::string_view line) -> absl::StatusOr<bool> {
       const bool is_header = IsCsv() && absl::StartsWith(line, "step,");
       has_header_ |= is_header;
-      if (is_header) header_ = std::string(line);
+      if (is_header) header_ = std::string(absl::StripSuffix(line, "\n"));
       if (is_header) return true;
       WEFT_ASSIGN_OR_RETURN(const int64_t step,
                             IsCsv() ? StepOfCsvLine(line) : StepOfMetricsLine(line));
