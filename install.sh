@@ -4,8 +4,10 @@
 #   PREFIX/bin/transpile, PREFIX/bin/weft
 #   PREFIX/include/weft       headers: #include "weft/transpiler/transpile.h"
 #   PREFIX/lib/libweft.a      what //transpiler links, position-independent
+#   PREFIX/lib/libweft_executor.a, libweft_testing.a
+#                             what runs programs, and what tests of passes need
 #   PREFIX/lib/libweft_c.so   all of Weft for C: #include "weft/c/weft.h"
-#   PREFIX/lib/cmake/weft     find_package(weft), targets weft::weft and weft::weft_c
+#   PREFIX/lib/cmake/weft     find_package(weft), targets weft::weft, weft_executor, weft_testing, weft_c
 #   PREFIX/lib/pkgconfig      pkg-config weft, weft_c
 #
 # usage: ./install.sh PREFIX
@@ -13,7 +15,7 @@
 # ./quickstart.sh installs the packages that the build needs.
 set -euo pipefail
 if [ $# -ne 1 ] || [[ $1 = -* ]]; then
-  sed -n 's/^# \{0,1\}//; 2,13p' "$0" >&2
+  sed -n 's/^# \{0,1\}//; 2,15p' "$0" >&2
   exit 2
 fi
 prefix=$1

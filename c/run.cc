@@ -1,7 +1,9 @@
 // weft_run_*.
 #include <limits>
+#include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -12,6 +14,7 @@
 #include "tools/cmd/evaluation.h"
 #include "tools/cmd/run_session.h"
 #include "tools/cmd/test_program.h"
+#include "tools/cmd/validation.h"
 #include "tools/cmd/weft_eval_flags.h"
 #include "tools/cmd/weft_run_flags.h"
 #include "tools/inspect/run_report.h"
@@ -25,7 +28,9 @@ struct weft_run {
   // Of a test program.
   struct Test {
     weft::EvalFlags flags;
+    std::string startup;  // how messages name it; empty: there is none
     weft::TestProgram program;
+    std::set<std::string> begun_with;  // the values that the session was given
     absl::optional<weft::Evaluation> evaluation;
   };
   std::unique_ptr<weft::RunSession> session;
@@ -117,6 +122,37 @@ absl::StatusOr<ParamsInput> StartOf(const weft_run::Test& test, absl::Span<const
   return TestParams(test.flags, test.program, std::move(tensors));
 }
 
+// A session of the test program that begins with the values.
+absl::StatusOr<std::unique_ptr<RunSession>> NewSession(weft_run::Test& test, ParamsInput params) {
+  RunFlags flags;
+  flags.main = test.flags.main;
+  flags.startup = test.startup;
+  flags.params = "params";
+  flags.feed_layout = test.flags.feed_layout;
+  flags.run = test.flags.run;
+  flags.run.check_losses = false;
+  flags.run.fetch.clear();
+  for (const Metric& metric : test.program.metrics.all) flags.run.fetch.push_back(metric.name);
+  const std::vector<std::string>& counts = test.program.metrics.batch_counts;
+  flags.run.fetch.insert(flags.run.fetch.end(), counts.begin(), counts.end());
+  test.begun_with.clear();
+  for (const auto& [name, tensor] : params.params) test.begun_with.insert(name);
+  RunFiles given;
+  given.main = test.program.main;
+  given.startup = test.program.startup;
+  given.params = std::move(params);
+  given.params->others.clear();
+  return RunSession::Create(std::move(flags), std::move(given));
+}
+
+// Whether values of these names replace all that the session began with, and what its batches have
+// left.
+bool ReplacesAll(const weft_run::Test& test, const ParamsInput& params) {
+  const auto has = [&](const std::string& name) { return params.params.count(name) > 0; };
+  return params.params.size() == test.begun_with.size() && absl::c_all_of(test.begun_with, has) &&
+         absl::c_all_of(test.program.metrics.states, has);
+}
+
 absl::Status NewEvaluation(const weft_options* options, const weft_program& program,
                            const weft_program* startup, absl::Span<const char* const> names,
                            absl::Span<const weft_array> params, weft_run** run) {
@@ -130,27 +166,16 @@ absl::Status NewEvaluation(const weft_options* options, const weft_program& prog
   std::vector<Said> said;
   test.flags.say = [&said](const Said& one) { said.push_back(one); };
   test.program.main = program.program;
-  if (startup != nullptr) test.program.startup = startup->program;
+  if (startup != nullptr) {
+    test.program.startup = startup->program;
+    test.startup = NameOf(*startup, "startup");
+  }
   WEFT_ASSIGN_OR_RETURN(test.program, ReadTestProgram(test.flags, std::move(test.program)));
   test.flags.say = [](const Said&) {};
   test.evaluation.emplace(test.program.metrics);
 
-  RunFlags flags;
-  flags.main = test.flags.main;
-  if (startup != nullptr) flags.startup = NameOf(*startup, "startup");
-  flags.params = "params";
-  flags.feed_layout = test.flags.feed_layout;
-  flags.run = test.flags.run;
-  flags.run.fetch.clear();
-  for (const Metric& metric : test.program.metrics.all) flags.run.fetch.push_back(metric.name);
-  const std::vector<std::string>& counts = test.program.metrics.batch_counts;
-  flags.run.fetch.insert(flags.run.fetch.end(), counts.begin(), counts.end());
-  RunFiles given;
-  given.main = test.program.main;
-  given.startup = test.program.startup;
-  WEFT_ASSIGN_OR_RETURN(given.params, StartOf(test, names, params));
-  given.params->others.clear();
-  WEFT_ASSIGN_OR_RETURN(made->session, RunSession::Create(std::move(flags), std::move(given)));
+  WEFT_ASSIGN_OR_RETURN(ParamsInput start, StartOf(test, names, params));
+  WEFT_ASSIGN_OR_RETURN(made->session, NewSession(test, std::move(start)));
   made->said = std::move(said);
   *run = made.release();
   return absl::OkStatus();
@@ -161,10 +186,45 @@ absl::Status Restart(weft_run* run, absl::Span<const char* const> names,
   if (!run->test.has_value()) {
     return absl::InvalidArgumentError("expected a run that evaluates, found one that trains");
   }
-  WEFT_ASSIGN_OR_RETURN(const ParamsInput input, StartOf(*run->test, names, params));
-  WEFT_RETURN_IF_ERROR(run->session->SetPersistables(input.params));
+  WEFT_ASSIGN_OR_RETURN(ParamsInput input, StartOf(*run->test, names, params));
+  if (!params.empty() && ReplacesAll(*run->test, input)) {
+    WEFT_RETURN_IF_ERROR(run->session->SetPersistables(input.params));
+  } else {
+    // What is not given begins as the startup program leaves it.
+    WEFT_ASSIGN_OR_RETURN(auto session, NewSession(*run->test, std::move(input)));
+    session.swap(run->session);
+    for (Said& one : session->TakeSaid()) run->said.push_back(std::move(one));
+    RunSession::Free(std::move(session));
+  }
   run->test->evaluation.emplace(run->test->program.metrics);
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> IsBest(weft_run* run, const weft_run* evaluation, const char* choice,
+                            absl::Span<const char* const> names, const double* values) {
+  std::vector<Metric> metrics;
+  if (evaluation != nullptr && evaluation->test.has_value()) {
+    metrics = evaluation->test->program.metrics.all;
+  } else {
+    for (const char* name : names) metrics.emplace_back().name = name;
+  }
+  metrics = WithLossesOf(run->session->main(), std::move(metrics));
+  WEFT_ASSIGN_OR_RETURN(BestMetric best, BestMetric::Of(choice, metrics));
+  const std::string& before = run->session->best();
+  if (!best.Restore(before)) {
+    run->session->Say({Severity::kWarning, BestBeginsAnew(choice, before)});
+    run->session->set_best("");
+  }
+  if (names.empty()) return false;
+  const auto found = absl::c_find(names, metrics[best.metric()].name);
+  if (found == names.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("option:keep_best ", choice, ": expected ",
+                                                   metrics[best.metric()].name,
+                                                   " among the values, found none"));
+  }
+  const bool is_best = best.Add(values[found - names.begin()]);
+  run->session->set_best(best.text());
+  return is_best;
 }
 
 absl::StatusOr<std::string> TotalsOf(weft_run* run) {
@@ -342,6 +402,17 @@ weft_status* weft_evaluation_totals(weft_run* run, weft_text** json) {
   return Guard([&]() -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(std::string text, weft::c::TotalsOf(run));
     *json = weft::c::NewText(std::move(text));
+    return absl::OkStatus();
+  });
+}
+
+weft_status* weft_run_is_best(weft_run* run, const weft_run* evaluation, const char* choice,
+                              const char* const* names, const double* values, size_t num_values,
+                              int* is_best) {
+  return Guard([&]() -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(
+        *is_best,
+        weft::c::IsBest(run, evaluation, choice, absl::MakeConstSpan(names, num_values), values));
     return absl::OkStatus();
   });
 }

@@ -280,11 +280,15 @@ weft_array weft_run_fetched(const weft_run* run, size_t index, int rank);
 /* The arrays of all fetched variables of the last step, by variable and, within one, by rank. They
  * share the memory of the results, and outlive the run. */
 weft_status* weft_run_take_fetched(weft_run* run, weft_arrays** arrays);
-/* Parameters and state before the next step, copied: what weft run --save writes. */
+/* Parameters and state before the next step, copied: what weft run --save writes. Where ranks have
+ * values of their own, those of the first. */
 weft_status* weft_run_state(weft_run* run, weft_arrays** arrays);
 /* Sets parameters and state on all ranks, before the next step: copies of some of the arrays of
  * weft_run_state, or all. WEFT_INVALID_ARGUMENT, which leaves the run as it is, for a name that the
- * program does not have, another type or shape, and a parameter without its master weight. */
+ * program does not have, another type or shape, and a parameter without its master weight.
+ * WEFT_FAILED_PRECONDITION, which does so, too, for a variable of which ranks have values of their
+ * own, as between two averages of LocalSGD; but they may differ in the running statistics of
+ * batch_norm. */
 weft_status* weft_run_set_state(weft_run* run, const char* const* names, const weft_array* arrays,
                                 size_t num_arrays);
 /* As weft run --save and --checkpoint write it; the extension of --save tells the format. */
@@ -306,13 +310,20 @@ void weft_run_free(weft_run* run); /* ends it, too */
 weft_status* weft_evaluation_new(const weft_options* options, const weft_program* test,
                                  const weft_program* startup, const char* const* param_names,
                                  const weft_array* params, size_t num_params, weft_run** run);
-/* Begins anew, with other values: those of training, of which what the test program does not have
- * is left out. The errors of weft_evaluation_new. */
+/* Begins anew, as weft_evaluation_new does with these values; what they lack has no value of the
+ * evaluation before. The errors of weft_evaluation_new. */
 weft_status* weft_evaluation_restart(weft_run* run, const char* const* param_names,
                                      const weft_array* params, size_t num_params);
 /* What weft eval --format json prints, of the batches since the beginning. WEFT_INVALID_ARGUMENT
  * for a run that trains, WEFT_FAILED_PRECONDITION without a batch. */
 weft_status* weft_evaluation_totals(weft_run* run, weft_text** json);
+/* Whether one of the numbers, by name, is the best that the run `run`, which trains, has had: as
+ * weft run --keep_best chooses. The run keeps that number, and its checkpoints do. `evaluation`, of
+ * which the numbers are, may be NULL. Without numbers, this only compares `choice` with the metrics
+ * of `evaluation`. WEFT_INVALID_ARGUMENT for a metric that there is not. */
+weft_status* weft_run_is_best(weft_run* run, const weft_run* evaluation, const char* choice,
+                              const char* const* names, const double* values, size_t num_values,
+                              int* is_best);
 
 #ifdef __cplusplus
 }

@@ -22,7 +22,7 @@ os.environ["WEFT_C_LIBRARY"] = LIBRARY
 sys.path.insert(0, os.path.dirname(os.path.dirname(PACKAGE)))
 
 import weft  # pylint: disable=wrong-import-position
-from weft import _native, _options, _tensor  # pylint: disable=wrong-import-position
+from weft import _fit, _native, _options, _tensor  # pylint: disable=wrong-import-position
 
 STARTUP = os.path.join(os.path.dirname(MAIN), "startup.pb")
 FEEDS = os.path.join(os.path.dirname(MAIN), "feeds.npz")
@@ -378,7 +378,46 @@ class EvaluateTest(unittest.TestCase):
                 weft.evaluate(MAIN, batches(), run)
 
 
+    def test_a_loss_that_is_not_finite_is_a_result(self):
+        test = weft.Program.from_text(TEST_PROGRAM.replace("(X=[square]) role=forward",
+                                                           "(X=[square]) role=loss"))
+        state = {"fc_0.w_0": np.full((13, 1), np.nan, "float32"), "fc_0.b_0": np.zeros(1, "float32")}
+        self.assertTrue(np.isnan(weft.evaluate(test, batches(), state)["loss"]))
+
+    def test_begins_anew_with_the_startup_program(self):
+        test = weft.Program.from_text(TEST_PROGRAM)
+        other = {"fc_0.w_0": np.ones((13, 1), "float32"), "fc_0.b_0": np.ones(1, "float32")}
+        evaluator = _fit.Evaluator(test, STARTUP, other, {})
+        with_other = evaluator.run(batches(), None)
+        evaluator.restart({})
+        begun = evaluator.run(batches(), None)
+        self.assertEqual(begun, weft.evaluate(test, batches(), startup=STARTUP))
+        self.assertNotEqual(begun, with_other)
+        evaluator.restart(other)
+        self.assertEqual(evaluator.run(batches(), None), with_other)
+
+    def test_wrong_arguments_are_errors(self):
+        test = weft.Program.from_text(TEST_PROGRAM)
+        with self.assertRaisesRegex(weft.Error, "params: expected a weft.Run, or name -> array"):
+            weft.evaluate(test, batches(), "model.npz")
+        with self.assertRaisesRegex(weft.Error, "expected names that are str, found 1"):
+            weft.evaluate(test, [{1: np.zeros(1)}], startup=STARTUP)
+        with weft.Run(MAIN, STARTUP) as run:
+            with self.assertRaisesRegex(weft.Error, "expected names that are str, found 1"):
+                run.step({1: np.zeros(1)})
+
+
 class StateTest(unittest.TestCase):
+    def test_of_ranks_with_their_own_is_not_replaced(self):
+        out = weft.transpile(MAIN, STARTUP, mode="local_sgd", k_steps=100, nranks=2)
+        with weft.Run(out, ranks=2) as run:
+            begin = run.state_dict()
+            run.load_state_dict(begin)
+            run.step(batches()[0])
+            with self.assertRaisesRegex(weft.Error, "fc_0.*ranks have values of their own"):
+                run.load_state_dict(begin)
+            run.step(batches()[1])  # it is as it was
+
     def test_comes_in_during_a_run(self):
         out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
         with weft.Run(out, ranks=2) as run:
@@ -444,11 +483,102 @@ class FitTest(unittest.TestCase):
             with weft.Run(MAIN, STARTUP, resume=path, lr_schedule=rates) as run:
                 self.assertEqual(run.next_step, step)
                 self.assertEqual(weft.evaluate(self.test, batches(), run), numbers[step])
+            # Which is known in a run that goes on, and in a later fit.
+            with warnings.catch_warnings(), weft.Run(MAIN, STARTUP, resume=path, lr_schedule=rates) as run:
+                warnings.simplefilter("error")
+                for _ in range(2):
+                    fitted = run.fit(batches(), steps=1, valid=lambda _: {"loss": 1e9},
+                                     checkpoint=self.path("d.weft"), keep_best="loss")
+                    self.assertIsNone(fitted.best)
+                with self.assertWarnsRegex(weft.Warning, "was of another metric, loss="):
+                    fitted = run.fit(batches(), steps=1, valid=lambda _: {"score": 1e9},
+                                     checkpoint=self.path("d.weft"), keep_best="score")
+                self.assertIsNotNone(fitted.best)
+                os.remove(self.path("d.weft.best"))
         with weft.Run(MAIN, STARTUP, lr_schedule=rates) as run:
             values = iter([3.0, 5.0, float("nan"), 4.0])
             fitted = run.fit(batches(), steps=4, valid=lambda _: {"score": next(values)}, every=1,
                              checkpoint=c, keep_best="max:score")
             self.assertEqual(fitted.best, (2, {"score": 5.0}))
+
+    def test_knows_which_metric_is_the_loss(self):
+        # Where the model trains, `loss` is one; the first metric is none.
+        text = TEST_PROGRAM.replace("    var loss", "    var b : fp32[]\n    var loss")
+        text = text.replace("    Out=[loss]", "    Out=[b] = reduce_max(X=[y]) role=forward {dim=ints[], "
+                            "keep_dim=false, reduce_all=true}\n    Out=[loss]")
+        test = weft.Program.from_text(text.replace("loss :", "mean_0.tmp_0 :").replace(
+            "Out=[loss]", "Out=[mean_0.tmp_0]"))
+        with weft.Run(MAIN, STARTUP) as run:
+            fitted = run.fit(batches(), steps=3, valid=(test, batches()), every=1,
+                             checkpoint=self.path("c.weft"), keep_best="loss")
+        self.assertEqual(list(fitted.valid[0][1]), ["b", "mean_0.tmp_0"])
+        self.assertEqual(fitted.best, min(fitted.valid, key=lambda one: one[1]["mean_0.tmp_0"]))
+        with weft.Run(MAIN, STARTUP) as run:
+            with self.assertRaisesRegex(weft.Error, "keep_best.*known as a loss.*accuracy, error"):
+                run.fit(batches(), steps=1, valid=lambda _: {"accuracy": 1, "error": 2},
+                        checkpoint=self.path("c.weft"), keep_best="loss")
+
+    def test_a_validation_that_fails_leaves_a_checkpoint(self):
+        c = self.path("c.weft")
+
+        def fails(run):
+            if run.next_step == 2:
+                raise ValueError("fails")
+            return {"loss": 1}
+        with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(ValueError, "fails"):
+            run.fit(batches(), valid=fails, every=1, checkpoint=c)
+        with weft.Run(MAIN, STARTUP, resume=c) as run:
+            self.assertEqual(run.next_step, 2)
+        # What can be known is said after the first step.
+        other = weft.Program.from_text(TEST_PROGRAM.replace("fc_0.w_0", "fc_1.w_0"))
+        for test, options, message in (
+                (other, {}, "expected all parameters of the program, found 1 of 2"),
+                (self.test, {"ema": True}, "moving averages: expected"),
+                (self.test, {"keep_best": "other"}, "keep_best other: expected loss, or one of")):
+            with weft.Run(MAIN, STARTUP) as run:
+                with self.assertRaisesRegex(weft.Error, message):
+                    run.fit(batches(), valid=(test, batches()), checkpoint=c, **options)
+                self.assertEqual(run.next_step, 1)
+
+    def test_no_number_leaves_no_best(self):
+        with open(self.path("c.weft.best"), "w", encoding="utf-8"):
+            pass  # of another run
+        with weft.Run(MAIN, STARTUP) as run:
+            with self.assertWarnsRegex(weft.Warning, "no validation has found a number"):
+                run.fit(batches(), steps=2, valid=lambda _: {"a": float("nan")}, keep_best="a",
+                        checkpoint=self.path("c.weft"), log=self.path("log.jsonl"))
+        self.assertFalse(os.path.exists(self.path("c.weft.best")))
+        with open(self.path("log.jsonl"), encoding="utf-8") as file:
+            self.assertIn('{"valid/a": null, "step": 1}', file.read())
+
+    def test_epochs_are_those_of_the_batches(self):
+        np.savez(self.path("f.npz"), **{"x": np.concatenate([one["x"] for one in batches()]),
+                                        "y": np.concatenate([one["y"] for one in batches()])})
+        made = weft.batches(self.path("f.npz"), batch_size=20, shuffle=1)
+        orders = [[batch["y"].tolist() for batch in made] for _ in range(3)]
+        made = weft.batches(self.path("f.npz"), batch_size=20, shuffle=1)
+        with weft.Run(MAIN, STARTUP) as run:
+            run.fit(made, epochs=2)
+        self.assertEqual([batch["y"].tolist() for batch in made], orders[2])
+
+    def test_logs_go_on(self):
+        for name in ("log.jsonl", "log.csv"):
+            with weft.Run(MAIN, STARTUP) as run:
+                for _ in range(2):
+                    run.fit(batches(), steps=2, log=self.path(name), checkpoint=self.path("c.weft"))
+                run.fit(batches(), steps=2, log=self.path(name))
+            with weft.Run(MAIN, STARTUP, resume=self.path("c.weft")) as run:  # before step 4
+                run.fit(batches(), steps=1, log=self.path(name))
+            with open(self.path(name), encoding="utf-8") as file:
+                lines = file.read().splitlines()
+            self.assertEqual(len(lines), 5 + name.endswith("csv"))
+        with weft.Run(MAIN, STARTUP, resume=self.path("c.weft"), fetch="fc_0.b_0") as run:
+            with self.assertRaisesRegex(weft.Error, "columns fc_0.b_0 of this run, found mean_0.tmp_0"):
+                run.fit(batches(), steps=1, log=self.path("log.csv"))
+        with weft.Run(MAIN, STARTUP) as run:
+            run.fit(batches(), steps=1, log=self.path("log.csv"))
+        with open(self.path("log.csv"), encoding="utf-8") as file:
+            self.assertEqual(len(file.readlines()), 2)
 
     def test_validation_changes_nothing(self):
         out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
@@ -520,9 +650,24 @@ class FitTest(unittest.TestCase):
                 ({"every": 2}, "every: expected valid="),
                 ({"valid": (self.test, batches()), "every": 0}, "every: expected 1 or more, found 0"),
                 ({"log": "x.txt"}, "log: x.txt: expected a function, a .jsonl"),
+                ({"log": self.path("none/x.csv")}, "log: .*No such file"),
+                ({"steps": -1}, "steps: expected 0 or more, found -1"),
+                ({"epochs": 0}, "epochs: expected 1 or more, found 0"),
+                ({"log_every": 2}, "log_every: expected log="),
+                ({"valid": lambda _: {}}, "valid: expected that the function returns name -> number"),
+                ({"valid": lambda _: {"a": 1}, "ema": True}, "ema: expected valid=.test program"),
+                ({"valid": 3}, "valid: expected .test program, batches., or a function, found int"),
                 ({"valid": (self.test, iter(batches())), "every": 1}, "can be gone through again")):
             with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, message):
                 run.fit(batches(), **options)
+        with weft.Run(MAIN, STARTUP) as run:
+            with self.assertRaisesRegex(weft.Error, "batches: expected a batch, found none"):
+                run.fit([])
+            with self.assertRaisesRegex(weft.Error, "can be gone through 2 times, found list_iterator"):
+                run.fit(iter(batches()), epochs=2)
+            self.assertEqual(run.next_step, 0)
+            with self.assertWarnsRegex(weft.Warning, "steps 3: the batches ended after 2"):
+                run.fit(batches()[:2], steps=3)
         with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, r"names=\[...\] names its"):
             run.fit([(1, 2)])
 
@@ -562,11 +707,40 @@ class BatchesTest(unittest.TestCase):
         self.assertEqual([len(batch["y"]) for batch in found], [4, 4, 3])
         np.testing.assert_array_equal(np.concatenate([batch["x"] for batch in found]), x)
         self.assertEqual(len(weft.batches(paths, batch_size=4, drop_last=True)), 2)
+        np.testing.assert_array_equal(
+            np.concatenate([batch["y"] for batch in weft.batches(paths, 4, shuffle=False)]), y)
         shuffled = list(weft.batches(paths, batch_size=4, shuffle=0))
         order = np.concatenate([batch["y"] for batch in shuffled])
         self.assertEqual(sorted(order), list(y))
         self.assertNotEqual(list(order), list(y))
         np.testing.assert_array_equal(np.concatenate([batch["x"] for batch in shuffled]), x[order])
+
+    def test_wrong_calls_are_errors(self):
+        np.savez(self.path("a.npz"), x=np.zeros(2))
+        for options, message in (({"drop_last": True}, "drop_last: expected batch_size=N"),
+                                 ({"drop_last": True, "batch_size": 3}, "batch of 3 samples, found 2"),
+                                 ({"shuffle": True, "batch_size": 1}, "shuffle: expected a seed")):
+            with self.assertRaisesRegex(weft.Error, message):
+                weft.batches(self.path("a.npz"), **options)
+
+    def test_damaged_files_are_errors(self):
+        np.savez(self.path("a.npz"), x=np.zeros((100, 100)))
+        with open(self.path("a.npz"), "rb") as file:
+            data = file.read()
+        np.save(self.path("one"), np.zeros(2))
+        os.rename(self.path("one.npy"), self.path("one.npz"))
+        np.savez(self.path("number.npz"), x=np.float32(1))
+        header = b'{"x":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}'
+        for name, content in (("cut.npz", data[:len(data) // 2]), ("empty.npz", b""), ("one.npz", None),
+                              ("wrong.npz", data[:4000] + b"wrong" + data[4005:]), ("number.npz", None),
+                              ("list.safetensors", (2).to_bytes(8, "little") + b"[]"),
+                              ("short.safetensors", len(header).to_bytes(8, "little") + header + b"0" * 8),
+                              ("entry.safetensors", (7).to_bytes(8, "little") + b'{"x":1}')):
+            if content is not None:
+                with open(self.path(name), "wb") as file:
+                    file.write(content)
+            with self.assertRaisesRegex(weft.Error, name + ": "):
+                weft.batches(self.path(name), batch_size=1)
 
     def test_wrong_files_are_errors(self):
         np.savez(self.path("a.npz"), x=np.zeros(2), y=np.zeros(3))

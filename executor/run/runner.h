@@ -117,6 +117,8 @@ struct RunOptions : PlanOptions {
   bool allow_unsynchronized = false;
   // Stop at the first op that produces a NaN or an infinity.
   bool check_nan = false;
+  // Whether a loss that becomes NaN or infinite is an error. Of an evaluation, it is a result.
+  bool check_losses = true;
   // Whether steps of the main program run as graphs of the device (executor/step/step_graph.h).
   GraphMode graph = GraphMode::kOff;
   // Run the main program as rewritten for speed (executor/rewrites/rewrites.h): the same results,
@@ -213,9 +215,9 @@ struct RunResult {
 //
 // An error of one rank ends the run on all ranks: the first to fail releases the others. The
 // message begins with step and rank ("step 3, rank 1: op 17 (mul): ...", "startup, rank 0: ..."). A
-// loss that becomes NaN or infinite is such an error, fetched or not. Earlier results have been
-// delivered. Other processes return Aborted: "rank 1 failed: step 3, rank 1: ...". One that is
-// killed or stopped is Unavailable in the others (JobLink::OnFailure).
+// loss that becomes NaN or infinite is such an error, fetched or not (RunOptions::check_losses).
+// Earlier results have been delivered. Other processes return Aborted: "rank 1 failed: step 3, rank
+// 1: ...". One that is killed or stopped is Unavailable in the others (JobLink::OnFailure).
 absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& options);
 
 }  // namespace weft

@@ -81,6 +81,7 @@ def transpile(
     verify: Optional[bool] = None,
     place: Optional[str] = None,
     device_memory: Optional[int] = None,
+    rank_memory: Optional[int] = None,
     batch: Optional[float] = None,
     copy_bandwidth: Optional[float] = None,
     accelerator_speed: Optional[float] = None,
@@ -242,7 +243,9 @@ def transpile(
     device_memory: BYTES. Bytes of an accelerator: puts on the host what does not fit (state of
         optimizers, then embeddings, then other ops), so that a step takes the least predicted
         time
-    batch: NUMBER. --device_memory: rows of a rank's batch (default 32)
+    rank_memory: BYTES. Bytes that a rank has: a warning says if a step takes more, and which
+        stage of mode zero fits
+    batch: NUMBER. --device_memory and --rank_memory: rows of a rank's batch (default 32)
     copy_bandwidth: NUMBER. --device_memory: bytes per second between the two memories (default
         10000000000)
     accelerator_speed: NUMBER. --device_memory: how many times as fast as a core of the host

@@ -2,12 +2,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import struct
+import warnings
+import zlib
+from ctypes import byref, c_char_p, c_double, c_int
 
 from weft import _native, _options, _tensor
 from weft import _program as programs
-from weft._results import Note, warn
+from weft._results import Note, Warning, warn  # pylint: disable=redefined-builtin
 
 TYPE_CHECKING = False  # as of typing, which takes a while to import
 if TYPE_CHECKING:
@@ -20,6 +24,10 @@ def _error(message):
     return _native.Error(message, "INVALID_ARGUMENT")
 
 
+def _warn(message):
+    warnings.warn(message, Warning, stacklevel=4)
+
+
 # --- Batches --------------------------------------------------------------------------------------
 
 
@@ -29,6 +37,8 @@ class Batches:
     def __init__(self, files, batch_size, seed, drop_last):
         self._parts = [_open(path) for path in files]
         self._seed, self._epoch = seed, 0
+        if drop_last and batch_size is None:
+            raise _error("drop_last: expected batch_size=N, found batches of the files")
         first = self._parts[0]
         if batch_size is None:
             self._items = [(part, step) for part in self._parts for step in part.steps()]
@@ -39,6 +49,9 @@ class Batches:
             self._items = range(0, ends[-1], batch_size)
             if drop_last and ends[-1] % batch_size:
                 self._items = self._items[:-1]
+            if not self._items:
+                raise _error("expected a batch of %d samples, found %d samples" % (
+                    batch_size, ends[-1]))
         for part in self._parts:
             if part.variables() != first.variables():
                 raise _error("%s: expected arrays of %s, as in %s, found %s" % (
@@ -81,16 +94,23 @@ class _Npz:
 
     def __init__(self, path):
         import numpy  # pylint: disable=import-outside-toplevel
+        import zipfile  # pylint: disable=import-outside-toplevel
+        self._errors = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+        self.path = path
         try:
             self._file = numpy.load(path)
-        except (OSError, ValueError) as error:
+        except self._errors as error:
             raise _error("%s: %s" % (path, error)) from error
-        self.path = path
+        if not hasattr(self._file, "files"):
+            raise _error("%s: expected a .npz file, found one array" % path)
         self.names = list(self._file.files)
         self._read = {}
 
     def read(self, name):
-        return self._file[name]
+        try:
+            return self._file[name]
+        except self._errors as error:
+            raise _error("%s: %s: %s" % (self.path, name, error)) from error
 
     def _indexed(self):
         if all(name.partition("/")[0].isdigit() and "/" in name for name in self.names):
@@ -126,6 +146,10 @@ class _Npz:
 
     def num_samples(self):
         """Of all arrays."""
+        for name in self.variables():
+            if not self.array(name).ndim:
+                raise _error("%s: %s: expected samples along the first axis, found a number" % (
+                    self.path, name))
         counts = {name: len(self.array(name)) for name in self.variables()}
         if len(set(counts.values())) != 1:
             raise _error("%s: expected as many samples in each array, found %s" % (
@@ -146,6 +170,9 @@ class _Safetensors(_Npz):
             self._header = json.loads(self._bytes[8:8 + size].tobytes())
         except (OSError, ValueError, struct.error) as error:
             raise _error("%s: %s" % (path, error)) from error
+        if not isinstance(self._header, dict):
+            raise _error("%s: expected a header that is an object, found %s" % (
+                path, type(self._header).__name__))
         self._header.pop("__metadata__", None)
         self._begin = 8 + size
         self.path = path
@@ -156,12 +183,16 @@ class _Safetensors(_Npz):
               "F16": "<f2", "F32": "<f4", "F64": "<f8", "U16": "<u2", "U32": "<u4", "U64": "<u8"}
 
     def read(self, name):
-        entry = self._header[name]
-        if entry["dtype"] not in self._TYPES:
-            raise _error("%s: %s: NumPy has no element type %s" % (self.path, name, entry["dtype"]))
-        begin, end = entry["data_offsets"]
-        part = self._bytes[self._begin + begin:self._begin + end]
-        return part.view(self._TYPES[entry["dtype"]]).reshape(entry["shape"])
+        try:
+            entry = self._header[name]
+            if entry["dtype"] not in self._TYPES:
+                raise _error("%s: %s: NumPy has no element type %s" % (
+                    self.path, name, entry["dtype"]))
+            begin, end = entry["data_offsets"]
+            part = self._bytes[self._begin + begin:self._begin + end]
+            return part.view(self._TYPES[entry["dtype"]]).reshape(entry["shape"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _error("%s: %s: %s" % (self.path, name, error)) from error
 
 
 def _open(path):
@@ -181,6 +212,10 @@ def batches_of(files, batch_size, seed, drop_last):
         raise _error("expected a file, found none")
     if batch_size is not None and batch_size < 1:
         raise _error("batch_size: expected 1 or more, found %s" % batch_size)
+    if isinstance(seed, bool):
+        if seed:
+            raise _error("shuffle: expected a seed, a number, found True")
+        seed = None
     return Batches(list(files), batch_size, seed, drop_last)
 
 
@@ -191,6 +226,9 @@ def named(batch, names):
     if names is None:
         raise _error("batch: expected name -> array, found %s; names=[...] names its parts" %
                      type(batch).__name__)
+    if not hasattr(batch, "__len__"):
+        raise _error("batch: expected %d parts (%s), found %s" % (
+            len(names), ", ".join(names), type(batch).__name__))
     if len(batch) != len(names):
         raise _error("batch: expected %d parts (%s), found %d" % (
             len(names), ", ".join(names), len(batch)))
@@ -224,7 +262,6 @@ class Evaluator:
         self._handle = _native.Handle(
             _native.new("weft_evaluation_new", made.value, programs.handle_of(test),
                         programs.handle_of(begin), names, values, len(params)), "weft_run_free")
-        self._is_new = True
 
     def notes(self):
         """What is said of the program, since the last call."""
@@ -234,11 +271,14 @@ class Evaluator:
 
     def restart(self, params):
         """Begins anew, with other values."""
-        if not self._is_new:
-            names, values, _kept = _tensor.fill_all(params)
-            _native.check(_native.lib().weft_evaluation_restart(
-                self._handle.value, names, values, len(params)))
-        self._is_new = False
+        names, values, _kept = _tensor.fill_all(params)
+        _native.check(_native.lib().weft_evaluation_restart(
+            self._handle.value, names, values, len(params)))
+
+    @property
+    def handle(self):
+        """Of the library."""
+        return self._handle.value
 
     def run(self, batches, names):
         """The metrics of the batches."""
@@ -254,21 +294,57 @@ def evaluate(program, batches, params, startup, names, options):
     """weft.evaluate."""
     if hasattr(params, "state_dict"):
         params = params.state_dict()
+    if params is not None and not hasattr(params, "items"):
+        raise _error("params: expected a weft.Run, or name -> array, found %s" %
+                     type(params).__name__)
     evaluator = Evaluator(program, startup, dict(params or {}), options)
     warn(evaluator.notes(), stacklevel=3)
     return evaluator.run(batches, names)
 
 
+def _is_best(run, evaluator, choice, numbers):
+    """Whether the numbers are the best that the run has had; it keeps them."""
+    count = len(numbers)
+    found = c_int()
+    _native.check(_native.lib().weft_run_is_best(
+        run._handle.value, evaluator and evaluator.handle, choice.encode(),
+        (c_char_p * count)(*(name.encode() for name in numbers)),
+        (c_double * count)(*numbers.values()), count, byref(found)))
+    run.notes  # pylint: disable=pointless-statement  # warns
+    return bool(found.value)
+
+
 # --- Logs -----------------------------------------------------------------------------------------
 
 
+def _lines_before(path, begin, step_of):
+    """The lines of a log that a run keeps, which begins with this step."""
+    if begin == 0 or not os.path.exists(path):
+        return []
+    kept = []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                step = step_of(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise _error("log: %s: expected a log of fit, found %s" % (
+                    path, line.strip()[:80])) from error
+            if step < begin and line.endswith("\n"):
+                kept.append(line)
+    return kept
+
+
 class _Jsonl:
-    def __init__(self, path):
+    def __init__(self, path, begin):
         import json  # pylint: disable=import-outside-toplevel
         self._dumps = json.dumps
+        lines = _lines_before(path, begin, lambda line: json.loads(line)["step"])
         self._file = open(path, "w", encoding="utf-8")
+        self._file.writelines(lines)
 
     def __call__(self, step, numbers):
+        numbers = {name: number if math.isfinite(number) else None  # as JSON has no other
+                   for name, number in numbers.items()}
         self._file.write(self._dumps(dict(numbers, step=step)) + "\n")
         self._file.flush()
 
@@ -279,10 +355,15 @@ class _Jsonl:
 class _Csv:
     """One line for each step, and none for validations, which have other columns."""
 
-    def __init__(self, path):
+    def __init__(self, path, begin):
         import csv  # pylint: disable=import-outside-toplevel
+        lines = _lines_before(path, begin, lambda line: -1 if line.startswith("step") else
+                              int(line.partition(",")[0]))
         self._file = open(path, "w", encoding="utf-8", newline="")
+        self._file.writelines(lines)
         self._writer = csv.writer(self._file, lineterminator="\n")
+        self._path = path
+        self._before = next(csv.reader(lines[:1]))[1:] if lines else None
         self._names = None
 
     def __call__(self, step, numbers):
@@ -290,6 +371,12 @@ class _Csv:
             return
         if self._names is None:
             self._names = list(numbers)
+            if self._before not in (None, self._names):
+                raise _error("log: %s: expected the columns %s of this run, found %s of an earlier "
+                             "one; name another file" % (
+                                 self._path, ", ".join(self._names), ", ".join(self._before)))
+        if self._before is None:
+            self._before = self._names
             self._writer.writerow(["step"] + self._names)
         self._writer.writerow([step] + [numbers[name] for name in self._names])
         self._file.flush()
@@ -299,7 +386,7 @@ class _Csv:
 
 
 class _Board:
-    def __init__(self, folder):
+    def __init__(self, folder, _begin):
         try:
             from tensorboardX import SummaryWriter  # pylint: disable=import-outside-toplevel
         except ImportError:
@@ -320,7 +407,7 @@ class _Board:
         self._writer.close()
 
 
-def _logger(log):
+def _logger(log, begin):
     """(function of (step, numbers), function that ends it)."""
     if log is None:
         return None, lambda: None
@@ -331,7 +418,10 @@ def _logger(log):
     ending = os.path.splitext(path)[1]
     if ending not in kinds:
         raise _error("log: %s: expected a function, a .jsonl or .csv file, or a folder" % path)
-    made = kinds[ending](path)
+    try:
+        made = kinds[ending](path, begin)
+    except OSError as error:
+        raise _error("log: %s" % error) from error
     return made, made.close
 
 
@@ -389,61 +479,67 @@ class Fitted:
         return "<weft.Fitted: %d steps%s%s>" % (self.steps, ": " if numbers else "", numbers)
 
 
-class _Best:
-    def __init__(self, choice):
-        self.choice, self._best = choice, None
-        self._is_max = choice.startswith("max:")
-        self._name = choice[4:] if self._is_max else choice
+class _Validation:
+    """Of `valid`: a function, or a test program and its batches."""
 
-    def add(self, numbers):
+    def __init__(self, run, valid, names, options):
+        self._run, self._names = run, names
+        self._function = valid if callable(valid) else None
+        self._evaluator, self._options = None, options
+        if self._function is not None:
+            return
+        if not isinstance(valid, (tuple, list)) or len(valid) != 2:
+            raise _error("valid: expected (test program, batches), or a function, found %s" %
+                         type(valid).__name__)
+        self._program, self._batches = valid
+        self._program = programs.program(self._program, "test")
+
+    def check(self, keep_best):
+        """Compares the test program, and keep_best with its metrics, before the model is trained."""
+        if self._function is not None:
+            return
+        self._evaluator = Evaluator(self._program, None, self._run.state_dict(), self._options)
+        warn(self._evaluator.notes(), stacklevel=5)
+        if keep_best is not None:
+            _is_best(self._run, self._evaluator, keep_best, {})
+
+    def numbers(self):
+        """Name -> number."""
+        if self._function is not None:
+            found = self._function(self._run)
+            if not hasattr(found, "items") or not found:
+                raise _error("valid: expected that the function returns name -> number, found %r" %
+                             (found,))
+            return {name: float(number) for name, number in found.items()}
+        self._evaluator.restart(self._run.state_dict())
+        return dict(self._evaluator.run(self._batches, self._names))
+
+    def is_best(self, keep_best, numbers):
         """Whether these are the best so far."""
-        name = self._name
-        if name == "loss" and name not in numbers:
-            name = next(iter(numbers))
-        if name not in numbers:
-            raise _error("keep_best %s: expected loss, or one of the metrics %s" % (
-                self.choice, ", ".join(numbers)))
-        value = numbers[name]
-        is_best = value == value and (self._best is None or (
-            value > self._best if self._is_max else value < self._best))
-        if is_best:
-            self._best = value
-        return is_best
+        return _is_best(self._run, self._evaluator, keep_best, numbers)
+
+    def is_once(self):
+        """Whether the batches can be gone through once alone."""
+        return self._function is None and hasattr(self._batches, "__next__")
 
 
-def _validation(valid, names, ema):
-    """A function that takes the run."""
-    if callable(valid):
-        return valid
-    program, batches = valid
-    made = []
-
-    def validate(run):
-        state = run.state_dict()
-        if not made:
-            made.append(Evaluator(program, None, state, {"ema": True} if ema else {}))
-            warn(made[0].notes(), stacklevel=5)
-        made[0].restart(state)
-        try:
-            return made[0].run(batches, names)
-        except _native.Error as error:
-            if error.code == "FAILED_PRECONDITION" and iter(batches) is batches:
-                raise _error("valid: expected batches that can be gone through again, found %s" %
-                             type(batches).__name__) from error
-            raise
-    return validate
-
-
-def _all(batches, epochs):
-    for epoch in range(epochs):
-        if epoch and iter(batches) is batches:
-            raise _error("batches: expected some that can be gone through %d times, found %s" % (
-                epochs, type(batches).__name__))
-        yield from batches
+def _check_calls(batches, steps, epochs, valid, ema, log, log_every, numbers):
+    for name, number in numbers:
+        if number is not None and number < 1:
+            raise _error("%s: expected 1 or more, found %s" % (name, number))
+    if steps is not None and steps < 0:
+        raise _error("steps: expected 0 or more, found %s" % steps)
+    if ema and callable(valid):
+        raise _error("ema: expected valid=(test program, batches), found a function")
+    if log_every is not None and log is None:
+        raise _error("log_every: expected log=")
+    if epochs > 1 and hasattr(batches, "__next__"):
+        raise _error("batches: expected some that can be gone through %d times, found %s" % (
+            epochs, type(batches).__name__))
 
 
 def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=None, ema=False,
-        checkpoint=None, save_every=None, keep_best=None, log=None, log_every=1, progress=False):
+        checkpoint=None, save_every=None, keep_best=None, log=None, log_every=None, progress=False):
     """weft.Run.fit."""
     # pylint: disable=too-many-locals
     if keep_best is not None and (checkpoint is None or valid is None):
@@ -453,12 +549,18 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
         raise _error("%s: expected valid=" % ("every" if every is not None else "ema"))
     if save_every is not None and checkpoint is None:
         raise _error("save_every: expected checkpoint=FILE")
-    for name, number in (("every", every), ("save_every", save_every), ("log_every", log_every)):
-        if number is not None and number < 1:
-            raise _error("%s: expected 1 or more, found %s" % (name, number))
-    validate = None if valid is None else _validation(valid, names, ema)
-    best = None if keep_best is None else _Best(keep_best)
-    write, end = _logger(log)
+    _check_calls(batches, steps, epochs, valid, ema, log, log_every, (
+        ("every", every), ("save_every", save_every), ("log_every", log_every),
+        ("epochs", epochs)))
+    log_every = log_every or 1
+    validation = None if valid is None else _Validation(run, valid, names,
+                                                        {"ema": True} if ema else {})
+    if every is not None and validation.is_once():
+        raise _error("valid: expected batches that can be gone through again, found %s" %
+                     type(valid[1]).__name__)
+    best = None if keep_best is None else os.fspath(checkpoint) + ".best"
+    begin = run.next_step
+    write, end = _logger(log, begin)
     total = steps
     if total is None and hasattr(batches, "__len__"):
         total = len(batches) * epochs
@@ -467,19 +569,24 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
     validated = None
 
     def check(step):
-        numbers = dict(validate(run))
+        numbers = validation.numbers()
         fitted.valid.append((step, numbers))
         if write is not None:
             write(step - 1, {"valid/" + name: number for name, number in numbers.items()})
-        if best is not None and best.add(numbers):
+        if best is not None and validation.is_best(keep_best, numbers):
             fitted.best = step, numbers
-            run.checkpoint(os.fspath(checkpoint) + ".best")
+            run.checkpoint(best)
 
     try:
-        source = _all(batches, epochs)
+        source = itertools.chain.from_iterable(itertools.repeat(batches, epochs))
         for batch in source if steps is None else itertools.islice(source, steps):
             fetched = run.step(named(batch, names))
             fitted.steps += 1
+            if fitted.steps == 1:
+                if best is not None and begin == 0 and os.path.exists(best):
+                    os.remove(best)  # that of another run
+                if validation is not None:
+                    validation.check(keep_best)
             fitted.losses = {one.name: float(one) for one in fetched}
             done = run.next_step
             if write is not None and (done - 1) % log_every == 0:
@@ -491,16 +598,26 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
                 validated = done
             if save_every is not None and done % save_every == 0:
                 run.checkpoint(checkpoint)
-        if validate is not None and validated != run.next_step:
+        if fitted.steps == 0 and steps != 0:
+            raise _error("batches: expected a batch, found none")
+        if validation is not None and validated != run.next_step:
+            if fitted.steps == 0:
+                validation.check(keep_best)
             check(run.next_step)
-    except KeyboardInterrupt:
-        if checkpoint is not None:
+    except BaseException:
+        # What is trained stays. After an error of a step, this raises it again.
+        if checkpoint is not None and run.next_step > begin:
             run.checkpoint(checkpoint)
         raise
     finally:
         end()
         if bar is not None:
             bar.close()
+    if steps is not None and fitted.steps < steps:
+        _warn("steps %d: the batches ended after %d" % (steps, fitted.steps))
+    if best is not None and begin == 0 and not os.path.exists(best):
+        _warn("keep_best %s: no validation has found a number, so there is no %s" % (
+            keep_best, best))
     if checkpoint is not None and not (save_every and run.next_step % save_every == 0):
         run.checkpoint(checkpoint)
     return fitted
@@ -517,7 +634,8 @@ class Turns:
 
     Before a step of a run, it gets the values that the run before has left of the variables that
     both have; the others are its own. Common variables begin as the first run has them. This copies
-    the state of a run at each turn.
+    the state of a run at each turn. Common variables of which ranks have values of their own are
+    errors, as of Run.load_state_dict.
     """
 
     def __init__(self, *runs):

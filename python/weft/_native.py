@@ -106,6 +106,8 @@ _FUNCTIONS = {
                             POINTER(Array), c_size_t, POINTER(c_void_p)),
     "weft_evaluation_restart": ("status", c_void_p, POINTER(c_char_p), POINTER(Array), c_size_t),
     "weft_evaluation_totals": ("status", c_void_p, POINTER(c_void_p)),
+    "weft_run_is_best": ("status", c_void_p, c_void_p, c_char_p, POINTER(c_char_p),
+                         POINTER(c_double), c_size_t, POINTER(c_int)),
     "weft_run_save": ("status", c_void_p, c_char_p),
     "weft_run_checkpoint": ("status", c_void_p, c_char_p),
     "weft_run_take_messages": (c_size_t, c_void_p, POINTER(POINTER(Message))),

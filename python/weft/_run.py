@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from ctypes import POINTER, byref, c_char_p
+from ctypes import POINTER, byref
 
 from weft import _native, _options, _tensor
 from weft import _program as programs
@@ -104,7 +104,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
             if self._names is not None and set(names) == set(self._names):
                 names = self._names
             else:
-                self._c_names = (c_char_p * len(names))(*(name.encode() for name in names))
+                self._c_names = _tensor.names_of(names)
                 self._batch = (_native.Array * len(names))()
         library = _native.lib()
         handle, batch = self._handle.value, self._batch
@@ -135,7 +135,10 @@ class Run:  # pylint: disable=too-many-instance-attributes
         return _native.lib().weft_run_num_ranks(self._handle.value)
 
     def state_dict(self) -> Dict[str, _tensor.Tensor]:
-        """Parameters and state of optimizers before the next step: a dictionary of Tensor."""
+        """Parameters and state of optimizers before the next step: a dictionary of Tensor.
+
+        Where ranks have values of their own, those of the first.
+        """
         handle = _native.new("weft_run_state", self._handle.value)
         arrays = _native.Handle(handle, "weft_arrays_free")
         library = _native.lib()
@@ -150,7 +153,9 @@ class Run:  # pylint: disable=too-many-instance-attributes
         strict   it has what state_dict has, and nothing else; False: names that this run does not
                  have are left out, and what is missing stays as it is
 
-        An error leaves the run as it is.
+        A variable of which ranks have values of their own, as between two averages of LocalSGD, is
+        an error, but for the running statistics of batch_norm: all ranks would get one. An error
+        leaves the run as it is.
         """
         if strict or any(name not in self._state_names() for name in state):
             known = self._state_names()
@@ -177,7 +182,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
                        weft.batches, a DataLoader of Paddle or PyTorch. Of batches that are tuples
                        or lists, `names` are the names
         names          a sequence of str
-        steps          ends after so many steps, or with the batches
+        steps          ends after so many steps, or, with a warning, with the batches
         epochs         goes through the batches so many times (default 1)
         valid          (test program, batches), or a function that takes the run and returns
                        name -> number. The batches are gone through again at each validation
@@ -185,16 +190,20 @@ class Run:  # pylint: disable=too-many-instance-attributes
         ema            validates with the moving averages of Paddle's ExponentialMovingAverage
         checkpoint     a path: the checkpoint at the end, and after every `save_every` steps
         save_every     a number of steps
-        keep_best      "loss": of the first number of `valid`, or the name of one; the checkpoint
-                       with the smallest value so far is kept as CHECKPOINT.best. "max:NAME": with
-                       the largest
+        keep_best      the name of a number of `valid`; the checkpoint with the smallest value so
+                       far is kept as CHECKPOINT.best. "max:NAME": with the largest. "loss": where
+                       no number has that name, the first loss, or the only number. A run that goes
+                       on from a checkpoint, and a later fit, know what was the best
         log            called with (step, name -> number) after each step, and with names that begin
                        with "valid/" after each validation; or the path of a .jsonl or .csv file; or
-                       a folder, for TensorBoard (with tensorboardX or PyTorch)
+                       a folder, for TensorBoard (with tensorboardX or PyTorch). A run that goes on
+                       keeps the lines of earlier steps
         log_every      calls and writes `log` after so many steps (default 1)
         progress       True: a progress bar, with tqdm if it is there
 
-        KeyboardInterrupt ends it after the step, with `checkpoint`.
+        KeyboardInterrupt ends it after the step, with `checkpoint`; so does an error of batches or
+        of a validation, so that what is trained stays. The test program is compared with the run
+        after the first step.
         """
         from weft import _fit  # pylint: disable=import-outside-toplevel
         return _fit.fit(self, batches, **options)

@@ -247,9 +247,17 @@ def fill(array, value, name):
     return _set(array, number, view.shape, ctypes.addressof(data), data)
 
 
+def names_of(arrays):
+    """Names as functions take them."""
+    other = next((name for name in arrays if not isinstance(name, str)), None)
+    if other is not None:
+        raise _native.Error("expected names that are str, found %r" % (other,), "INVALID_ARGUMENT")
+    return (c_char_p * len(arrays))(*(name.encode() for name in arrays))
+
+
 def fill_all(arrays):
     """Names and arrays as functions take them, of name -> array, and what must live as long."""
-    names = (c_char_p * len(arrays))(*(name.encode() for name in arrays))
+    names = names_of(arrays)
     values = (_native.Array * len(arrays))()
     return names, values, [fill(value, one, name)
                            for value, (name, one) in zip(values, arrays.items())]

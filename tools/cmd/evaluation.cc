@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -123,6 +124,7 @@ absl::StatusOr<Metrics> FindMetrics(const Program& program, const std::vector<st
   const BatchFlow flow = BatchFlow::Of(program, options);
 
   Metrics metrics;
+  const std::vector<Symbol> losses = FindLosses(program);
   for (const std::string& name : names.empty() ? DefaultNames(program, flow, counters) : names) {
     const auto counter = counters.find(name);
     if (counter != counters.end()) {
@@ -142,7 +144,8 @@ absl::StatusOr<Metrics> FindMetrics(const Program& program, const std::vector<st
       return absl::InvalidArgumentError(absl::StrCat(
           "fetch ", name, ": the program has no such variable", DidYouMean(name, candidates)));
     }
-    metrics.all.push_back({name, KindOf(flow.AtEnd(var).relation), "", ""});
+    const bool is_loss = absl::c_linear_search(losses, program.var(var).name_symbol());
+    metrics.all.push_back({name, KindOf(flow.AtEnd(var).relation), "", "", is_loss});
   }
   if (metrics.all.empty()) {
     return absl::InvalidArgumentError(

@@ -33,6 +33,7 @@ struct Metric {
   std::string name;
   MetricKind kind = MetricKind::kOther;
   std::string positives, negatives;  // of kCounts: the variables that count
+  bool is_loss = false;
 };
 
 struct Metrics {

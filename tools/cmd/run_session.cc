@@ -20,8 +20,10 @@
 #include "executor/run/feed_sources.h"
 #include "executor/run/run_state.h"
 #include "executor/run/shared_states.h"
+#include "ops/analysis/core/group_variables.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/data_variables.h"
+#include "proto/all_ops.h"
 #include "proto/program.h"
 #include "tools/schedules/plateau_schedule.h"
 #include "tools/schedules/run_schedule.h"
@@ -51,6 +53,17 @@ std::vector<std::string> DataOf(const Program& main) {
   return names;
 }
 
+// The running statistics of normalizations: each rank has those of its data.
+std::vector<std::string> StatisticsOf(const Program& main) {
+  std::vector<std::string> names;
+  for (const Op op : AllOps(main)) {
+    for (const char* slot : {"MeanOut", "VarianceOut"}) {
+      for (Symbol name : op.Output(slot)) names.emplace_back(main.name(name));
+    }
+  }
+  return names;
+}
+
 std::map<std::string, Tensor> CopyOf(const std::map<std::string, Tensor>& tensors) {
   std::map<std::string, Tensor> copies;
   for (const auto& [name, tensor] : tensors) copies[name] = tensor.Clone();
@@ -63,10 +76,7 @@ absl::StatusOr<std::unique_ptr<RunSession>> RunSession::Create(RunFlags flags, R
   auto session = std::unique_ptr<RunSession>(new RunSession(std::move(flags)));
   RunSession* const self = session.get();
   self->flags_.by_steps = true;
-  self->flags_.say = [self](const Said& said) {
-    std::lock_guard<std::mutex> lock(self->mutex_);
-    self->said_.push_back(said);
-  };
+  self->flags_.say = [self](const Said& said) { self->Say(said); };
   self->given_ = std::move(given);
   WEFT_RETURN_IF_ERROR(CheckRunDevice(self->flags_));
   if (!self->flags_.resume.empty()) {
@@ -74,6 +84,8 @@ absl::StatusOr<std::unique_ptr<RunSession>> RunSession::Create(RunFlags flags, R
     WEFT_RETURN_IF_ERROR(
         Annotate(self->flags_.resume, ContinueFrom(*self->resume_, &self->flags_)));
     self->flags_.steps.reset();
+    const auto best = self->resume_->settings.find(kBestOfCheckpoint);
+    if (best != self->resume_->settings.end()) self->best_ = best->second;
   }
   self->step_ = self->flags_.run.begin_step;
   WEFT_RETURN_IF_ERROR(self->Read(DataOf(*self->given_.main)));
@@ -127,6 +139,10 @@ absl::Status RunSession::Begin() {
 
 absl::Status RunSession::AddCheckpoint(const Checkpoint& checkpoint) {
   Checkpoint copy;
+  own_.clear();
+  for (const auto& own : checkpoint.own) {
+    for (const auto& [name, tensor] : own) own_.insert(name);
+  }
   if (!copies_state_) {
     std::lock_guard<std::mutex> lock(mutex_);
     checkpoint_ = std::move(copy);
@@ -169,6 +185,7 @@ void RunSession::Run() {
     if (!is_asked) return absl::OkStatus();
     checkpoint.settings = SettingsOf(flags_.schedule, plateau.has_value() ? &*plateau : nullptr);
     checkpoint.settings[kProgramOfCheckpoint] = FingerprintOf(*files_);
+    if (!best_.empty()) checkpoint.settings[kBestOfCheckpoint] = best_;
     return AddCheckpoint(checkpoint);
   };
   RunOptions options = flags_.run;
@@ -300,6 +317,25 @@ absl::Status RunSession::CheckValues(const std::map<std::string, Tensor>& values
   return absl::OkStatus();
 }
 
+absl::Status RunSession::CheckAreShared(const std::map<std::string, Tensor>& values) {
+  if (nranks() == 1) return absl::OkStatus();
+  copies_state_ = false;
+  control_.Give(RunControl::Order::kGiveState);
+  const absl::Status status = WaitForState().status();
+  copies_state_ = true;
+  WEFT_RETURN_IF_ERROR(status);
+  for (const std::string& name : StatisticsOf(main())) own_.erase(name);
+  for (const auto& [name, group] : FindGroupVariables(main())) own_.erase(name);
+  for (const auto& [name, tensor] : values) {
+    if (own_.count(name) == 0) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("variable ", name,
+                     ": ranks have values of their own, which one value for all would replace; "
+                     "leave it out, set it before they differ, or go on from a checkpoint"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunSession::SetPersistables(const std::map<std::string, Tensor>& values) {
   WEFT_RETURN_IF_ERROR(CheckValues(values));
   WEFT_RETURN_IF_ERROR(Begin());
@@ -308,6 +344,7 @@ absl::Status RunSession::SetPersistables(const std::map<std::string, Tensor>& va
     if (end_.has_value()) return Fail();
     checkpoint_.reset();
   }
+  WEFT_RETURN_IF_ERROR(CheckAreShared(values));
   copies_state_ = false;
   control_.GiveValues(&values);
   const absl::Status status = WaitForState().status();
@@ -337,6 +374,11 @@ absl::Status RunSession::End() {
   }
   std::lock_guard<std::mutex> lock(mutex_);
   return *end_;
+}
+
+void RunSession::Say(Said said) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  said_.push_back(std::move(said));
 }
 
 std::vector<Said> RunSession::TakeSaid() {

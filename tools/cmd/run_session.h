@@ -68,8 +68,10 @@ class RunSession {
   // Sets persistable variables on all ranks, before the next step; `values` may be those of
   // Persistables. InvalidArgument, which leaves the run as it is, for a name that the program does
   // not have, for another type than declared, and for a parameter without its master weight, or,
-  // where an outer optimizer keeps more of the parameters, without all of the others. Of ranks that
-  // have values of their own, all get the same.
+  // where an outer optimizer keeps more of the parameters, without all of the others.
+  // FailedPrecondition, which does so, too, for a variable of which ranks have values of their own:
+  // one value is not the state of all. Running statistics of the data, and what the ranks of a
+  // group keep equal, are no such variables.
   absl::Status SetPersistables(const std::map<std::string, Tensor>& values);
 
   // Ends the run, and waits for its threads; a run that has not begun cannot begin any more. The
@@ -84,6 +86,13 @@ class RunSession {
   // Of these, those of which ranks have partial sums.
   const std::set<std::string>& sums() const { return files_->sums; }
 
+  // BestMetric::text of the run, with its earlier parts: checkpoints have it.
+  const std::string& best() const { return best_; }
+  void set_best(std::string best) { best_ = std::move(best); }
+  // The program that it trains.
+  const Program& main() const { return *files_->main; }
+  void Say(Said said);
+
   // What is said since the last call.
   std::vector<Said> TakeSaid();
 
@@ -96,6 +105,7 @@ class RunSession {
   // Puts a batch of the variables of this run into their order; false if it has others.
   bool Reorder(absl::Span<const std::string> names, std::vector<Tensor>* batch) const;
   absl::Status CheckValues(const std::map<std::string, Tensor>& values) const;
+  absl::Status CheckAreShared(const std::map<std::string, Tensor>& values);
   absl::StatusOr<Checkpoint> WaitForState();
   absl::Status AddCheckpoint(const Checkpoint& checkpoint);
   absl::Status Fail();
@@ -118,6 +128,8 @@ class RunSession {
   absl::optional<Checkpoint> checkpoint_;  // that was ordered
   // Else checkpoint_ only says that the order is carried out. Written while there is no order.
   bool copies_state_ = true;
+  std::set<std::string> own_;         // of which ranks have values of their own, in the last state
+  std::string best_;                  // written while there is no order
   absl::optional<absl::Status> end_;  // of the run
   std::vector<Said> said_;
 };

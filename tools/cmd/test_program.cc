@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,7 +16,9 @@
 #include "absl/strings/strip.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/plan/run_checks.h"
 #include "executor/run/feed_sources.h"
+#include "executor/run/shared_states.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/kernel.h"
@@ -122,35 +126,128 @@ absl::Status CheckProgram(const TestFlags& flags, const Program& main) {
 absl::Status FindMetricsOf(const TestFlags& flags, const FeedLayouts& of_file, TestProgram* test) {
   const Program& main = *test->main;
   WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
-  WEFT_ASSIGN_OR_RETURN(test->feeds.layouts, FeedLayoutsOf({&main}, given, of_file));
+  WEFT_ASSIGN_OR_RETURN(FeedLayouts known, ParseFeedLayouts(flags.layout_of_training));
+  known.insert(of_file.begin(), of_file.end());
+  WEFT_ASSIGN_OR_RETURN(test->feeds.layouts, FeedLayoutsOf({&main}, given, known));
   WEFT_ASSIGN_OR_RETURN(test->metrics, FindMetrics(main, flags.run.fetch, test->feeds.layouts));
   return CheckStates(flags, test->metrics);
 }
 
-// The parameter that an average is of: the longest name before "_ema_<number>". Empty: none.
-std::string AveragedParameter(const Program& program, absl::string_view average) {
+constexpr char kEmaDecay[] = "scheduled_ema_decay_rate", kEmaSteps[] = "@EMA_STEP_COUNTER@";
+
+// What stands before "_ema_<number>"; empty: the name is of no average.
+absl::string_view AveragedName(absl::string_view average) {
   absl::string_view name = average;
   while (!name.empty() && absl::ascii_isdigit(name.back())) name.remove_suffix(1);
   if (name.size() == average.size() || !absl::ConsumeSuffix(&name, "_ema_")) return "";
-  std::string longest;
+  return name;
+}
+
+// The moving averages of parameters of the program: parameter -> average. See UseMovingAverages.
+absl::StatusOr<std::map<std::string, std::string>> FindAverages(
+    const Program& program, const std::map<std::string, Tensor>& values) {
+  std::set<std::string> params, known;  // known: what there may be averages of
   for (VarId id : program.block(0).vars()) {
-    const Var var = program.var(id);
-    const bool is_its = var.is_parameter() && absl::EndsWith(name, var.name());
-    if (is_its && var.name().size() > longest.size()) longest = std::string(var.name());
+    if (program.var(id).is_parameter()) params.emplace(program.var(id).name());
   }
-  return longest;
+  known = params;
+  std::vector<std::pair<std::string, std::string>> averages;  // with the name that it is of
+  for (const auto& [name, tensor] : values) {
+    known.insert(name);
+    const absl::string_view of = AveragedName(name);
+    if (!of.empty()) averages.emplace_back(name, of);
+  }
+  const auto fits = [&](absl::string_view prefix) {
+    return absl::c_all_of(averages, [&](const auto& average) {
+      absl::string_view name = average.second;
+      return absl::ConsumePrefix(&name, prefix) && known.count(std::string(name)) > 0;
+    });
+  };
+  const bool has_exact = absl::c_any_of(
+      averages, [&](const auto& average) { return known.count(average.second) > 0; });
+  std::string prefix;
+  if (!has_exact && !averages.empty()) {
+    const std::string& first = averages[0].second;
+    size_t length = 1;
+    while (length < first.size() && !fits(first.substr(0, length))) ++length;
+    if (length == first.size()) {
+      return absl::NotFoundError(absl::StrCat(
+          "moving averages: expected <parameter>_ema_0 and more, with the same prefix for all, "
+          "found ",
+          averages[0].first, averages.size() > 1 ? absl::StrCat(" and ", averages[1].first) : ""));
+    }
+    prefix = first.substr(0, length);
+  }
+  std::map<std::string, std::string> found;
+  for (const auto& [name, of] : averages) {
+    const std::string param = of.substr(prefix.size());
+    if (params.count(param) == 0) continue;
+    const auto [other, is_first] = found.emplace(param, name);
+    if (is_first) continue;
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", param,
+                                                   ": expected one moving average, found ",
+                                                   other->second, " and ", name));
+  }
+  // Those of a second ExponentialMovingAverage.
+  for (const auto& [name, of] : averages) {
+    if (known.count(of.substr(prefix.size())) > 0) continue;
+    for (const auto& [param, other] : found) {
+      if (!absl::EndsWith(of, param)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter ", param, ": expected one moving average, found ", other, " and ", name));
+    }
+  }
+  if (!found.empty()) return found;
+  return absl::NotFoundError(
+      "moving averages: expected <parameter>_ema_0 and more, as Paddle's "
+      "ExponentialMovingAverage makes them, found none");
+}
+
+absl::Status CheckAverage(const std::string& name, const Tensor& average) {
+  if (average.dtype() == DType::kFloat32) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("moving average ", name, ": expected fp32, found ",
+                   ToString(TensorType{average.dtype(), average.dims()})));
+}
+
+absl::Status CheckHasNumber(const std::map<std::string, Tensor>& values, const std::string& name) {
+  const auto found = values.find(name);
+  if (found != values.end() && found->second.size() == 1) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(
+      "variable ", name, ": expected the number by which moving averages are corrected, found ",
+      found == values.end() ? "none"
+                            : ToString(TensorType{found->second.dtype(), found->second.dims()})));
 }
 
 absl::StatusOr<double> NumberOf(const std::map<std::string, Tensor>& values,
                                 const std::string& name) {
-  const auto found = values.find(name);
-  if (found == values.end() || found->second.size() != 1) {
-    return absl::NotFoundError(absl::StrCat(
-        "variable ", name, ": expected the number by which moving averages are corrected, found ",
-        found == values.end() ? "none"
-                              : ToString(TensorType{found->second.dtype(), found->second.dims()})));
+  WEFT_RETURN_IF_ERROR(CheckHasNumber(values, name));
+  return MeanOf(values.at(name));
+}
+
+// What training keeps, by its declarations: tensors without memory. Of a size that the program does
+// not say, and of a tensor of which ranks have parts, the type is that of the test program.
+absl::StatusOr<std::map<std::string, Tensor>> DeclaredValues(const Program& trains,
+                                                             const Program& test) {
+  std::map<std::string, Tensor> values;
+  static char nothing[64];
+  const auto add = [&values](const std::string& name, const absl::optional<TensorType>& type) {
+    if (!type.has_value() || NumElements(type->dims) < 0) return false;
+    values[name] = Tensor::Wrap(type->dtype, type->dims, nullptr, nothing);
+    return true;
+  };
+  const auto add_as_in_test = [&](const std::string& name) {
+    const VarId var = test.block(0).FindVar(name);
+    if (var.valid()) add(name, DeclaredType(test.var(var)));
+  };
+  for (VarId id : trains.block(0).vars()) {
+    const Var var = trains.var(id);
+    const std::string name(var.name());
+    if (var.persistable() && !add(name, DeclaredType(var))) add_as_in_test(name);
   }
-  return MeanOf(found->second);
+  WEFT_ASSIGN_OR_RETURN(const SharedStates shares, SharedStates::Of(trains));
+  for (const std::string& name : shares.whole()) add_as_in_test(name);
+  return values;
 }
 
 // Evaluates the batches from `begin` to `end`, as one rank by itself.
@@ -167,6 +264,7 @@ absl::Status EvaluatePart(
   inputs.on_result = on_batch;
   RunOptions options = flags.run;
   options.nranks = 1;
+  options.check_losses = false;
   options.kernels = &CpuKernels();
   options.begin_step = begin;
   options.steps = end - begin;
@@ -204,34 +302,15 @@ absl::StatusOr<TestProgram> ReadTestProgram(const TestFlags& flags, TestProgram 
 }
 
 absl::Status UseMovingAverages(const Program& program, std::map<std::string, Tensor>* values) {
-  std::map<std::string, std::string> averages;  // by parameter
-  for (const auto& [name, tensor] : *values) {
-    const std::string param = AveragedParameter(program, name);
-    if (param.empty()) continue;
-    const auto [other, is_first] = averages.emplace(param, name);
-    if (!is_first) {
-      return absl::InvalidArgumentError(absl::StrCat("parameter ", param,
-                                                     ": expected one moving average, found ",
-                                                     other->second, " and ", name));
-    }
-  }
-  if (averages.empty()) {
-    return absl::NotFoundError(
-        "moving averages: expected <parameter>_ema_0 and more, as Paddle's "
-        "ExponentialMovingAverage makes them, found none");
-  }
-  WEFT_ASSIGN_OR_RETURN(const double decay, NumberOf(*values, "scheduled_ema_decay_rate"));
-  WEFT_ASSIGN_OR_RETURN(const double steps, NumberOf(*values, "@EMA_STEP_COUNTER@"));
+  WEFT_ASSIGN_OR_RETURN(const auto averages, FindAverages(program, *values));
+  WEFT_ASSIGN_OR_RETURN(const double decay, NumberOf(*values, kEmaDecay));
+  WEFT_ASSIGN_OR_RETURN(const double steps, NumberOf(*values, kEmaSteps));
   const float correction =
       steps > 0 ? 1.0F - std::pow(static_cast<float>(decay), static_cast<float>(steps)) : 1.0F;
   for (const auto& [param, name] : averages) {
     const Tensor& average = values->at(name);
     Tensor value;
-    if (average.dtype() != DType::kFloat32) {
-      return absl::UnimplementedError(
-          absl::StrCat("moving average ", name, ": expected fp32, found ",
-                       ToString(TensorType{average.dtype(), average.dims()})));
-    }
+    WEFT_RETURN_IF_ERROR(CheckAverage(name, average));
     value.Resize(DType::kFloat32, average.dims());
     for (int64_t i = 0; i < average.size(); ++i) {
       value.data<float>()[i] = average.data<float>()[i] / correction;
@@ -254,6 +333,26 @@ absl::StatusOr<ParamsInput> TestParams(const TestFlags& flags, const TestProgram
   WEFT_RETURN_IF_ERROR(CheckHasAllParameters(input, *test.main));
   WEFT_RETURN_IF_ERROR(Annotate(flags.main, StartCountsAtZero(*test.main, test.metrics, &input)));
   return input;
+}
+
+absl::Status CheckTestParams(const TestFlags& flags, const TestProgram& test,
+                             const Program& trains) {
+  WEFT_ASSIGN_OR_RETURN(auto values, DeclaredValues(trains, *test.main));
+  if (flags.ema) {
+    WEFT_ASSIGN_OR_RETURN(const auto averages, FindAverages(*test.main, values));
+    for (const char* name : {kEmaDecay, kEmaSteps}) {
+      WEFT_RETURN_IF_ERROR(CheckHasNumber(values, name));
+    }
+    for (const auto& [param, name] : averages) {
+      WEFT_RETURN_IF_ERROR(CheckAverage(name, values.at(name)));
+      values[param] = values.at(name);
+    }
+  }
+  WEFT_ASSIGN_OR_RETURN(const ParamsInput input, SplitParams(std::move(values), {&*test.main}));
+  for (const auto& [name, tensor] : input.params) {
+    WEFT_RETURN_IF_ERROR(CheckParam(*test.main, name, {tensor.dtype(), tensor.dims()}));
+  }
+  return CheckHasAllParameters(input, *test.main);
 }
 
 // Each rank is a thread with its share of the batches.

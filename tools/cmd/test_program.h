@@ -24,6 +24,7 @@ namespace weft {
 struct TestFlags {
   std::string main, startup;
   std::string feeds, feed_layout;
+  std::string layout_of_training;  // counts before what the file says; may have other variables
   absl::optional<int64_t> batches;
   int ranks = 1;
   bool ema = false;
@@ -51,14 +52,21 @@ absl::StatusOr<TestProgram> ReadTestProgram(const TestFlags& flags, TestProgram 
 absl::StatusOr<ParamsInput> TestParams(const TestFlags& flags, const TestProgram& test,
                                        std::map<std::string, Tensor> values);
 
+// The errors of TestParams, as far as declarations tell them, for the values of a program that
+// trains.
+absl::Status CheckTestParams(const TestFlags& flags, const TestProgram& test,
+                             const Program& trains);
+
 // The same without values of training: the startup program makes the parameters.
 absl::StatusOr<ParamsInput> StartParams(const TestFlags& flags, const TestProgram& test);
 
 // Gives parameters of `program` the moving averages that the training program of Paddle's
 // ExponentialMovingAverage keeps of them: `<parameter>_ema_<number>` divided by 1 - decay^steps, in
-// fp32, as its apply program does. A parameter without an average keeps its value. NotFound if
-// `values` has no average at all; InvalidArgument for two of one parameter, and for one of another
-// type. O(names of averages * parameters + bytes).
+// fp32, as its apply program does. Where no average is of that name, all begin with one prefix: the
+// name of the ExponentialMovingAverage. Averages of other parameters that `values` has are left
+// out. A parameter without an average keeps its value. NotFound if `values` has no average at all;
+// InvalidArgument for two of one parameter, for averages without a common prefix, and for one of
+// another type. O(names of averages^2 + bytes).
 absl::Status UseMovingAverages(const Program& program, std::map<std::string, Tensor>* values);
 
 // Runs all batches, on flags.ranks threads. `on_batch`: each result, in any order; `on_counts`:

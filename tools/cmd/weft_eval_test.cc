@@ -533,6 +533,73 @@ TEST(WeftRunTest, TheBestCheckpointOfAValidationIsKept) {
   EXPECT_NEAR(LossOfCheckpoint(best), losses.at(7), 1e-6 * losses.at(7));
 }
 
+TEST(WeftRunTest, CheckpointsBetweenValidationsKnowTheBest) {
+  const std::string last = TestPath("known.weft"), best = last + ".best";
+  const ProcessResult result =
+      Validate({"--valid_every", "2", "--save_every", "1", "--keep", "9", "--checkpoint", last,
+                "--keep_best", "loss", "--steps", "7"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const double loss = ValidLosses(result.out).at(4);
+  ASSERT_NEAR(LossOfCheckpoint(best), loss, 1e-6 * loss);
+  const auto go_on = [&](const std::string& from, const std::string& metric) {
+    return Validate(
+        {"--resume", from, "--checkpoint", last, "--keep_best", metric, "--steps", "1"});
+  };
+  // A part without validation passes it on.
+  ASSERT_EQ(Weft({"run", kMain, "--feeds", kFeeds, "--resume", last + ".5", "--checkpoint",
+                  last + ".part", "--steps", "0"})
+                .status,
+            0);
+  ASSERT_EQ(go_on(last + ".part", "loss").status, 0);
+  EXPECT_NEAR(LossOfCheckpoint(best), loss, 1e-6 * loss);
+  // From the best one itself.
+  const ProcessResult from_best = go_on(best, "loss");
+  ASSERT_EQ(from_best.status, 0) << from_best.err;
+  EXPECT_NEAR(LossOfCheckpoint(best), loss, 1e-6 * loss);
+  EXPECT_THAT(from_best.err, Not(HasSubstr("another metric")));
+  const ProcessResult anew = go_on(last, "root");
+  ASSERT_EQ(anew.status, 0) << anew.err;
+  EXPECT_THAT(anew.err,
+              HasSubstr("--keep_best root: the best so far was of another metric, loss="));
+  EXPECT_GT(LossOfCheckpoint(best), 2 * loss);
+}
+
+TEST(WeftRunTest, AValidationThatFailsLosesNothing) {
+  const auto feeds = [](const std::string& name, int64_t columns, double y) {
+    const std::string path = TestPath(name);
+    EXPECT_TRUE(WriteNpz(path, {{"0/x", Floats({4, columns}, [](int64_t) { return 1; })},
+                                {"0/y", Floats({4, 1}, [y](int64_t) { return y; })}})
+                    .ok());
+    return path;
+  };
+  const auto validate = [](const std::string& path, std::vector<std::string> more) {
+    std::vector<std::string> args = ValidationArgs(more);
+    *(std::find(args.begin(), args.end(), "--valid_feeds") + 1) = path;
+    return Weft(args);
+  };
+  const std::string save = TestPath("kept.npz"), last = TestPath("kept.weft");
+  const ProcessResult fails =
+      validate(feeds("short.npz", 12, 1),
+               {"--valid_every", "2", "--steps", "4", "--save", save, "--checkpoint", last});
+  EXPECT_EQ(fails.status, 1);
+  EXPECT_THAT(fails.err, HasSubstr("; the run goes on without --valid"));
+  EXPECT_THAT(fails.out, HasSubstr("step 3: "));
+  EXPECT_TRUE(ReadFile(save).ok());
+  EXPECT_EQ(Validate({"--resume", last, "--steps", "1"}).status, 0);
+
+  // A loss that is not finite is a result, and never the best.
+  const std::string best = MakeFile("kept.weft.best", "of another run");
+  const ProcessResult nan =
+      validate(feeds("nan.npz", 13, std::nan("")),
+               {"--valid_every", "2", "--steps", "4", "--checkpoint", last, "--keep_best", "loss"});
+  EXPECT_EQ(nan.status, 0) << nan.err;
+  EXPECT_THAT(nan.out, HasSubstr("after 4 steps: valid loss: nan"));
+  EXPECT_THAT(nan.err, HasSubstr("no validation has found a number, so there is no " + best));
+  EXPECT_FALSE(ReadFile(best).ok());
+  EXPECT_THAT(validate(feeds("nan.npz", 13, std::nan("")), {"--steps", "1", "--check_nan"}).err,
+              HasSubstr("valid.prog: "));
+}
+
 TEST(WeftRunTest, ValidationChangesNothingThatIsTrainedAndRanksValidateTogether) {
   const std::string with = TestPath("with.npz"), without = TestPath("without.npz");
   ASSERT_EQ(Validate({"--ranks", "2", "--allow_unsynchronized", "--valid_every", "1", "--steps",
@@ -576,6 +643,20 @@ TEST(WeftRunTest, WrongValidationsAreErrorsBeforeTheRun) {
               HasSubstr("--valid: expected a run without --server"));
   EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--valid", kMain}).err,
               HasSubstr("--valid requires --valid_feeds"));
+  // What the program that trains does not have, and has of another type.
+  const ProcessResult no_average = Validate({"--valid_ema"});
+  EXPECT_EQ(no_average.out, "");
+  EXPECT_THAT(no_average.err, HasSubstr("moving averages: expected <parameter>_ema_0"));
+  for (const auto& [from, to] : std::map<std::string, std::string>{
+           {"fc_0.w_0", "fc_1.w_0"}, {"var fc_0.b_0 : fp32[1]", "var fc_0.b_0 : fp32[2]"}}) {
+    std::vector<std::string> args = ValidationArgs({});
+    *(std::find(args.begin(), args.end(), "--valid") + 1) =
+        MakeFile("other.prog", absl::StrReplaceAll(kTest, {{from, to}}));
+    const ProcessResult other = Weft(args);
+    EXPECT_EQ(other.status, 1);
+    EXPECT_EQ(other.out, "");
+    EXPECT_THAT(other.err, HasSubstr("other.prog: "));
+  }
   const ProcessResult trains = Weft({"run", kMain, "--startup", kStartup, "--feeds", kFeeds,
                                      "--valid", kMain, "--valid_feeds", kFeeds});
   EXPECT_EQ(trains.status, 1);
@@ -627,6 +708,10 @@ TEST(WeftRunTest, MetricsAreCommaSeparatedValuesOrFilesForTensorBoard) {
   ASSERT_THAT(lines(), ::testing::SizeIs(6));
   EXPECT_THAT(lines()[5], StartsWith("4,"));
   EXPECT_TRUE(ReadFile(board + "/events.out.tfevents.0000000003.weft").ok());
+  const ProcessResult other = run({"--resume", checkpoint, "--steps", "1", "--fetch", "fc_0.b_0"});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.err, HasSubstr("expected the columns step,fc_0.b_0 of this run, found "
+                                   "step,mean_0.tmp_0 of an earlier one"));
 }
 
 TEST(WeftEvalTest, MovingAveragesAreCorrectedAsPaddleDoes) {
@@ -654,6 +739,22 @@ TEST(WeftEvalTest, MovingAveragesAreCorrectedAsPaddleDoes) {
   const double plain = MetricsOf(evaluate(expected, "--check_nan"))["loss"];
   EXPECT_NEAR(averaged, plain, 1e-6 * plain);
   EXPECT_GT(MetricsOf(evaluate(state, "--check_nan"))["loss"], 2 * averaged);
+  // With the name of the ExponentialMovingAverage; beside one of another parameter.
+  std::map<std::string, Tensor> named = state;
+  for (const char* name : {"fc_0.w_0", "fc_0.b_0"}) {
+    named[absl::StrCat("my", name, "_ema_0")] = state[absl::StrCat(name, "_ema_0")];
+    named.erase(absl::StrCat(name, "_ema_0"));
+  }
+  EXPECT_NEAR(MetricsOf(evaluate(named, "--ema"))["loss"], plain, 1e-6 * plain);
+  std::map<std::string, Tensor> more = state;
+  more["aux_fc_0.w_0"] = Floats({13, 1}, value(1));
+  more["aux_fc_0.w_0_ema_0"] = Floats({13, 1}, value(9));
+  EXPECT_NEAR(MetricsOf(evaluate(more, "--ema"))["loss"], plain, 1e-6 * plain);
+  more.erase("fc_0.w_0_ema_0");  // keeps its value
+  more["fc_0.w_0"] = expected.at("fc_0.w_0");
+  EXPECT_NEAR(MetricsOf(evaluate(more, "--ema"))["loss"], plain, 1e-6 * plain);
+  named["yourfc_0.b_0_ema_0"] = state["fc_0.b_0_ema_0"];
+  EXPECT_THAT(evaluate(named, "--ema").err, HasSubstr("with the same prefix for all"));
   // None, two, and none of the numbers.
   EXPECT_THAT(evaluate(expected, "--ema").err,
               HasSubstr("moving averages: expected <parameter>_ema_0"));

@@ -21,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/build_id.h"
@@ -87,6 +88,10 @@ class Recorder {
   }
 
   absl::Status Open() {
+    if (start_.resume.has_value()) {
+      const auto found = start_.resume->settings.find(kBestOfCheckpoint);
+      if (found != start_.resume->settings.end()) best_before_ = found->second;
+    }
     if (!start_.host.empty()) WEFT_RETURN_IF_ERROR(RestoreHost());
     if (!flags_.trace.empty()) {
       WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace, &*inputs_.main, link_));
@@ -128,6 +133,7 @@ class Recorder {
   std::string HostState() const {
     return nlohmann::json{{kLines, lines_.State()},
                           {kPlateau, plateau_.has_value() ? plateau_->State() : ""},
+                          {kBest, best()},
                           {kNumLines, num_lines_}}
         .dump();
   }
@@ -155,7 +161,8 @@ class Recorder {
     progress_.Clear();
     WEFT_RETURN_IF_ERROR(checkpoints_.Wait());
     const bool has_metrics = flags_.reports && !flags_.metrics.empty();
-    return has_metrics ? FinishMetrics() : absl::OkStatus();
+    if (has_metrics) WEFT_RETURN_IF_ERROR(FinishMetrics());
+    return validation_failure_;
   }
 
   absl::Status Finish(const RunResult& result) {
@@ -177,7 +184,12 @@ class Recorder {
     Print(absl::StrCat(lines_.Totals(inputs_.steps, seconds.count()), MemoryLine(result.memory),
                        GraphLine(result.graph), RowsLine(result.rows),
                        ServerMemoryLines(result.server_memory), summary_.Lines()));
-    return absl::OkStatus();
+    if (!flags_.keep_best.empty() && validation_failure_.ok() && best().empty()) {
+      flags_.say({Severity::kWarning,
+                  absl::StrCat("option:keep_best ", flags_.keep_best,
+                               ": no validation has found a number, so there is no ", BestPath())});
+    }
+    return validation_failure_;
   }
 
   void ClearProgress() { progress_.Clear(); }
@@ -202,14 +214,13 @@ class Recorder {
   absl::Status OpenValidation() {
     TestFlags valid = flags_.valid;
     valid.ranks = flags_.run.nranks;
+    valid.layout_of_training = flags_.feed_layout;
     valid.run.threads = flags_.run.threads;
     valid.run.seed = flags_.run.seed;
-    std::string best;
-    if (start_.resume.has_value()) {
-      const auto found = start_.resume->settings.find(kBestOfCheckpoint);
-      if (found != start_.resume->settings.end()) best = found->second;
-    }
-    absl::StatusOr<Validation> made = Validation::Create(std::move(valid), flags_.keep_best, best);
+    valid.run.paddle_cpu_quirks = flags_.run.paddle_cpu_quirks;
+    valid.run.check_nan = flags_.run.check_nan;
+    absl::StatusOr<Validation> made =
+        Validation::Create(std::move(valid), *inputs_.main, flags_.keep_best, best_before_);
     WEFT_RETURN_IF_ERROR(made.status());
     validation_ = *std::move(made);
     return absl::OkStatus();
@@ -218,9 +229,17 @@ class Recorder {
   absl::Status UseCheckpoint(Checkpoint* checkpoint) {
     const bool has_ended = checkpoint->step == start_.end_step;
     const int64_t every = flags_.valid_every;
-    if (validation_.has_value() && (has_ended || (every > 0 && checkpoint->step % every == 0))) {
-      WEFT_RETURN_IF_ERROR(Validate(checkpoint));
+    const bool validates = validation_.has_value() && validation_failure_.ok();
+    if (validates && (has_ended || (every > 0 && checkpoint->step % every == 0))) {
+      // What was trained counts more than what is said of it: the run fails at its end.
+      validation_failure_ = Validate(checkpoint);
+      if (!validation_failure_.ok() && !has_ended) {
+        progress_.Clear();
+        PrintWarning(kRunCommand, absl::StrCat(validation_failure_.message(),
+                                               "; the run goes on without --valid"));
+      }
     }
+    if (!best().empty()) checkpoint->settings[kBestOfCheckpoint] = best();
     return flags_.checkpoint.empty() ? absl::OkStatus() : checkpoints_.Write(*checkpoint);
   }
 
@@ -243,10 +262,17 @@ class Recorder {
           WriteMetrics(JsonText({{"step", step}, {"valid", std::move(valid)}}) + "\n"));
     }
     if (events_.has_value()) WEFT_RETURN_IF_ERROR(events_->Write(step, Now(), scalars));
-    if (flags_.keep_best.empty()) return absl::OkStatus();
-    checkpoint->settings[kBestOfCheckpoint] = validation_->best();
     if (!validation_->is_best()) return absl::OkStatus();
-    return weft::WriteCheckpoint(flags_.checkpoint + ".best", *checkpoint);
+    checkpoint->settings[kBestOfCheckpoint] = best();
+    return weft::WriteCheckpoint(BestPath(), *checkpoint);
+  }
+
+  std::string BestPath() const { return flags_.checkpoint + ".best"; }
+
+  // The best value so far, for a run that goes on.
+  std::string best() const {
+    const bool chooses = validation_.has_value() && !flags_.keep_best.empty();
+    return chooses ? validation_->best() : best_before_;
   }
 
   static double Now() {
@@ -256,7 +282,8 @@ class Recorder {
 
   bool IsCsv() const { return absl::EndsWith(flags_.metrics, ".csv"); }
 
-  static constexpr char kLines[] = "lines", kPlateau[] = "plateau", kNumLines[] = "num_lines";
+  static constexpr char kLines[] = "lines", kPlateau[] = "plateau", kNumLines[] = "num_lines",
+                        kBest[] = "best";
 
   bool GoesOn() const { return !flags_.resume.empty() || flags_.run.goes_on; }
 
@@ -267,6 +294,7 @@ class Recorder {
     return [begin = flags_.run.begin_step, this](absl::string_view line) -> absl::StatusOr<bool> {
       const bool is_header = IsCsv() && absl::StartsWith(line, "step,");
       has_header_ |= is_header;
+      if (is_header) header_ = std::string(absl::StripSuffix(line, "\n"));
       if (is_header) return true;
       WEFT_ASSIGN_OR_RETURN(const int64_t step,
                             IsCsv() ? StepOfCsvLine(line) : StepOfMetricsLine(line));
@@ -278,6 +306,7 @@ class Recorder {
     const auto json = nlohmann::json::parse(start_.host, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) return absl::InternalError("what the host has kept cannot be read");
     num_lines_ = json.value(kNumLines, int64_t{0});
+    best_before_ = json.value(kBest, "");
     WEFT_RETURN_IF_ERROR(lines_.Restore(json.value(kLines, "")));
     return plateau_.has_value() ? plateau_->Restore(json.value(kPlateau, "")) : absl::OkStatus();
   }
@@ -293,6 +322,10 @@ class Recorder {
   }
 
   absl::Status Write(const StepResult& result) {
+    // That of another run.
+    if (!flags_.keep_best.empty() && flags_.reports && !GoesOn() &&
+        !std::exchange(has_begun_, true))
+      std::remove(BestPath().c_str());
     if (plateau_.has_value()) WEFT_RETURN_IF_ERROR(plateau_->Add(result));
     const std::string lines = lines_.Add(result);
     samples_ += result.samples;
@@ -306,7 +339,8 @@ class Recorder {
       }
       if (IsCsv()) {
         if (!has_header_) WEFT_RETURN_IF_ERROR(WriteMetrics(""));  // finds that of an earlier run
-        WEFT_RETURN_IF_ERROR(WriteMetrics(CsvLines(result.step)));
+        WEFT_ASSIGN_OR_RETURN(const std::string text, CsvLines(result.step));
+        WEFT_RETURN_IF_ERROR(WriteMetrics(text));
       }
     }
     if (progress_.IsDue() && steps_done_ > 0) {
@@ -334,16 +368,26 @@ class Recorder {
     return absl::OkStatus();
   }
 
-  // The line of a step, after that of the names if the file has none.
-  std::string CsvLines(int64_t step) {
+  // The line of a step, after that of the names if the file has none. InvalidArgument if it has
+  // that of other names.
+  absl::StatusOr<std::string> CsvLines(int64_t step) {
     std::string names, line = absl::StrCat(step);
     for (const auto& [name, number] : lines_.Numbers()) {
       absl::StrAppend(&names, ",", name);
       absl::StrAppendFormat(&line, ",%.9g", number);
     }
-    const std::string header = has_header_ ? "" : absl::StrCat("step", names, "\n");
-    has_header_ = true;
-    return absl::StrCat(header, line, "\n");
+    const std::string header = absl::StrCat("step", names);
+    if (!has_header_) {
+      has_header_ = true;
+      header_ = header;
+      return absl::StrCat(header, "\n", line, "\n");
+    }
+    if (header != header_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flags_.metrics, ": expected the columns ", header, " of this run, found ",
+                       header_, " of an earlier one; name another file, or --fetch the same"));
+    }
+    return absl::StrCat(line, "\n");
   }
 
   absl::Status FinishMetrics() {
@@ -372,12 +416,15 @@ class Recorder {
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   int64_t steps_done_ = 0;
   int64_t samples_ = 0;
+  bool has_begun_ = false;
   bool has_metrics_ = false;  // lines
   bool has_header_ = false;   // of comma-separated values
-  absl::Status failure_, trace_failure_, checkpoint_failure_, metrics_failure_;
+  std::string header_;        // if it has one
+  std::string best_before_;   // of an earlier part of the run
+  absl::Status failure_, trace_failure_, checkpoint_failure_, metrics_failure_, validation_failure_;
 };
 
-// A checkpoint may replace the one with which the run begins.
+// A checkpoint, and the best one, may replace the one with which the run begins.
 absl::Status CheckFiles(const RunFlags& flags) {
   const bool replaces = !flags.checkpoint.empty() && !flags.resume.empty() &&
                         IsSameFile(flags.checkpoint, flags.resume);
@@ -385,11 +432,14 @@ absl::Status CheckFiles(const RunFlags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(
         flags.checkpoint, ": a checkpoint replaces a file, and this is not a regular file"));
   }
+  const std::string best = flags.keep_best.empty() ? "" : flags.checkpoint + ".best";
+  const bool replaces_best =
+      !best.empty() && !flags.resume.empty() && IsSameFile(best, flags.resume);
   return CheckOutputs(
       {flags.main, flags.startup, flags.server, flags.params, flags.params_names, flags.feeds,
-       flags.valid.main, flags.valid.feeds, replaces ? "" : flags.resume},
+       flags.valid.main, flags.valid.feeds, replaces || replaces_best ? "" : flags.resume},
       {flags.save, PdoptBeside(flags.save), flags.metrics, flags.fetch_npz, flags.trace,
-       flags.profile, flags.checkpoint, flags.keep_best.empty() ? "" : flags.checkpoint + ".best"});
+       flags.profile, flags.checkpoint, best});
 }
 
 // What feeds and host values depend on. Feeds count by their size and their ends: the

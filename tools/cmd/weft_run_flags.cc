@@ -153,8 +153,8 @@ void AddValidationFlags(CLI::App& app, RunFlags& flags) {
   program->needs(feeds);
   feeds->needs(program);
   AddInteger(app, "--valid_every", flags.valid_every, 1, std::numeric_limits<int64_t>::max(),
-             "Evaluate --valid after every N steps, too: of --save_every, if that is given, a "
-             "multiple, else --checkpoint is written as often")
+             "Evaluate --valid after every N steps, too, and write --checkpoint then; with "
+             "--save_every, which says how often that is written, a multiple of it")
       ->needs(program);
   app.add_flag("--valid_ema", valid.ema,
                "Evaluate --valid with the moving averages of the parameters that Paddle's "
