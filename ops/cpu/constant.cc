@@ -1,7 +1,9 @@
 #include "ops/cpu/constant.h"
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "base/status_macros.h"
@@ -10,6 +12,17 @@
 
 namespace weft {
 namespace {
+
+// As Paddle's kernels convert numbers on x86: what does not fit 32 bits (64, for T that have no
+// fewer) becomes their lowest number, and narrower integers keep the low bits.
+template <typename T>
+T Truncated(double number) {
+  using Wide = std::conditional_t<sizeof(T) < 8 && !std::is_same_v<T, uint32_t>, int32_t, int64_t>;
+  constexpr Wide kLowest = std::numeric_limits<Wide>::min();
+  const double limit = std::ldexp(1.0, std::numeric_limits<Wide>::digits);  // the first beyond
+  const bool fits = std::trunc(number) >= static_cast<double>(kLowest) && number < limit;
+  return static_cast<T>(fits ? static_cast<Wide>(number) : kLowest);
+}
 
 // A tensor of one element: the constant.
 absl::StatusOr<Tensor> ElementOf(const FilledValue& constant, DType dtype) {
@@ -28,7 +41,9 @@ absl::StatusOr<Tensor> ElementOf(const FilledValue& constant, DType dtype) {
     if constexpr (std::is_same_v<T, bool>) {
       to = constant.number != 0;
     } else if constexpr (std::is_integral_v<T>) {
-      to = constant.integer ? static_cast<T>(*constant.integer) : static_cast<T>(constant.number);
+      // As double, a number of 64 bits is not exact.
+      const bool is_exact = sizeof(T) == 8 && constant.integer;
+      to = is_exact ? static_cast<T>(*constant.integer) : Truncated<T>(constant.number);
     } else {
       to = static_cast<T>(constant.number);
     }

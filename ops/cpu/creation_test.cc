@@ -120,10 +120,27 @@ TEST(FillConstantTest, RoundsToBFloat16) {
   }
 }
 
-TEST(FillConstantTest, ValueThatDoesNotFitIsAnError) {
-  EXPECT_THAT(Fill(DType::kInt8, {1}, 128), IsInvalidArgument("128 does not fit int8"));
-  EXPECT_THAT(Fill(DType::kInt64, {1}, 9.3e18f),
-              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::_));
+// The numbers are those of Paddle 2.6.2 and 3.3.1.
+TEST(FillConstantTest, IntegersWrapAsInPaddle) {
+  const auto filled = [](DType dtype, float value, const std::string& text = "") {
+    return Fill(dtype, {1}, value, text);
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, filled(DType::kUint8, -1, "-1"));
+  EXPECT_EQ(FirstBits<uint8_t>(out), 255);
+  WEFT_ASSERT_OK_AND_ASSIGN(out, filled(DType::kUint8, 300));
+  EXPECT_EQ(FirstBits<uint8_t>(out), 44);
+  WEFT_ASSERT_OK_AND_ASSIGN(out, filled(DType::kInt8, 200));
+  EXPECT_EQ(FirstBits<int8_t>(out), -56);
+  WEFT_ASSERT_OK_AND_ASSIGN(out, filled(DType::kInt16, 70000));
+  EXPECT_EQ(FirstBits<int16_t>(out), 4464);
+  WEFT_ASSERT_OK_AND_ASSIGN(out, filled(DType::kInt32, 0, "2147483648"));
+  EXPECT_EQ(FirstBits<int32_t>(out), std::numeric_limits<int32_t>::min());
+  WEFT_ASSERT_OK_AND_ASSIGN(out, filled(DType::kInt64, 9.3e18f));
+  EXPECT_EQ(FirstBits<int64_t>(out), std::numeric_limits<int64_t>::min());
+}
+
+TEST(FillConstantTest, IntegersAreFinite) {
+  EXPECT_THAT(Fill(DType::kInt8, {1}, INFINITY), IsInvalidArgument("inf does not fit int8"));
   EXPECT_THAT(Fill(DType::kInt32, {1}, 0, "nan"),
               StatusIs(absl::StatusCode::kInvalidArgument, ::testing::_));
 }

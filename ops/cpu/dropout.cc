@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <random>
 
+#include "base/status_macros.h"
 #include "ops/cpu/dropout_attrs.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/random_engine.h"
@@ -19,7 +20,7 @@ namespace {
 absl::StatusOr<Kernel> Dropout(OpKernel op) {
   const In x = op.in("X"), seed_tensor = op.in("Seed");
   const Out out = op.out("Out"), mask = op.out("Mask");
-  const DropoutAttrs attrs = DropoutAttrs::Read(op.attrs());
+  WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(op.attrs()));
   const int64_t seed_attr = op.attrs().Bool("fix_seed") ? op.attrs().Int("seed") : 0;
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
@@ -54,7 +55,7 @@ absl::StatusOr<Kernel> Dropout(OpKernel op) {
 absl::StatusOr<Kernel> DropoutGrad(OpKernel op) {
   const In dout = op.in("Out@GRAD"), mask = op.in("Mask");
   const Out dx = op.out("X@GRAD");
-  const DropoutAttrs attrs = DropoutAttrs::Read(op.attrs());
+  WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(op.attrs()));
   if (!attrs.is_test && !mask) return absl::InvalidArgumentError("input Mask: missing");
   return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);

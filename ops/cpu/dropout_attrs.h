@@ -11,6 +11,8 @@
 #include <random>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "ops/schema/op_attrs.h"
 
 namespace weft {
@@ -21,8 +23,12 @@ struct DropoutAttrs {
   double kept_factor;  // of kept elements
   double test_factor;
 
-  static DropoutAttrs Read(const OpAttrs& attrs) {
-    const bool upscales = attrs.String("dropout_implementation") == "upscale_in_train";
+  static absl::StatusOr<DropoutAttrs> Read(const OpAttrs& attrs) {
+    const std::string& implementation = attrs.String("dropout_implementation");
+    const bool upscales = implementation == "upscale_in_train";
+    if (!upscales && implementation != "downgrade_in_infer") {
+      return absl::InternalError("attribute dropout_implementation: no rule for " + implementation);
+    }
     const double p = attrs.Float("dropout_prob");
     const double upscale = p == 1 ? 0 : 1 / (1 - p);
     return DropoutAttrs{p, attrs.Bool("is_test"), upscales ? upscale : 1, upscales ? 1 : 1 - p};

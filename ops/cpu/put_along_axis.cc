@@ -19,7 +19,7 @@ struct PutAttrs {
   Reduction reduction;
   bool include_self;  // whether the element of Input counts among the values put in its place
 
-  static PutAttrs Read(const OpAttrs& attrs) {
+  static absl::StatusOr<PutAttrs> Read(const OpAttrs& attrs) {
     const bool include_self = attrs.Bool("Include_self");
     const std::string& reduce = attrs.String("Reduce");
     if (reduce == "assign") return PutAttrs{Reduction::kAssign, include_self};
@@ -27,7 +27,10 @@ struct PutAttrs {
     if (reduce == "mean") return PutAttrs{Reduction::kMean, include_self};
     if (reduce == "amin") return PutAttrs{Reduction::kLeast, include_self};
     if (reduce == "amax") return PutAttrs{Reduction::kGreatest, include_self};
-    return PutAttrs{Reduction::kMultiply, include_self};
+    if (reduce == "mul" || reduce == "multiply") {
+      return PutAttrs{Reduction::kMultiply, include_self};
+    }
+    return absl::InternalError("attribute Reduce: no reduction for " + reduce);
   }
   bool is_extremum() const {
     return reduction == Reduction::kLeast || reduction == Reduction::kGreatest;
@@ -57,7 +60,7 @@ T Combine(Reduction reduction, T value, T next) {
 absl::StatusOr<Kernel> PutAlongAxis(OpKernel op) {
   const In input = op.in("Input"), value = op.in("Value");
   const Out result = op.out("Result");
-  const PutAttrs attrs = PutAttrs::Read(op.attrs());
+  WEFT_ASSIGN_OR_RETURN(const PutAttrs attrs, PutAttrs::Read(op.attrs()));
   const auto select = SelectAxisElements(op, op.attrs().Int("Axis"));
   return op.Make(FloatsAndInts(input), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
@@ -174,7 +177,7 @@ struct PutGradients {
 };
 
 absl::StatusOr<Kernel> PutAlongAxisGrad(OpKernel op) {
-  const PutAttrs attrs = PutAttrs::Read(op.attrs());
+  WEFT_ASSIGN_OR_RETURN(const PutAttrs attrs, PutAttrs::Read(op.attrs()));
   const bool copies = attrs.reduction == Reduction::kAssign || attrs.reduction == Reduction::kAdd;
   const bool reads_values = attrs.reduction == Reduction::kMultiply || attrs.is_extremum();
   if (!reads_values) op.Ignore({"Input", "Value", "Result"});

@@ -41,7 +41,9 @@ struct Uniform {
 
   template <typename T>
   auto Sampler() const {
-    return std::uniform_real_distribution<T>(static_cast<T>(min), static_cast<T>(max));
+    // Programs may name the larger one first.
+    return std::uniform_real_distribution<T>(static_cast<T>(std::min(min, max)),
+                                             static_cast<T>(std::max(min, max)));
   }
   // Writes diag_val to a diagonal: diag_num elements, diag_step elements between two of them.
   template <typename T>

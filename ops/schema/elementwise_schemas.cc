@@ -81,8 +81,7 @@ absl::Status InferIsClose(InferContext& context, const TensorType& input) {
   return absl::OkStatus();
 }
 
-// Tolerances are numbers as text.
-// As text, in double precision, unless inputs have them.
+// Tolerances are numbers as text, in double precision, unless inputs have them.
 absl::Status CheckTolerances(InferContext& context) {
   for (const auto& [attr, slot] : {std::pair("atol", "Atol"), std::pair("rtol", "Rtol")}) {
     double unused;

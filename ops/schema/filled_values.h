@@ -17,7 +17,7 @@ struct FilledValue {
 };
 
 // Attribute str_value of fill_constant, or value if that is empty. InvalidArgument, with the
-// attribute, if it is no number, or does not fit the element type.
+// attribute, if it is no number, or not finite for integers.
 absl::StatusOr<FilledValue> ReadFilledValue(const OpAttrs& attrs, DType dtype);
 
 // Whether a tensor has room for the diagonal of uniform_random: diag_num elements, diag_step

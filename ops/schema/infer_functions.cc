@@ -291,10 +291,6 @@ absl::Status CheckSameLength(const InferContext& context, const char* attr, size
 }
 
 absl::Status CheckUniform(InferContext& context) {
-  const double min = context.attrs().Float("min"), max = context.attrs().Float("max");
-  if (!(min <= max)) {
-    return context.AttrError("min", absl::StrCat("at most ", max, " (max)"), absl::StrCat(min));
-  }
   const TensorType* const out = context.Output("Out");
   const int64_t elements = out == nullptr ? -1 : NumElements(out->dims);
   if (elements < 0 || HasDiagonal(context.attrs(), elements)) return absl::OkStatus();

@@ -265,6 +265,20 @@ TEST_F(LoopGradientTest, IsAGradient) {
   EXPECT_EQ(End("i").placement, Placement::kLocal);
 }
 
+// The only value that differs between ranks is the gradient g.
+TEST_F(LoopGradientTest, TheCounterIsApartUnlessItDependsOnGradients) {
+  const auto count = [&](const std::string& ops) {
+    Run("    var i : fp32[1]\n    Out=[i] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+        "    X@GRAD=[out] = while_grad(X=[w, i], Out@GRAD=[g]) "
+        "{original_output_grad=strings[\"g\"], sub_block=block(1)}\n",
+        BlockText(1, "    Out=[w@GRAD] = scale(X=[g]) {scale=2.0}\n" + ops));
+    return End("i").placement;
+  };
+  EXPECT_EQ(count(""), Placement::kReplicated);
+  EXPECT_EQ(count("    Out=[i] = elementwise_add(X=[i], Y=[w@GRAD])\n"), Placement::kLocal);
+  EXPECT_EQ(count("    Out=[i] = reduce_max(X=[w@GRAD])\n"), Placement::kLocal);
+}
+
 TEST_F(LoopGradientTest, IsNoGradientIfTheBlockClips) {
   RunWithBlock(kGradient + "    Out=[w@GRAD] = clip(X=[w@GRAD]) {min=-1.0, max=1.0}\n");
   EXPECT_EQ(End("g").placement, Placement::kLocal);

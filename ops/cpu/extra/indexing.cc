@@ -99,12 +99,13 @@ absl::StatusOr<Kernel> ShardIndex(OpKernel op) {
 
 enum class Pooling { kSum, kMean, kMax, kMin };
 
-Pooling ReadPooling(const OpAttrs& attrs) {
+absl::StatusOr<Pooling> ReadPooling(const OpAttrs& attrs) {
   const std::string& name = attrs.String("pooltype");
   if (name == "SUM") return Pooling::kSum;
   if (name == "MEAN") return Pooling::kMean;
   if (name == "MAX") return Pooling::kMax;
-  return Pooling::kMin;
+  if (name == "MIN") return Pooling::kMin;
+  return absl::InternalError("attribute pooltype: no pooling for " + name);
 }
 
 // The rows of a segment: from `begin` to `end` - 1, and its id.
@@ -138,7 +139,7 @@ absl::StatusOr<std::vector<Segment>> ReadSegments(const Tensor& ids) {
 absl::StatusOr<Kernel> SegmentPool(OpKernel op) {
   const In x = op.in("X"), ids = op.in("SegmentIds");
   const Out out = op.out("Out"), sizes = op.out("SummedIds");
-  const Pooling pooling = ReadPooling(op.attrs());
+  WEFT_ASSIGN_OR_RETURN(const Pooling pooling, ReadPooling(op.attrs()));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, ReadSegments(ids(ctx)));
@@ -187,7 +188,7 @@ absl::StatusOr<Kernel> SegmentPoolGrad(OpKernel op) {
   op.Ignore({"SummedIds"});
   const In x = op.in("X"), ids = op.in("SegmentIds"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const Pooling pooling = ReadPooling(op.attrs());
+  WEFT_ASSIGN_OR_RETURN(const Pooling pooling, ReadPooling(op.attrs()));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, ReadSegments(ids(ctx)));

@@ -166,6 +166,10 @@ absl::StatusOr<Kernel> RenormGrad(OpKernel op) {
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   const Renorming renorming(op.attrs());
+  if (!(renorming.p > 0) || std::isinf(renorming.p)) {  // the norm has no derivative
+    return absl::UnimplementedError(
+        absl::StrCat("attribute p: expected a positive, finite number, found ", renorming.p));
+  }
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);

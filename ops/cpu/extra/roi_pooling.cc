@@ -19,6 +19,7 @@ namespace {
 // The largest number of samples of a bin along a side. Larger boxes are errors, and so are boxes
 // that are NaN.
 constexpr double kMostSamples = 4096;
+constexpr int64_t kLargestRatio = 64;
 
 // The slots and attributes of all ops.
 struct Regions {
@@ -155,6 +156,10 @@ struct RoiAlign : Regions {
 template <bool is_grad>
 absl::StatusOr<Kernel> RoiAlignKernel(OpKernel op) {
   const RoiAlign align(op.spec(), &op, is_grad);
+  if (align.ratio > kLargestRatio) {
+    return absl::UnimplementedError(absl::StrCat("attribute sampling_ratio: expected at most ",
+                                                 kLargestRatio, ", found ", align.ratio));
+  }
   const In x = align.x, dout = is_grad ? op.in("Out@GRAD") : In();
   const Out out = op.out(is_grad ? "X@GRAD" : "Out");
   const bool is_paddles = op.spec().paddle_cpu_quirks;

@@ -36,6 +36,11 @@ TEST(RoiAlignTest, ARegionWithoutExtentIsZero) {
               IsOkAndHolds(ElementsAre(0)));
 }
 
+TEST(RoiAlignTest, ManySamplesOfABinAreUnimplemented) {
+  EXPECT_THAT(PoolRegions("roi_align", {0, 0, 1, 1}, {1}, {{"sampling_ratio", 65}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("expected at most 64")));
+}
+
 // Most samples of such a region are outside of the image, and have weight 0: it takes no time.
 TEST(RoiAlignTest, ALargeRegionCostsWhatIsInTheImage) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto out,

@@ -120,6 +120,9 @@ absl::Status InferHierarchicalSigmoid(InferContext& context) {
     return absl::InvalidArgumentError(
         "inputs PathTable and PathCode: expected both or none, found one");
   }
+  if (!is_custom && classes < 2) {
+    return context.AttrError("num_classes", "at least 2", absl::StrCat(classes));
+  }
   const TensorType* w = context.Input("W");
   if (w != nullptr && !is_custom && !DimFits(w->dims[0], classes - 1)) {
     return context.InputError("W", absl::StrCat(classes - 1, " rows, one for each inner node"));
@@ -144,7 +147,7 @@ void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
       OpSchema("hierarchical_sigmoid",
                "Bias?, Label, PathCode?, PathTable?, W, X -> Out, PreOut~, W_Out?!")
           .Attr("is_sparse", false)
-          .Attr("num_classes", 2, range::AtLeast(2))
+          .Attr("num_classes", 2)
           .Infer(infer)
           .Batch({batch::Rows({"X", "Label", "PathTable", "PathCode"})})
           // The gradient of a sparse W is dense in PIR.

@@ -114,7 +114,7 @@ void AddImageSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               Regions("roi_align", "Out")
                   .Attr("aligned", false)
-                  .Attr("sampling_ratio", -1, range::AtMost(64))
+                  .Attr("sampling_ratio", -1)
                   .Batch(batch::Unrelated(batch::kNotNeeded))
                   .Pir("(x, boxes:ROIs, boxes_num:RoisNum?)"),
               {{"ROIs", "RoisNum+", "X"}, {"Out"}, {"X"}});

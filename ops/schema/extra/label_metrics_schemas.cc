@@ -71,7 +71,7 @@ void AddLabelMetricsSchemas(OpSchemaTable* schemas) {
                    .Out("NumCorrectChunks, NumInferChunks, NumLabelChunks, Precision, Recall")
                    .Attr("chunk_scheme", "IOB", range::OneOf({"IOB", "IOE", "IOBES", "plain"}))
                    .Attr("excluded_chunk_types", Ints{})
-                   .RequiredAttr("num_chunk_types", 1, range::AtLeast(1))
+                   .RequiredAttr("num_chunk_types", 1, range::AtLeast(0))
                    .Infer(InferChunkEval)
                    .Batch(batch::Unrelated(batch::kWholeResult)));
   schemas->Add(

@@ -638,6 +638,31 @@ absl::optional<Program> JoinStartup(absl::Span<const ConstProgramPair> ranks, co
   return *std::move(program);
 }
 
+// Whether the names of all ops in blocks, of each rank, mean there what they mean in the joined
+// program: a block may hide a variable on some ranks alone.
+bool MeanTheSame(absl::Span<const ConstProgramPair> ranks, const Program& joined) {
+  for (const ConstProgramPair& programs : ranks) {
+    const Program& main = *programs.main;
+    std::set<std::pair<int, Symbol>> seen;
+    const auto means_same = [&](int block, Symbol name) {
+      if (!seen.insert({block, name}).second) return true;
+      const VarId own = main.block(block).Resolve(name);
+      const VarId other = joined.block(block).Resolve(joined.FindSymbol(main.name(name)));
+      if (!own.valid() || !other.valid()) return own.valid() == other.valid();
+      const Var var = main.var(own), in_joined = joined.var(other);
+      return var.block() == in_joined.block() &&
+             var.ToProto().SerializeAsString() == in_joined.ToProto().SerializeAsString();
+    };
+    for (OpId id : main.block(0).ops()) {
+      for (const Op& op : OpsInside(main.op(id))) {
+        const auto is_same = [&](Symbol name) { return means_same(op.block(), name); };
+        if (!absl::c_all_of(op.args(), is_same)) return false;
+      }
+    }
+  }
+  return true;
+}
+
 // The program of all ranks, with the variables of all.
 absl::optional<Program> Join(absl::Span<const ConstProgramPair> ranks,
                              const std::vector<OwnedOp>& ops, const SharedOut& shared_out,
@@ -688,14 +713,16 @@ absl::optional<Program> Join(absl::Span<const ConstProgramPair> ranks,
     *reduce = std::move(add);
   }
   absl::StatusOr<Program> program = Program::FromProto(joined);
-  if (!program.ok()) return absl::nullopt;
+  if (!program.ok() || !MeanTheSame(ranks, *program)) return absl::nullopt;
   return *std::move(program);
 }
 
 // The same for programs that use one name for each variable.
 absl::optional<OwnerUpdates> FindUpdates(absl::Span<const ConstProgramPair> ranks,
-                                         const SharedOut& shared_out,
                                          const std::vector<std::set<OpId>>& makes_room) {
+  const absl::optional<SharedOut> found = FindSharedOut(ranks);
+  if (!found.has_value()) return absl::nullopt;
+  const SharedOut& shared_out = *found;
   std::vector<OwnedOp> ops;
   if (!MergeBlock(ranks, 0, shared_out, makes_room, &ops)) return absl::nullopt;
   if (!HasOwnerUpdates(ops, ranks.size())) return absl::nullopt;
@@ -719,8 +746,6 @@ absl::optional<OwnerUpdates> FindOwnerUpdates(absl::Span<const ConstProgramPair>
     return programs.main == ranks[0].main;
   };
   if (ranks.size() < 2 || absl::c_all_of(ranks, is_first)) return absl::nullopt;
-  const absl::optional<SharedOut> shared_out = FindSharedOut(ranks);
-  if (!shared_out.has_value()) return absl::nullopt;
   for (const ConstProgramPair& programs : ranks) {
     if (!UsesWholeRings(*programs.main)) return absl::nullopt;
   }
@@ -730,14 +755,14 @@ absl::optional<OwnerUpdates> FindOwnerUpdates(absl::Span<const ConstProgramPair>
     if (!StartAlike(*ranks[0].startup, *startup)) return absl::nullopt;
   }
   const absl::optional<std::vector<RenamedProgram>> renamed = WithNamesOfOwners(ranks);
-  if (!renamed.has_value()) return FindUpdates(ranks, *shared_out, {});
+  if (!renamed.has_value()) return FindUpdates(ranks, {});
   std::vector<ConstProgramPair> of_owners;
   std::vector<std::set<OpId>> makes_room;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     of_owners.push_back({&(*renamed)[rank].main, ranks[rank].startup});
     makes_room.push_back((*renamed)[rank].makes_room);
   }
-  return FindUpdates(of_owners, *shared_out, makes_room);
+  return FindUpdates(of_owners, makes_room);
 }
 
 }  // namespace weft

@@ -363,6 +363,62 @@ TEST(OwnerUpdates, BranchesMayDifferByOwner) {
   EXPECT_THAT(FoundIn({first, early}, original), Not(IsEmpty()));
 }
 
+// With gradients that are averaged, and before the updates a branch that makes v's of u's and
+// `factor`, after what it declares.
+std::string WithBranch(std::string step, absl::string_view factor, absl::string_view own = "",
+                       absl::string_view in_block = "") {
+  absl::StrReplaceAll(
+      {{ReduceTo("u", 0), Average("u")}, {ReduceTo("v", 1), Average("v")}, {kDivide, ""}}, &step);
+  const std::string branch = absl::StrCat(
+      own, "    var due : bool[1] persistable\n    var scope : step_scopes\n",
+      "    Out=[], Scope=[scope] = conditional_block(Cond=[due], Input=[]) role=optimize "
+      "{sub_block=block(1), is_scalar_condition=true}\n");
+  step.insert(step.find("    ParamOut=["), branch);
+  return absl::StrCat(step, "    block 1:\n", in_block,
+                      "    Out=[v@GRAD] = elementwise_mul(X=[u@GRAD], Y=[", factor,
+                      "]) role=optimize\n");
+}
+
+TEST(OwnerUpdates, ABranchOfOneTextMayReadDifferentVariables) {
+  const std::string received = "u@BroadCast_0";
+  const std::string second = WithBranch(Sharded(1), received);
+  EXPECT_THAT(FoundIn({WithBranch(Sharded(0), "u"), second}, WithBranch(OneDevice(), "u")),
+              IsEmpty());
+  // Rank 0 has a variable of its own under the name under which rank 1 receives u.
+  const std::string own = absl::StrCat("    var ", received, " : fp32[4, 1] persistable\n");
+  EXPECT_THAT(FoundIn({WithBranch(Sharded(0), received, own), second},
+                      WithBranch(OneDevice(), received, own)),
+              Not(IsEmpty()));
+}
+
+TEST(OwnerUpdates, ABranchOfOneTextMayHideAVariableOnOneRank) {
+  const std::string rate = "    var rate : fp32[4, 1] persistable\n";
+  const std::string hides = "    var v@GRAD : fp32[4, 1]\n";
+  const auto rank = [&](int number, const std::string& in_block) {
+    return WithBranch(Sharded(number), "rate", rate, in_block);
+  };
+  const std::string writes = WithBranch(OneDevice(), "rate", rate);
+  const std::string hidden = WithBranch(OneDevice(), "rate", rate, hides);
+  EXPECT_THAT(FoundIn({rank(0, ""), rank(1, "")}, writes), IsEmpty());
+  EXPECT_THAT(FoundIn({rank(0, hides), rank(1, hides)}, hidden), IsEmpty());
+  EXPECT_THAT(FoundIn({rank(0, hides), rank(1, "")}, hidden), Not(IsEmpty()));
+  EXPECT_THAT(FoundIn({rank(0, ""), rank(1, hides)}, writes), Not(IsEmpty()));
+}
+
+TEST(OwnerUpdates, NothingIsReadBeforeItIsReceived) {
+  std::vector<std::string> late = {Sharded(0), Sharded(1)};
+  for (int rank : {0, 1}) {
+    const std::string other = rank == 0 ? "v@BroadCast_0" : "u@BroadCast_0";
+    const std::string broadcasts =
+        absl::StrCat(Broadcast(rank == 0 ? "u" : other, 0), Broadcast(rank == 1 ? "v" : other, 1));
+    const std::string makes_room = absl::StrCat(
+        "    Out=[", other, "] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.0}\n");
+    ASSERT_EQ(absl::StrReplaceAll({{absl::StrCat(makes_room, broadcasts), ""}}, &late[rank]), 1);
+    late[rank] += broadcasts;
+  }
+  EXPECT_THAT(FoundIn(late, OneDevice()), Not(IsEmpty()));
+}
+
 // What a branch gives a rank, the rank lacks where the branch does not run.
 TEST(OwnerUpdates, ABranchGivesNoRankWhatItLacksAfterIt) {
   const auto of = [](int rank, absl::string_view in_block, absl::string_view after) {

@@ -74,6 +74,34 @@ bool Match(const Op& op, const Op& of_owner, const absl::flat_hash_set<Symbol>& 
   return is_new || known->second.name() == of_other;
 }
 
+// Whether no rank means another variable by a name under which one receives, in any block: all
+// blocks and attributes can then name the owner's.
+bool HaveOneMeaning(absl::Span<const ConstProgramPair> ranks, const std::vector<Owned>& owned,
+                    const std::vector<absl::flat_hash_set<Symbol>>& used) {
+  const auto declares_inside = [](const Program& program, absl::string_view name) {
+    for (int block = 1; block < program.num_blocks(); ++block) {
+      if (program.block(block).FindVar(program.FindSymbol(name)).valid()) return true;
+    }
+    return false;
+  };
+  for (size_t receiver = 0; receiver < ranks.size(); ++receiver) {
+    for (const auto& [name, var] : owned[receiver]) {
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        const Program& program = *ranks[rank].main;
+        if (declares_inside(program, name) || declares_inside(program, var.name())) return false;
+        const auto found = owned[rank].find(name);
+        const Symbol symbol = program.FindSymbol(name);
+        const bool has_other =
+            found == owned[rank].end()
+                ? used[rank].contains(symbol) || program.block(0).FindVar(symbol).valid()
+                : found->second.name() != var.name();
+        if (has_other) return false;
+      }
+    }
+  }
+  return true;
+}
+
 absl::optional<Program> Rename(const Program& program, const Owned& owned) {
   pb::ProgramDesc desc = program.ToProto();
   const auto rename = [&](std::string* name) {
@@ -162,8 +190,9 @@ std::vector<bool> AreNew(const Program& program, const std::vector<Op>& broadcas
   return are_new;
 }
 
-// Whether a rank that receives variables of others under several names reads each name while it
-// has the last value that the rank has received of the variable, and does not write it.
+// Whether a rank reads each name under which it receives a variable of another after a broadcast
+// of the same step, and, of several names for one variable, while it has the last value that the
+// rank has received; it writes none of several.
 // `are_new`: of the n-th broadcast.
 bool ReadsLastReceived(const Program& program, const std::vector<Op>& broadcasts,
                        const std::vector<bool>& are_new, const Owned& owned,
@@ -177,7 +206,7 @@ bool ReadsLastReceived(const Program& program, const std::vector<Op>& broadcasts
     const auto found = owned.find(name);
     if (found == owned.end()) return true;
     const std::string of(found->second.name());
-    return names_of[of].size() == 1 || (!writes && last[of].count(name) > 0);
+    return writes ? names_of[of].size() == 1 : last[of].count(name) > 0;
   };
   const auto is_op_right = [&](const Op& op) {
     const auto reads = [&](Symbol name) { return is_right(name, /*writes=*/false); };
@@ -242,6 +271,7 @@ absl::optional<std::vector<RenamedProgram>> WithNamesOfOwners(
   if (absl::c_all_of(owned, [](const Owned& of_rank) { return of_rank.empty(); })) {
     return absl::nullopt;
   }
+  if (!HaveOneMeaning(ranks, owned, used)) return absl::nullopt;
   std::vector<std::vector<bool>> are_new_of;  // by owner
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     are_new_of.push_back(AreNew(*ranks[rank].main, broadcasts[rank]));

@@ -21,9 +21,10 @@ struct RenamedProgram {
 
 // Where rank r broadcasts w in block 0, other ranks may receive it in variables of their own, which
 // do not persist, as Paddle's fleet has it with sharding: w@BroadCast_0, and no w. w takes their
-// place. Of several, a rank reads only those that have what r has sent last, and writes none. One
-// for each rank; none: all ranks use the same names, or names do not correspond so. O(arguments of
-// all programs).
+// place. A rank reads them after a broadcast of the same step only; of several, it reads only those
+// that have what r has sent last, and writes none. One for each rank; none: all ranks use the same
+// names, or names do not correspond so, or a rank means another variable by one of them.
+// O(arguments of all programs + names * ranks * blocks).
 absl::optional<std::vector<RenamedProgram>> WithNamesOfOwners(
     absl::Span<const ConstProgramPair> ranks);
 
