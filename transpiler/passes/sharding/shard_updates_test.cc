@@ -288,8 +288,11 @@ TEST(ShardUpdates, RanksAddUpAStackOfSquares) {
                    "keep_dim=false, reduce_all=true}\n");
   EXPECT_THAT(Shard("1", other).result.setting.shares, IsEmpty());
   // A sum of the rank of the stack, and one that lasts.
-  const std::string ranked =
-      absl::StrReplaceAll(kStackedNorm, {{"keep_dim=false", "keep_dim=true"}});
+  const std::string ranked = absl::StrReplaceAll(
+      kStackedNorm, {{"Out=[n] =", "Out=[k] ="},
+                     {"keep_dim=false, reduce_all=true}",
+                      "keep_dim=true, reduce_all=true}\n"
+                      "    Out=[n] = reshape(X=[k]) role=optimize {shape=ints[1]}"}});
   EXPECT_THAT(Shard("1", ranked).result.setting.shares, IsEmpty());
   const std::string lasts = absl::StrCat("    var ns : fp32[2, 1] persistable\n", kStackedNorm);
   EXPECT_THAT(Shard("1", lasts).result.setting.shares, IsEmpty());

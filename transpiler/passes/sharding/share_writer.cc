@@ -261,7 +261,8 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
 void WriteSums(const Program& main, absl::Span<const UpdateChains::PartialSum> sums,
                absl::Span<const SharedBucket> buckets, int ring, ProgramEdits* edits) {
   const std::map<std::string, std::string> share_of = SharesOf(main, buckets);
-  for (const auto& [id, reader] : sums) {
+  for (const UpdateChains::PartialSum& partial_sum : sums) {
+    const OpId id = partial_sum.op, reader = partial_sum.reader;
     const Op op = main.op(id);
     std::vector<std::string> parts, whole;
     for (Symbol in : op.input_args()) {
