@@ -16,7 +16,7 @@ regenerate() {
   while IFS= read -r line || [ -n "$line" ]; do
     if [[ $line =~ ^'<!-- generated: '([a-z_]+)' -->'$ ]]; then
       printf '%s\n\n' "$line"
-      "$tool" "${BASH_REMATCH[1]}"
+      "$tool" "${BASH_REMATCH[1]}" || return 1  # -e does not hold here
       copying=0
       sections=$((sections + 1))
     elif [ "$line" = '<!-- end of generated -->' ]; then

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 ERRORS = {
     "accept": ["EMFILE", "ECONNABORTED", "EINTR"],
@@ -53,6 +54,16 @@ SIGNALLED = ["close", "fsync", "malloc", "open", "poll", "read", "rename", "writ
 # Beside the system's words for the error number. The last two are libzip's.
 CAUSES = ["out of memory", "cannot start a thread", "Malloc failure", "Not a zip archive"]
 OLD = b"what was here before"
+
+
+def is_alive(group):
+    """Whether any process of the group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
 
 
 class Command:
@@ -112,6 +123,10 @@ class Sweep:
             os.killpg(process.pid, signal.SIGKILL)
             stdout, stderr = process.communicate()
             status = "no end within 60 s"
+        # Ranks of a launcher that a fault has ended see that its link is gone, and end, too.
+        deadline = time.monotonic() + 2
+        while is_alive(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
         counts = collections.Counter()
         if os.path.exists(counts_path):
             with open(counts_path) as f:

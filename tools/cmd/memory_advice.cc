@@ -69,9 +69,11 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
   if (now.bytes <= limit) return absl::nullopt;
   std::string text = absl::StrCat(flags.in, ": a step takes ", now.bytes,
                                   " bytes on a rank (estimated, a batch of ", batch,
-                                  "), and option:rank_memory is ", limit, "; ");
+                                  "), and option:rank_memory is ", limit);
+  // Sharding is another algorithm than averages of parameters.
+  if (setting.averaging.has_value()) return Said{Severity::kWarning, text};
   const auto say = [&](absl::string_view what) {
-    absl::StrAppend(&text, what);
+    absl::StrAppend(&text, "; ", what);
     return Said{Severity::kWarning, text};
   };
   if (original.startup == nullptr) {

@@ -166,12 +166,12 @@ absl::StatusOr<Kernel> RenormGrad(OpKernel op) {
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   const Renorming renorming(op.attrs());
-  if (!(renorming.p > 0) || std::isinf(renorming.p)) {  // the norm has no derivative
-    return absl::UnimplementedError(
-        absl::StrCat("attribute p: expected a positive, finite number, found ", renorming.p));
-  }
-  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
+    if (!(renorming.p > 0) || std::isinf(renorming.p)) {  // the norm has no derivative
+      return absl::UnimplementedError(
+          absl::StrCat("attribute p: expected a positive, finite number, found ", renorming.p));
+    }
     const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
     const AxisRows rows = RowsAlong(x(ctx).dims(), renorming.axis);
     const std::vector<double> norms = renorming.Norms(rows, xs);
@@ -187,6 +187,7 @@ absl::StatusOr<Kernel> RenormGrad(OpKernel op) {
       }
       dx.data<T>(ctx)[i] = static_cast<T>(scale * (dys[i] - along));
     }
+    return absl::OkStatus();
   });
 }
 
