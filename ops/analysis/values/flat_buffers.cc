@@ -5,7 +5,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 
@@ -67,19 +69,21 @@ class Finder {
   Map writers_, readers_;
 };
 
+bool Is(const Op& op, Algebra algebra) { return AlgebraOf(op, FindOpSchema(op.type())) == algebra; }
+
 bool IsAlongFirstAxis(const Op& op) {
   return op.IntAttr("axis").value_or(0) == 0 && op.input_args().size() == op.Input("X").size();
 }
 
 // Of X alone, to dims that its output declares.
 bool Reshapes(const Op& op) {
-  return (op.type() == "reshape2" || op.type() == "reshape") && op.input_args().size() == 1 &&
-         op.Output("Out").size() == 1;
+  return Is(op, Algebra::kReshape) && op.input_args().size() == 1 && op.Output("Out").size() == 1;
 }
 
 absl::optional<FlatBuffer> MadeBy(const Op& concat, const Finder& finder) {
-  if (concat.type() != "concat" || !IsAlongFirstAxis(concat)) return absl::nullopt;
+  if (!Is(concat, Algebra::kConcat) || !IsAlongFirstAxis(concat)) return absl::nullopt;
   FlatBuffer buffer;
+  int64_t end = 0;
   for (Symbol part : concat.Input("X")) {
     const int64_t size = finder.FlatSize(part);
     absl::optional<Op> writer = finder.WriterOf(part);
@@ -87,6 +91,7 @@ absl::optional<FlatBuffer> MadeBy(const Op& concat, const Finder& finder) {
       return absl::nullopt;
     }
     buffer.parts.push_back({finder.Var(part), VarId(), size});
+    end += size;
     if (!Reshapes(*writer)) continue;
     const Symbol tensor = writer->input_args()[0];
     const absl::optional<Op> before = finder.WriterOf(tensor);
@@ -94,11 +99,12 @@ absl::optional<FlatBuffer> MadeBy(const Op& concat, const Finder& finder) {
                           finder.Size(tensor) == size;
     if (is_known) buffer.parts.back().other = finder.Var(tensor);
   }
-  return buffer;
+  return end == finder.FlatSize(concat.output_args()[0]) ? absl::make_optional(buffer)
+                                                         : absl::nullopt;
 }
 
 absl::optional<FlatBuffer> TakenBy(const Op& split, const Finder& finder) {
-  if (split.type() != "split" || !IsAlongFirstAxis(split)) return absl::nullopt;
+  if (!Is(split, Algebra::kSplitEqual) || !IsAlongFirstAxis(split)) return absl::nullopt;
   FlatBuffer buffer;
   int64_t end = 0;
   for (Symbol part : split.Output("Out")) {
