@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -15,6 +16,7 @@
 #include "ops/schema/tensor_type.h"
 #include "ops/schema/uniform_values.h"
 #include "ops/schema/weft_attrs.h"
+#include "proto/all_ops.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -301,6 +303,23 @@ bool RankFunctions::MovesOneElement(const Op& op) const {
   return ins_.size() == 1 && out.size() == 1 && is_one(op.input_args()[0]) && is_one(out[0]);
 }
 
+// A variable with several writers may hold other dims than it declares until the last of them.
+bool RankFunctions::HoldsDeclaredDims(Symbol name) {
+  if (num_writers_.empty()) {
+    for (const Op& op : AllOps(program_)) {
+      const OpSchema* const schema = FindOpSchema(op.type());
+      const bool keeps_dims =
+          schema != nullptr && (schema->Has(Trait::kCollective) || schema->Has(Trait::kStreamSync));
+      for (Symbol out : op.output_args()) {
+        const bool is_in_place = keeps_dims && absl::c_linear_search(op.input_args(), out);
+        if (!is_in_place) ++num_writers_[out];
+      }
+    }
+  }
+  const auto found = num_writers_.find(name);
+  return found == num_writers_.end() || found->second == 1;
+}
+
 // The sum of one element is that element, and the sum of a stack of such the sum of them.
 bool RankFunctions::AddsUpStack(const Op& op) {
   if (ins_.size() != 1 || op.input_args().size() != 1 || outs_.size() != 1) return false;
@@ -308,9 +327,9 @@ bool RankFunctions::AddsUpStack(const Op& op) {
   const absl::optional<TensorType> out = memory_.TypeOf(op.output_args()[0]);
   const bool adds_all =
       in.has_value() && out.has_value() && in->dtype == out->dtype && NumElements(out->dims) == 1;
-  if (!adds_all) return false;
+  if (!adds_all || !HoldsDeclaredDims(op.output_args()[0])) return false;
   const RankValue whole = ins_[0];
-  if (NumElements(in->dims) == 1) {
+  if (NumElements(in->dims) == 1 && HoldsDeclaredDims(op.input_args()[0])) {
     SetAll(whole);
     return true;
   }
@@ -892,7 +911,10 @@ void RankFunctions::PutBack(const Op& op, const SignatureFacts& facts, ExprId fi
   if (facts.algebra == Algebra::kReshape || facts.algebra == Algebra::kConcat) {
     undone_moves_.Record(op, facts.algebra, operands_, first);
   }
-  if (Stacks(op.type())) undone_moves_.RecordStack(op, operands_, first);
+  const auto holds_declared = [this](Symbol in) { return HoldsDeclaredDims(in); };
+  if (Stacks(op.type()) && absl::c_all_of(op.input_args(), holds_declared)) {
+    undone_moves_.RecordStack(op, operands_, first);
+  }
 }
 
 // A parameter with a master weight is the master weight in lower precision.

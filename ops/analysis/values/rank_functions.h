@@ -87,6 +87,7 @@ class RankFunctions {
   bool MovesOneElement(const Op& op) const;
   bool ChoosesNoGradient(const Op& op, const SignatureFacts& facts) const;
   bool AddsUpStack(const Op& op);
+  bool HoldsDeclaredDims(Symbol name);
   RankValue AddOrSubtract(const Op& op, const SignatureFacts& facts);
   RankValue Cast(const Op& op);
   void CastIntegers(const Op& op, const SignatureFacts& facts);
@@ -165,6 +166,8 @@ class RankFunctions {
 
   UndoneMoves undone_moves_;
   ConstantFactors constant_factors_;
+
+  absl::flat_hash_map<Symbol, int> num_writers_;  // empty: not counted yet
 
   absl::Span<const RankValue> ins_;
   std::vector<RankValue> outs_;

@@ -287,6 +287,25 @@ TEST_F(AllReduceByHand, IsASumOverRowsThatAllHaveGathered) {
   EXPECT_THAT(reshaped("-1, 4, 1"), Contains(StartsWith("error: ")));
 }
 
+// Of one element, a sum is a copy: not where a variable has other elements than it declares.
+TEST_F(AllReduceByHand, ASumOfOneElementIsOfOneElement) {
+  const auto found = [](absl::string_view first) {
+    return FoundWith(
+        absl::StrCat(
+            "    var r, sum_of_r : fp32[1]\n    var zeros : fp32[4, 1]\n", kReduce, first,
+            "    Out=[r] = assign(X=[w@GRAD]) role=backward\n"
+            "    Out=[sum_of_r] = reduce_sum(X=[r]) role=backward {dim=ints[0], keep_dim=false, "
+            "reduce_all=true}\n"
+            "    Out=[zeros] = fill_constant() role=backward {shape=longs[4, 1], dtype=5, "
+            "value=0.0}\n"
+            "    Out=[h] = elementwise_add(X=[zeros], Y=[sum_of_r]) role=backward {axis=-1}\n"),
+        "h");
+  };
+  EXPECT_THAT(found("    Out=[r] = fill_constant() role=backward {shape=longs[1], dtype=5, "
+                    "value=0.0}\n"),
+              Contains(StartsWith("error: ")));
+}
+
 // The first gradient has the shape of the loss, as static.gradients writes it.
 TEST(Batch, AFirstGradientOfAnNthIsADivision) {
   const auto step = [](absl::string_view first, absl::string_view reduce) {
