@@ -26,7 +26,7 @@ struct FlatBuffer {
 //   Out=[whole] = concat(X=[flat, b@GRAD]) {axis=0}    Out=[flat, b] = split(X=[whole]) {axis=0}
 //   Out=[share] = c_reducescatter(X=[whole])           Out=[w] = reshape2(X=[flat])
 //
-// Each of these variables has one writer, before its readers, so that it has one value in a step.
+// Each of these variables has one writer, so that it has one value in a step once that has run.
 class FlatBuffers {
  public:
   FlatBuffers() = default;

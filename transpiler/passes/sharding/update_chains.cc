@@ -155,7 +155,7 @@ class ChainFinder {
     }
   }
 
-  // To a number without dimensions, or of one.
+  // Adds up all elements, and keeps no dimensions: a number takes its place.
   static bool SumsAll(const Op& op) {
     return SumsElements(op.type()) && op.block() == 0 && op.input_args().size() == 1 &&
            op.BoolAttr("reduce_all").value_or(false) && !op.BoolAttr("keep_dim").value_or(false);
