@@ -499,6 +499,11 @@ BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp&
   const BatchRelation relation =
       is_of_some ? BatchRelation::Unrelated() : AfterCollective(done, in.relation, IsInteger(var));
   BatchValue out = Made(op, relation, {in});
+  if (in.is_zero && in.relation.IsReplicated() && out.relation.IsReplicated()) {
+    out.relation = in.relation;
+    out.is_zero = true;
+    return out;
+  }
   const bool is_scattered = collective.kind == CollectiveKind::kReduceScatter;
   out.is_summed = in.is_summed || ((out.relation.IsReplicated() || is_scattered) &&
                                    out.relation.power > in.relation.power);
