@@ -213,9 +213,8 @@ VerdictScope ScopeOf(const VerifyFlags& options, const VerifiedPrograms& program
   VerdictScope scope;
   const ConstProgramPair& first = programs.ranks[0];
   scope.nranks = given.setting.nranks;
-  if (!scope.nranks.has_value()) scope.nranks = FindNumRanks(*first.main, first.startup);
-  if (!scope.nranks.has_value() && programs.ranks.size() > 1) {
-    scope.nranks = static_cast<int>(programs.ranks.size());
+  if (!scope.nranks.has_value()) {
+    scope.nranks = FindNumRanks(*first.main, first.startup, programs.ranks.size());
   }
   scope.communicates =
       !options.server.empty() || absl::c_any_of(programs.ranks, [](const ConstProgramPair& rank) {

@@ -24,10 +24,8 @@ bool IsOneProcess(const Program& startup) {
 
 absl::optional<int> NumRanks(const Setting& setting, const ConstProgramPair& programs,
                              size_t num_programs) {
-  absl::optional<int> nranks = setting.nranks;
-  if (!nranks.has_value()) nranks = FindNumRanks(*programs.main, programs.startup);
-  if (!nranks.has_value() && num_programs > 1) nranks = static_cast<int>(num_programs);
-  return nranks;
+  return setting.nranks.has_value() ? setting.nranks
+                                    : FindNumRanks(*programs.main, programs.startup, num_programs);
 }
 
 RankValuesOptions ValueOptions(const Setting& setting, const ConstProgramPair& programs,

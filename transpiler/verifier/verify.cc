@@ -351,7 +351,7 @@ class RankVerifier {
     if (flow == nullptr) return false;
     absl::flat_hash_map<std::pair<OpId, Symbol>, BatchRelation> relations;
     for (const BatchUpdate& update : flow->updates()) {
-      relations.emplace(std::make_pair(update.op, update.gradient), update.value.relation);
+      relations.emplace(std::make_pair(update.op, update.input), update.value.relation);
     }
     return absl::c_all_of(values.events().updates, [&](const RankUpdate& update) {
       const Symbol gradient = main.op(update.op).Input("Grad")[update.index];

@@ -61,7 +61,7 @@ absl::optional<int> RingSize(const Op& op) {
   return Positive(num_devices);
 }
 
-absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
+absl::optional<int> FindNumRanks(const Program& main, const Program* startup, size_t num_programs) {
   for (const Program* program : {startup, &main}) {
     if (program == nullptr) continue;
     OpTraits traits(*program);
@@ -71,6 +71,7 @@ absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
       if (size.has_value()) return size;
     }
   }
+  if (num_programs > 1) return static_cast<int>(num_programs);
   const absl::optional<int> said = NumRanksOfAttrs(main);
   return said.has_value() ? said : NumRanksOfDivision(main);
 }

@@ -90,10 +90,12 @@ struct BatchState {
   BatchValue value;
 };
 
-// An optimizer whose gradient is not that of one device.
+// An optimizer that reads another gradient or parameter than one device, or a multiple of what one
+// device computes, such as of a rate.
 struct BatchUpdate {
   OpId op;
-  Symbol gradient;
+  Symbol input;
+  bool is_gradient;
   BatchValue value;
 };
 
@@ -102,8 +104,8 @@ struct BatchUpdate {
 // computed from such a sum by the number of ranks.
 struct ForwardReduction {
   OpId op;
-  // What a collective adds to the power of a mean. 0 for sums and for divisions: only the power of
-  // the loss says whether those are right.
+  // What a collective adds to the power of a mean. 0 for sums and for divisions: the power of what
+  // follows from them, such as the loss or a rate, says whether those are right.
   int power;
 };
 

@@ -545,7 +545,7 @@ TEST_F(BatchFlowTest, UpdatesByMultiplesAreListed) {
   Run("    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0}\n" + update);
   ASSERT_EQ(flow_->updates().size(), 1);
   EXPECT_EQ(flow_->updates()[0].value.relation, BatchRelation::Replicated(1));
-  EXPECT_EQ(program_->name(flow_->updates()[0].gradient), "w@GRAD");
+  EXPECT_EQ(program_->name(flow_->updates()[0].input), "w@GRAD");
 }
 
 TEST_F(BatchFlowTest, OptimizersAreForOthersToProve) {

@@ -68,6 +68,8 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   // That ranks agree about what optimizers write is for others to prove.
   void VisitOptimizer(const Op& op, const SignatureFacts& facts);
   // The average of linear updates is that of one device, if ranks average in every step.
+  // Whether the factors of gradient and rate, whose product is the update, make up for each other.
+  bool IsUpdateByRightProduct(const Op& op, const SignatureFacts& facts) const;
   void VisitOwnUpdate(const Op& op, const SignatureFacts& facts);
   bool UpdatesAveraged(const Op& op) const;
 

@@ -1,6 +1,7 @@
 #include "absl/algorithm/container.h"
 #include "ops/analysis/training/data_variables.h"
 #include "ops/analysis/values/batch_interpreter.h"
+#include "ops/schema/op_kinds.h"
 #include "proto/all_ops.h"
 
 namespace weft {
@@ -125,6 +126,15 @@ bool BatchInterpreter::CarryOver(Widening widening) {
   return has_changed;
 }
 
+bool BatchInterpreter::IsUpdateByRightProduct(const Op& op, const SignatureFacts& facts) const {
+  const absl::Span<const Symbol> rate = op.Input("LearningRate");
+  if (!IsProductWithRate(op.type()) || facts.grad.count != 1 || rate.size() != 1) return false;
+  const BatchRelation of_gradient = Read(op.args(facts.grad)[0]).relation;
+  const BatchRelation of_rate = Read(rate[0]).relation;
+  return of_gradient.IsReplicated() && of_rate.IsReplicated() &&
+         of_gradient.power + of_rate.power == 0;
+}
+
 void BatchInterpreter::VisitOptimizer(const Op& op, const SignatureFacts& facts) {
   if (UpdatesAveraged(op)) return VisitOwnUpdate(op, facts);
   // Parts of a parameter are updated by the same parts of its gradient, and stay parts.
@@ -133,10 +143,30 @@ void BatchInterpreter::VisitOptimizer(const Op& op, const SignatureFacts& facts)
   };
   const absl::Span<const Symbol> params = op.args(facts.param);
   const bool updates_parts = !params.empty() && is_part(Read(params[0]));
-  for (Symbol name : op.args(facts.grad)) {
-    const BatchValue gradient = Read(name);
-    const bool is_as_expected = updates_parts ? is_part(gradient) : gradient.relation.IsSame();
-    if (!is_as_expected) flow_.updates_.push_back({op.id(), name, gradient});
+  const auto find = [&](const OpSignature::Slot& slot, const auto& is_wrong) {
+    for (Symbol name : op.args(slot)) {
+      const BatchValue value = Read(name);
+      if (is_wrong(value))
+        flow_.updates_.push_back({op.id(), name, slot.first == facts.grad.first, value});
+    }
+  };
+  if (!IsUpdateByRightProduct(op, facts)) {
+    find(facts.grad, [&](const BatchValue& gradient) {
+      return updates_parts ? !is_part(gradient) : !gradient.relation.IsSame();
+    });
+    // What ops compute besides, such as a rate.
+    for (const OpSignature::Slot& slot : op.signature().inputs) {
+      if (slot.first == facts.grad.first || slot.first == facts.param.first) continue;
+      const bool is_rate = program_.name(slot.name) == "LearningRate";
+      find(slot, [&](const BatchValue& value) {
+        return (is_rate && value.relation.IsUnrelated()) ||
+               (value.relation.IsReplicated() && value.relation.power != 0);
+      });
+    }
+  }
+  // A parameter that ops have changed before.
+  if (!updates_parts) {
+    find(facts.param, [](const BatchValue& param) { return !param.relation.IsSame(); });
   }
   is_guessed_ = false;
   for (Symbol name : op.output_args()) {

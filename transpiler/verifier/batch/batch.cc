@@ -137,22 +137,25 @@ class BatchChecker {
     const bool may_be_sum = LossMayBeASum(facts_, flow_);
     const absl::string_view why = may_be_sum ? ": a loss is a sum over the batch" : "";
     for (const BatchUpdate& update : flow_.updates()) {
-      const BatchRelation gradient = update.value.relation;
-      const std::string what = absl::StrCat(main_.op(update.op).DebugName(), ": gradient ",
-                                            main_.name(update.gradient), " is ");
+      const BatchRelation found = update.value.relation;
+      const std::string what = absl::StrCat(main_.op(update.op).DebugName(), ": ",
+                                            update.is_gradient ? "gradient " : "input ",
+                                            main_.name(update.input), " is ");
       // Layer 3 knows whether gradients of means are divided.
-      const bool is_known = !update.value.is_guessed || may_be_sum;
-      if (!sums_are_wanted && gradient.IsReplicated() && is_known) {
-        report_.Add("W702", update.op, main_.name(update.gradient),
-                    absl::StrCat(what, MultipleText(gradient.power),
-                                 " the reference value, where n is the number of ranks", why));
+      const bool is_known =
+          !update.is_gradient || (!sums_are_wanted && (!update.value.is_guessed || may_be_sum));
+      if (found.IsReplicated() && is_known) {
+        report_.Add(update.is_gradient ? "W702" : "W718", update.op, main_.name(update.input),
+                    absl::StrCat(what, MultipleText(found.power),
+                                 " the reference value, where n is the number of ranks",
+                                 update.is_gradient ? why : ""));
       }
       const OpId cause = update.value.cause;
-      if (!gradient.IsUnrelated() || !StatesBefore(cause).empty()) continue;
+      if (!found.IsUnrelated() || !StatesBefore(cause).empty()) continue;
       if (of_absent_ops.contains(cause)) continue;
       if (!reported_.insert(cause).second) continue;
-      report_.Add("W708", update.op, main_.name(update.gradient),
-                  absl::StrCat(what, ToString(gradient), Because(main_, flow_, cause)));
+      report_.Add("W708", update.op, main_.name(update.input),
+                  absl::StrCat(what, ToString(found), Because(main_, flow_, cause)));
     }
   }
 

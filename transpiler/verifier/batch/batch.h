@@ -28,7 +28,7 @@ struct BatchCheckOptions {
 // Whether a loss is a sum over the batch, or may be one, because the program marks none.
 bool LossMayBeASum(const ProgramFacts& main, const BatchFlow& flow);
 
-// W701 to W714, W716 and W717, one for each cause. `what_if`: of the same program; findings name
+// W701 to W714, and W716 to W718, one for each cause. `what_if`: of the same program; findings name
 // the options that would mend what they are about.
 void CheckBatch(const ProgramFacts& main, const BatchFlow& flow, const BatchCheckOptions& options,
                 WhatIfFlows* what_if, ProgramRef ref, Findings* findings);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/verifier/testing/found.h"
@@ -362,6 +363,34 @@ TEST(Batch, ADivisionOfSamplesIsOneOfTheirLoss) {
   // What the original has is no division.
   EXPECT_THAT(Differences(step("0.5", "0.5", ""), step("0.5", "0.5", kSumGradient), ForRanks(2)),
               Contains(is_error));
+}
+
+// A rate, and a step of the parameter itself, that follow from the norm of a batch or the like.
+TEST(Batch, WhatAnOptimizerReadsIsThatOfOneDevice) {
+  const auto found = [&](absl::string_view reduce, absl::string_view use, absl::string_view rate) {
+    const auto step = [&](absl::string_view reduce_value, absl::string_view reduce_gradient) {
+      return absl::StrCat(kVars, "    var r : fp32[1]\n    var d : fp32[4, 1]\n", kForward, kCount,
+                          reduce_value, use, reduce_gradient,
+                          absl::StrReplaceAll(kUpdate, {{"[lr]", rate}}));
+    };
+    return Differences(step("", ""), step(reduce, kReduce), ForRanks(2));
+  };
+  const auto is_error = StartsWith("error: W718");
+  constexpr char kRate[] = "    Out=[r] = elementwise_mul(X=[lr], Y=[s])\n";
+  EXPECT_THAT(found(kSum, kRate, "[r]"), IsEmpty());
+  EXPECT_THAT(found(kAverage, kRate, "[r]"),
+              ElementsAre(AllOf(is_error, HasSubstr("input r is 1/n of the reference value"))));
+  constexpr char kDivide[] = "    Out=[s] = scale(X=[s]) {scale=0.5, bias=0.0, nranks=2}\n";
+  EXPECT_THAT(found(absl::StrCat(kSum, kDivide), kRate, "[r]"), ElementsAre(is_error));
+  // Of which the relation is lost.
+  constexpr char kRootOfSum[] =
+      "    Out=[s] = sqrt(X=[s])\n    Out=[r] = elementwise_mul(X=[lr], Y=[s])\n";
+  EXPECT_THAT(found(kAverage, kRootOfSum, "[r]"),
+              ElementsAre(HasSubstr("W708: op 10 (sgd): input r is unrelated")));
+  constexpr char kStep[] =
+      "    Out=[d] = elementwise_mul(X=[w], Y=[s])\n    Out=[w] = assign(X=[d])\n";
+  EXPECT_THAT(found(kSum, kStep, "[lr]"), IsEmpty());
+  EXPECT_THAT(found(kAverage, kStep, "[lr]"), Contains(is_error));
 }
 
 // Beside a loss that is a mean.

@@ -168,6 +168,8 @@ constexpr Rule kRules[] = {
      FindingKind::kDifference},
     {"W717", Layer::kBatch, Severity::kWarning, "gradient of a collective that no op takes back",
      FindingKind::kDifference},
+    {"W718", Layer::kBatch, Severity::kError, "update by a multiple of a rate, or of another value",
+     FindingKind::kDefect},
 };
 
 }  // namespace
