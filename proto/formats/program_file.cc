@@ -1,10 +1,12 @@
 #include "proto/formats/program_file.h"
 
+#include <algorithm>
 #include <climits>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -73,6 +75,32 @@ bool LooksLikeText(absl::string_view bytes) {
     if (c < 0x20 && c != '\n' && c != '\r' && c != '\t') return false;
   }
   return !start.empty();
+}
+
+// The first word of a text, after blanks and comments.
+absl::string_view FirstWord(absl::string_view text) {
+  for (;;) {
+    text = absl::StripLeadingAsciiWhitespace(text);
+    if (!absl::StartsWith(text, "#")) break;
+    text.remove_prefix(std::min(text.size(), text.find('\n')));
+  }
+  size_t size = 0;
+  while (size < text.size() && (absl::ascii_isalnum(text[size]) || text[size] == '_')) ++size;
+  return text.substr(0, size);
+}
+
+// By the file's bytes; by its name where these leave it open.
+absl::StatusOr<ProgramFormat> FormatOfFile(const std::string& path, absl::string_view bytes) {
+  const absl::StatusOr<ProgramFormat> by_name = ProgramFormatOf(path);
+  if (pir::LooksLikeDocument(bytes)) return ProgramFormat::kPir;
+  if (LooksLikeText(bytes)) {
+    const absl::string_view word = FirstWord(bytes);
+    if (word == "program") return ProgramFormat::kProgramText;
+    const auto* const field = pb::ProgramDesc::descriptor()->FindFieldByName(std::string(word));
+    return field != nullptr ? ProgramFormat::kProtoText : by_name;
+  }
+  constexpr char kBlocks = 1 << 3 | 2;  // the tag of field blocks, of a message
+  return !bytes.empty() && bytes[0] == kBlocks ? ProgramFormat::kBinary : by_name;
 }
 
 absl::StatusOr<Program> ParsePir(const FileBytes& file) {
@@ -156,8 +184,8 @@ absl::StatusOr<std::string> ProgramBytes(const Program& program, ProgramFormat f
 }
 
 absl::StatusOr<Program> ReadProgram(const std::string& path) {
-  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(path));
   WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(path, INT_MAX));
+  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, FormatOfFile(path, file.bytes));
   return ParseProgramFile(file, format);
 }
 
@@ -168,10 +196,10 @@ absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
   absl::flat_hash_map<std::pair<ProgramFormat, absl::string_view>, std::shared_ptr<const Program>>
       known;
   for (const std::string& path : paths) {
-    const absl::StatusOr<ProgramFormat> format = ProgramFormatOf(path);
-    WEFT_RETURN_IF_ERROR(Annotate(path, format.status()));
     absl::StatusOr<FileBytes> file = ReadFile(path, INT_MAX);
     WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+    const absl::StatusOr<ProgramFormat> format = FormatOfFile(path, file->bytes);
+    WEFT_RETURN_IF_ERROR(Annotate(path, format.status()));
     const bool may_repeat = paths.size() > 1;  // else, hashing it is of no use
     const auto key = std::make_pair(*format, file->bytes);
     const auto found = may_repeat ? known.find(key) : known.end();

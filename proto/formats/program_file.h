@@ -33,8 +33,9 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
 // Errors do not name a path. O(file) memory.
 absl::StatusOr<Program> ParseProgramFile(const FileBytes& file, ProgramFormat format);
 
-// Errors do not name the path. A binary file is mapped as long as the program lives; one that holds
-// PIR instead is read as such. O(file) memory.
+// Tells the format by the file's bytes; by its name where they leave it open, as the bytes of no
+// program do. Errors do not name the path. A binary file is mapped as long as the program lives.
+// O(file) memory.
 absl::StatusOr<Program> ReadProgram(const std::string& path);
 
 // Reads several programs. Paths of equal files give the same program, which is read once: the ranks

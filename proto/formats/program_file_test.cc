@@ -177,17 +177,24 @@ TEST_F(ProgramFileTest, ErrorOfSeveralProgramsBeginsWithThePath) {
   EXPECT_THAT(ReadPrograms({Path("0.pb"), FileOf("1.pb", "")}),
               IsInvalidArgument("1.pb: the program is empty"));
   EXPECT_THAT(ReadPrograms({Path("0.pb"), Path("none.pb")}), IsNotFound("none.pb: cannot open"));
-  EXPECT_THAT(ReadPrograms({Path("a.txt")}), IsInvalidArgument("a.txt: unknown kind"));
+  EXPECT_THAT(ReadPrograms({FileOf("a.txt", "words")}), IsInvalidArgument("a.txt: unknown kind"));
   EXPECT_THAT(ReadPrograms({FileOf("a.json", "{}")}),
               IsInvalidArgument("a.json: expected a program of Paddle 3"));
 }
 
-TEST_F(ProgramFileTest, TextNamedAsBinaryGetsAHint) {
-  WEFT_ASSERT_OK(WriteProgram(Example(), Path("a.pbtxt")));
-  EXPECT_THAT(ReadProgram(FileOf("a.pb", Read("a.pbtxt"))),
+TEST_F(ProgramFileTest, BytesTellTheFormatAndNotTheName) {
+  for (const char* of : {"a.pb", "a.pbtxt", "a.prog"}) {
+    WEFT_ASSERT_OK(WriteProgram(Example(), Path(of)));
+    for (const char* name : {"b.pb", "b.pbtxt", "b.prog", "b.json", "b.txt", "b"}) {
+      WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ReadProgram(FileOf(name, Read(of))));
+      EXPECT_EQ(program.Serialize(), Example().Serialize()) << of << " " << name;
+    }
+  }
+  WEFT_EXPECT_OK(ReadProgram(FileOf("a", "\n # a comment\n" + Read("a.prog"))).status());
+  EXPECT_THAT(ReadProgram(FileOf("a.pb", "words")),
               IsInvalidArgument("it looks like text; text programs are named .pbtxt or .prog"));
-  WEFT_ASSERT_OK(WriteProgram(Example(), Path("a.prog")));
-  EXPECT_THAT(ReadProgram(FileOf("b.pb", Read("a.prog"))), IsInvalidArgument("it looks like text"));
+  EXPECT_THAT(ReadProgram(FileOf("a.prog", "words")), IsInvalidArgument("line 1, column 1: "));
+  EXPECT_THAT(ReadProgram(FileOf("a.npz", "PK\3\4")), IsInvalidArgument("unknown kind"));
 }
 
 constexpr char kPir[] =
@@ -218,13 +225,6 @@ TEST_F(ProgramFileTest, MistakesInProtobufTextAreFoundByLine) {
               IsInvalidArgument("protobuf text: line 2, column 8: "));
   EXPECT_THAT(ReadProgram(FileOf("b.pbtxt", "blocks { idx: 0 }")),
               IsInvalidArgument("parent_idx is missing"));
-}
-
-TEST_F(ProgramFileTest, BinaryNamedAsTextIsRefused) {
-  EXPECT_THAT(ReadProgram(FileOf("a.pbtxt", Example().Serialize())),
-              IsInvalidArgument("protobuf text: line 2, column 1: "));
-  EXPECT_THAT(ReadProgram(FileOf("a.prog", Example().Serialize())),
-              IsInvalidArgument("line 2, column 1: "));
 }
 
 TEST_F(ProgramFileTest, FileBeyondTwoGigabytesIsRefusedUnread) {

@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadBytes{"NameThatIsNotUtf8", WireProgram(WireOp(WireBytes(3, "mul\xc3("))),
                  "the name 'mul\\303(' is not valid UTF-8"},
         BadBytes{
-            "TextNamedAsBinary", "program version=2006002 {\n  block 0 parent=-1 {\n  }\n}\n",
+            "TextNamedAsBinary", "programs version=2006002 {\n  block 0 parent=-1 {\n  }\n}\n",
             "byte 2: malformed or truncated protobuf (it looks like text; text programs are named "
             ".pbtxt or .prog)"},
         BadBytes{"LineBreaksInNames", WireProgram(WireOp(WireBytes(3, "a\nb") + "\x80")),

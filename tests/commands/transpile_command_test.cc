@@ -128,7 +128,7 @@ TEST_F(TranspileTest, MissingStartupProgramsAreNoted) {
 }
 
 TEST_F(TranspileTest, UnknownKindOfFileIsRefused) {
-  MakeFile("in.txt", MainBytes());
+  MakeFile("in.txt", "words");
   ExpectRefuses("in.txt", "in.txt: unknown kind of program file; expected .pb");
   ExpectFails(1, To("out.txt"), "out.txt: unknown kind of program file; expected .pb");
 }
