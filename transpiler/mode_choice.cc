@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/training/gradients.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/gradients/gradient_reduction.h"
 #include "transpiler/passes/support/properties.h"
@@ -36,7 +37,10 @@ absl::Status CheckOther(absl::string_view mode, const TranspileOptions& options)
 
 absl::StatusOr<ModeChoice> ChooseMode(const ProgramPair& programs,
                                       const TranspileOptions& options) {
-  if (!AnyHas(*programs.main, Trait::kOptimizer)) {
+  // Optimizers without a schema are known by the gradients that op_role_var names.
+  const auto pairs = FindGradientPairs(*programs.main);
+  const bool has_pairs = pairs.ok() && !pairs->empty();
+  if (!has_pairs && !AnyHas(*programs.main, Trait::kOptimizer)) {
     return absl::FailedPreconditionError(
         absl::StrCat(WhyNoGradients(*programs.main), "; option:mode none copies the program"));
   }

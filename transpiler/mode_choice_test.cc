@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -41,6 +42,16 @@ TEST(ModeChoiceTest, TrainingProgramIsDataParallel) {
   WEFT_ASSERT_OK_AND_ASSIGN(const ModeChoice choice, Choose(Step()));
   EXPECT_EQ(choice.mode, "grad_allreduce");
   EXPECT_THAT(choice.why, HasSubstr("gradients are averaged over the ranks"));
+}
+
+TEST(ModeChoiceTest, AnOptimizerWithoutASchemaTrains) {
+  for (const char* update : {"ParamOut=[w] = my_opt(Param=[w], Grad=[w@GRAD], LearningRate=[lr])",
+                             "Z=[w] = my_opt(A=[w@GRAD], B=[lr], C=[w])"}) {
+    const std::string text = absl::StrReplaceAll(
+        Step(), {{"ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr])", update}});
+    WEFT_ASSERT_OK_AND_ASSIGN(const ModeChoice choice, Choose(text));
+    EXPECT_EQ(choice.mode, "grad_allreduce");
+  }
 }
 
 TEST(ModeChoiceTest, FlagOfOneModeChoosesItAndSaysWhyNotTheOther) {
