@@ -6,7 +6,7 @@
 #include <string>
 
 #include "checker/check.h"
-#include "checker/wire.h"
+#include "checker/format.h"
 
 namespace {
 

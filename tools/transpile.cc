@@ -132,7 +132,8 @@ absl::Status WriteCertificates(const TranspileFlags& flags, const std::deque<Tra
     const std::string& main = trainer.paths.main;  // empty: that of the first trainer
     const CertifiedPaths paths{flags.in, main.empty() ? flags.out : main, flags.startup_in,
                                trainer.paths.startup};
-    WEFT_RETURN_IF_ERROR(WriteCertificate(paths, claim, dir));
+    WEFT_ASSIGN_OR_RETURN(const std::string schedule, WriteCertificate(paths, claim, dir));
+    Print("transpile", {Severity::kNote, absl::StrCat(dir, ": ", schedule)});
   }
   return absl::OkStatus();
 }

@@ -134,7 +134,7 @@ def crafted():
     may_run = op(b"conditional_block", {b"Cond": b"w"}, {b"Out": b"v"}, attr(b"sub_block", 8, field(12, 1)))
     yield same(b"s may differ between ranks", may_run, op(b"relu", {b"X": b"v"}, {b"Out": b"s"}))
     yield same(CERTIFIED, others=(b"", field(1001, b'{"nranks":2}')))
-    for setting in (b'{"nranks" :3}', b'{"nranks": 3}', b'{"nranks"\n:3}', b'{"nranks":2,"nranks":3}'):
+    for setting in (b'{"nranks" :3}', b'{"nranks": 3}', b'{"nranks"\n:3}', b'{"nranks":23}', b'{"nranks":2,"nranks":3}'):
         yield same(b"setting of the result", others=(b"", field(1001, setting)))
 
 
@@ -193,6 +193,8 @@ def main(transpile, weft, weft_check, script, programs, damages="40"):
                 assert checkers.agree(files) == b"", (model, mode, checkers.agree(files))
                 claim, proof = read(cert + "/claim.txt"), read(cert + "/proof.txt")
                 assert claim.count(b"\n") <= 40, claim
+                schedule = next(line for line in claim.split(b"\n") if line.startswith(b"schedule: "))
+                assert cert.encode() + b": " + schedule in done.stderr, done.stderr
                 if model == MODELS[0] and "--dialect" not in mode:
                     # weft verify writes the same.
                     again = tmp + "/again"

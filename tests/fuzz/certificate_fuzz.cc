@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "checker/check.h"
-#include "checker/wire.h"
+#include "checker/format.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/files/certificate.h"
 

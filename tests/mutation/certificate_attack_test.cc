@@ -23,7 +23,7 @@
 #include "absl/strings/str_split.h"
 #include "base/testing/test.h"
 #include "checker/check.h"
-#include "checker/wire.h"
+#include "checker/format.h"
 #include "tests/mutation/mutation_cases.h"
 #include "tests/mutation/mutations.h"
 #include "tests/replay/stream_replay.h"
@@ -67,11 +67,10 @@ struct RankFiles {
 
 using Ranks = std::vector<RankFiles>;
 
-Ranks FilesOf(const Model& model, const std::vector<ProgramDescs>& programs) {
+Ranks FilesOf(const RankFiles& original, const std::vector<ProgramDescs>& programs) {
   Ranks ranks;
   for (const ProgramDescs& rank : programs) {
-    ranks.push_back({model.main.ToProto().SerializeAsString(), rank.main.SerializeAsString(),
-                     model.startup.ToProto().SerializeAsString(),
+    ranks.push_back({original.original, rank.main.SerializeAsString(), original.original_startup,
                      rank.startup.SerializeAsString()});
   }
   return ranks;
@@ -162,13 +161,15 @@ void Attack(const std::string& name, const Model& model, const Configuration& co
                    configuration.dialect == Dialect::kWeft;
   CertificateClaim claim;
   if (!any) claim.nranks = configuration.nranks;
+  const RankFiles original = {model.main.ToProto().SerializeAsString(), "",
+                              model.startup.ToProto().SerializeAsString(), ""};
   std::string why;
-  const std::vector<Certificate> right = CertificatesOf(FilesOf(model, programs), claim, &why);
+  const std::vector<Certificate> right = CertificatesOf(FilesOf(original, programs), claim, &why);
   if (right.empty()) {
     count->no_certificate.push_back(absl::StrCat(what, ": ", why));
     return;
   }
-  ASSERT_TRUE(AllAccept(FilesOf(model, programs), right)) << what;
+  ASSERT_TRUE(AllAccept(FilesOf(original, programs), right)) << what;
   // A mutant must not turn into a right program for sums.
   claim.reduction = absl::StrContains(right[0].claim, "gradients: sum\n")
                         ? Setting::Reduction::kSum
@@ -200,7 +201,7 @@ void Attack(const std::string& name, const Model& model, const Configuration& co
     if (mutation.one_rank) continue;
     std::vector<ProgramDescs> mutants = programs;
     for (ProgramDescs& mutant : mutants) mutation.apply(&mutant);
-    const Ranks files = FilesOf(model, mutants);
+    const Ranks files = FilesOf(original, mutants);
     std::vector<std::vector<Certificate>> attempts = {right};
     std::string why_not;
     std::vector<Certificate> patched = CertificatesOf(files, claim, &why_not);
@@ -214,7 +215,7 @@ void Attack(const std::string& name, const Model& model, const Configuration& co
       lines[4] = absl::StrCat("result startup: ", hash(files[rank].startup));
       attempts.back()[rank].claim = absl::StrJoin(lines, "\n");
     }
-    for (int edit = 0; edit < 3; ++edit) {
+    for (int edit = 0; edit < (all_mutants ? 8 : 3); ++edit) {
       attempts.push_back(patched.empty() ? attempts[1] : patched);
       for (Certificate& certificate : attempts.back()) certificate = Edited(certificate, &random);
     }

@@ -343,8 +343,8 @@ absl::StatusOr<bool> Verify(const VerifyFlags& options) {
     const CertifiedPaths paths{options.original, options.mains[0],
                                has_startup ? options.original_startup : "",
                                has_startup ? options.startups[0] : ""};
-    WEFT_RETURN_IF_ERROR(
-        WriteCertificate(paths, {verdict.scope.nranks, verdict.reduction}, options.certificate));
+    const CertificateClaim claim = {verdict.scope.nranks, verdict.reduction};
+    WEFT_RETURN_IF_ERROR(WriteCertificate(paths, claim, options.certificate).status());
   }
   return verdict.IsRight();
 }

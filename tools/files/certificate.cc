@@ -12,8 +12,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "checker/check.h"
-#include "checker/program.h"
-#include "checker/wire.h"
+#include "checker/format.h"
 #include "proto/formats/program_file.h"
 
 namespace weft {
@@ -21,10 +20,16 @@ namespace {
 
 // For each op of the result, whether it is the next one of the original: "=12\n+1\n".
 std::string EditScript(std::string_view original, std::string_view result) {
-  const checker::Program was = checker::ParseProgram(original);
-  const checker::Program is = checker::ParseProgram(result);
-  checker::Parts kept(was.blocks[0], checker::Parts::kOps);
-  checker::Parts ops(is.blocks[0], checker::Parts::kOps);
+  const auto ops_of = [](std::string_view program) {
+    checker::Fields blocks(program);
+    return checker::Fields(blocks.Next(1) ? blocks.Bytes() : "");
+  };
+  // Most ops have the same bytes; of others, the type tells new ones at once.
+  const auto is_same = [](std::string_view op, std::string_view next) {
+    return op == next ||
+           (checker::TextOf(op, 3) == checker::TextOf(next, 3) && checker::Op(op).IsSame(next));
+  };
+  checker::Fields kept = ops_of(original), ops = ops_of(result);
   std::string script;
   char step = '=';
   int64_t count = 0;
@@ -32,11 +37,10 @@ std::string EditScript(std::string_view original, std::string_view result) {
     if (count > 0) absl::StrAppend(&script, std::string(1, step), count, "\n");
     count = 0;
   };
-  std::string_view next, op;
-  bool has_next = kept.Next(&next);
-  while (ops.Next(&op)) {
-    const bool is_kept = has_next && checker::IsSameOp(op, next);
-    if (is_kept) has_next = kept.Next(&next);
+  bool has_next = kept.Next(4);
+  while (ops.Next(4)) {
+    const bool is_kept = has_next && is_same(ops.Bytes(), kept.Bytes());
+    if (is_kept) has_next = kept.Next(4);
     if (is_kept != (step == '=')) {
       add();
       step = is_kept ? '=' : '+';
@@ -107,8 +111,9 @@ absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
   return of_sums.ok() ? of_sums : of_means;
 }
 
-absl::Status WriteCertificate(const CertifiedPaths& paths, const CertificateClaim& claim,
-                              const std::string& dir) {
+absl::StatusOr<std::string> WriteCertificate(const CertifiedPaths& paths,
+                                             const CertificateClaim& claim,
+                                             const std::string& dir) {
   WEFT_ASSIGN_OR_RETURN(const FileBytes original, ReadBinary(paths.original));
   WEFT_ASSIGN_OR_RETURN(const FileBytes result, ReadBinary(paths.result));
   WEFT_ASSIGN_OR_RETURN(const FileBytes original_startup, ReadBinary(paths.original_startup));
@@ -127,7 +132,9 @@ absl::Status WriteCertificate(const CertifiedPaths& paths, const CertificateClai
                                    std::make_pair("/proof.txt", &certificate->proof)}) {
     WEFT_RETURN_IF_ERROR(Annotate(dir + name, WriteFile(dir + name, *text)));
   }
-  return absl::OkStatus();
+  const std::string& text = certificate->claim;
+  const size_t begin = text.find("schedule: ");
+  return text.substr(begin, text.find('\n', begin) - begin);
 }
 
 }  // namespace weft

@@ -38,10 +38,11 @@ struct CertifiedPaths {
   std::string original, result, original_startup, startup;
 };
 
-// Writes claim.txt and proof.txt to a directory, which is made if it is missing. Errors name the
-// file at fault; InvalidArgument for files that are not binary, or are standard input or output.
-absl::Status WriteCertificate(const CertifiedPaths& paths, const CertificateClaim& claim,
-                              const std::string& dir);
+// Writes claim.txt and proof.txt to a directory, which is made if it is missing. Returns the line
+// of the claim with the fingerprint of the schedule. Errors name the file at fault; InvalidArgument
+// for files that are not binary, or are standard input or output.
+absl::StatusOr<std::string> WriteCertificate(const CertifiedPaths& paths,
+                                             const CertificateClaim& claim, const std::string& dir);
 
 }  // namespace weft
 
