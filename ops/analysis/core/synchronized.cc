@@ -6,14 +6,16 @@
 #include "absl/algorithm/container.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/all_ops.h"
+#include "proto/averaging_schedule.h"
 
 namespace weft {
 
 absl::flat_hash_set<VarId> FindSynchronized(const Program& program, const Storage& storage,
                                             const Setting& setting) {
   absl::flat_hash_set<VarId> synchronized;
-  const bool is_claimed =
-      setting.averaging.has_value() && (setting.averaging->delay > 0 || setting.averaging->mix > 0);
+  const bool is_claimed = setting.averaging.has_value() &&
+                          (setting.averaging->delay > 0 || setting.averaging->mix > 0 ||
+                           setting.averaging->sent != AveragingSchedule::Sent::kWhole);
   if (!is_claimed) return synchronized;
   absl::flat_hash_set<uint64_t> made;  // Storage::ClassOf
   size_t before = 0;

@@ -11,8 +11,8 @@ namespace weft {
 
 // The variables of the root block that ops make, in any step, of what an all-reduce has given all
 // ranks, updates by gradients apart. Empty unless the setting says that outer gradients travel for
-// several steps, or are mixed with what a rank has: where an average becomes a parameter at once,
-// its value in one step says so. O(arguments) for each op on the longest way.
+// several steps, are mixed with what a rank has, or are rounded: where an average becomes a
+// parameter at once, its value in one step says so. O(arguments) for each op on the longest way.
 absl::flat_hash_set<VarId> FindSynchronized(const Program& program, const Storage& storage,
                                             const Setting& setting);
 

@@ -209,7 +209,8 @@ std::string AveragingConditions::ProblemOfLaunch(ExprId launch, ExprId condition
     }
     of_both[i] = **steps;
   }
-  auto& [launched, used] = of_both;
+  Steps& launched = of_both[0];
+  const Steps& used = of_both[1];
   launched.last = std::min(launched.last, used.last - delay);
   const auto next_due = [&, last = launched.last](int step) {
     const auto next = std::lower_bound(used.held.begin(), used.held.end(), step + delay);
