@@ -197,7 +197,7 @@ def transpile(
     mix: NUMBER. local_sgd: share of a rank's own parameters in those after a synchronization (a
         number from 0 to 1; default 0)
     comm_dtype: WORD. local_sgd, mindspore_reducer, singa_half: the element type that is sent;
-        fp32: narrower gradients are cast (native|fp32|fp16|bf16; default fp32 or fp16)
+        fp32: grad-reduce casts narrower gradients (native|fp32|fp16|bf16; default fp32 or fp16)
     loss_scale: BOOL. single_process_multi_thread: whether to divide the loss's gradient (true
         or false; default true)
     fuse: WORD. single_process_multi_thread: how gradients are summed: 0 one by one, 1 in fused

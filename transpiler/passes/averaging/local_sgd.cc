@@ -119,13 +119,12 @@ void LocalSgd::Options::Bind(OptionBinder& bind) {
   bind.Parsed("mix", &schedule.mix, absl::StrCat(schedule.mix),
               "share of a rank's own parameters in those after a synchronization",
               "a number from 0 to 1", ParseMix);
-  bind.Choice(
-      "comm_dtype", &schedule.sent,
-      "element type in which outer gradients of fp32 parameters travel; what rounding takes "
-      "is added to the next ones",
-      {{"fp32", AveragingSchedule::Sent::kWhole},
-       {"bf16", AveragingSchedule::Sent::kBf16},
-       {"fp16", AveragingSchedule::Sent::kFp16}});
+  bind.Choice("comm_dtype", &schedule.sent,
+              "the element type that is sent; fp32: grad-reduce casts narrower gradients",
+              {{"native", AveragingSchedule::Sent::kWhole},
+               {"fp32", AveragingSchedule::Sent::kWhole},
+               {"fp16", AveragingSchedule::Sent::kFp16},
+               {"bf16", AveragingSchedule::Sent::kBf16}});
 }
 
 Contract LocalSgd::contract() const {
