@@ -12,6 +12,9 @@ namespace weft {
 // LocalSGD averages parameters in the steps that are multiples of `period`, and in every step
 // before `begin_step`, but in none before `first_step`. Steps count from 1.
 struct AveragingSchedule {
+  // The element type in which the outer gradients of fp32 parameters travel.
+  enum class Sent { kWhole, kBf16, kFp16 };
+
   int period = 1;
   int first_step = 1;
   int begin_step = 1;
@@ -24,6 +27,15 @@ struct AveragingSchedule {
   int fragments = 1;
   // What happens in these steps to parameters, beyond their averages. Not for schedules in turn.
   OuterOptimizer outer = {};
+  // With an outer optimizer that has a state: it moves parameters by the mean outer gradients of so
+  // many steps before, less than period / fragments.
+  int delay = 0;
+  // And of what a synchronization gives, parameters become 1 - mix, and mix of what they were on
+  // their rank.
+  double mix = 0;
+  // Not kWhole: with an outer optimizer that has a state. What rounding takes from an outer
+  // gradient is added to the next one.
+  Sent sent = Sent::kWhole;
 
   static AveragingSchedule InTurn() {
     AveragingSchedule schedule;
@@ -42,9 +54,16 @@ struct AveragingSchedule {
 
   friend bool operator==(const AveragingSchedule& a, const AveragingSchedule& b) {
     return a.period == b.period && a.first_step == b.first_step && a.begin_step == b.begin_step &&
-           a.is_in_turn == b.is_in_turn && a.fragments == b.fragments && a.outer == b.outer;
+           a.is_in_turn == b.is_in_turn && a.fragments == b.fragments && a.outer == b.outer &&
+           a.delay == b.delay && a.mix == b.mix && a.sent == b.sent;
   }
 };
+
+// "bf16"; the element type of the parameters is "fp32".
+inline const char* ToString(AveragingSchedule::Sent sent) {
+  constexpr const char* kNames[] = {"fp32", "bf16", "fp16"};
+  return kNames[static_cast<int>(sent)];
+}
 
 // "every 4 steps from step 8 on", "every 4 steps, and in every step before step 9", "every 4 steps,
 // by sgd{lr=0.7}", "in turn, one partition a step".
@@ -57,7 +76,42 @@ inline std::string ToString(const AveragingSchedule& schedule) {
           ? absl::StrCat(", and in every step before step ", schedule.begin_step)
           : "",
       schedule.fragments > 1 ? absl::StrCat(", in ", schedule.fragments, " fragments in turn") : "",
-      schedule.outer.HasState() ? absl::StrCat(", by ", ToString(schedule.outer)) : "");
+      schedule.outer.HasState() ? absl::StrCat(", by ", ToString(schedule.outer)) : "",
+      schedule.delay > 0 ? absl::StrCat(", by the outer gradients of ", schedule.delay,
+                                        schedule.delay == 1 ? " step" : " steps", " before")
+                         : "",
+      schedule.mix > 0 ? absl::StrCat(", mixed with ", schedule.mix, " of the rank's own") : "",
+      schedule.sent != AveragingSchedule::Sent::kWhole
+          ? absl::StrCat(", sent as ", ToString(schedule.sent))
+          : "");
+}
+
+// What its fields were to be, such as "fragments: expected a divisor of k_steps 4, found 3"; empty
+// if nothing is wrong. Takes each field to be in its own range.
+inline std::string ProblemOf(const AveragingSchedule& schedule) {
+  const bool begins_late = schedule.begin_step > 1 || schedule.first_step > 1;
+  if (schedule.fragments > 1 && begins_late) {
+    return "fragments: expected neither begin_step nor first_average with it";
+  }
+  if (schedule.period % schedule.fragments != 0) {
+    return absl::StrCat("fragments: expected a divisor of k_steps ", schedule.period, ", found ",
+                        schedule.fragments);
+  }
+  const char* const of_outer = schedule.delay > 0                                 ? "delay"
+                               : schedule.mix > 0                                 ? "mix"
+                               : schedule.sent != AveragingSchedule::Sent::kWhole ? "comm_dtype"
+                                                                                  : nullptr;
+  if (of_outer != nullptr && !schedule.outer.HasState()) {
+    return absl::StrCat(of_outer, ": expected an outer optimizer with it, found ",
+                        ToString(schedule.outer));
+  }
+  if (schedule.delay > 0 && begins_late) {
+    return "delay: expected neither begin_step nor first_average with it";
+  }
+  const int turn = schedule.period / schedule.fragments;
+  if (schedule.delay < turn) return "";
+  return absl::StrCat("delay: expected less than the ", turn, turn == 1 ? " step" : " steps",
+                      " between two turns, found ", schedule.delay);
 }
 
 }  // namespace weft

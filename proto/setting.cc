@@ -50,37 +50,52 @@ absl::StatusOr<Setting::Reduction> ReductionOf(absl::string_view key, const Json
 
 absl::StatusOr<AveragingSchedule> AveragingOf(absl::string_view key, const Json& value) {
   if (value == "in_turn") return AveragingSchedule::InTurn();
-  const bool has_begin = value.is_object() && value.count("begin_step") > 0;
-  const bool has_outer = value.is_object() && value.count("outer") > 0;
-  const bool has_fragments = value.is_object() && value.count("fragments") > 0;
-  if (!value.is_object() || value.size() != size_t{2} + has_begin + has_outer + has_fragments ||
-      value.count("period") == 0 || value.count("first_step") == 0) {
+  const auto has = [&value](const char* field) {
+    return value.is_object() && value.count(field) > 0;
+  };
+  size_t expected = 2;
+  for (const char* field : {"begin_step", "fragments", "outer", "delay", "mix", "sent"}) {
+    expected += has(field) ? 1 : 0;
+  }
+  if (!has("period") || !has("first_step") || value.size() != expected) {
     return ExpectedInJson(key,
                           "\"in_turn\" or {\"period\": K, \"first_step\": N, \"begin_step\": B, "
-                          "\"fragments\": N, \"outer\": O}",
+                          "\"fragments\": N, \"outer\": O, \"delay\": D, \"mix\": A, \"sent\": T}",
                           value);
   }
   AveragingSchedule schedule;
   WEFT_ASSIGN_OR_RETURN(schedule.period, Integer("period", value["period"], 1));
   WEFT_ASSIGN_OR_RETURN(schedule.first_step, Integer("first_step", value["first_step"], 1));
-  if (has_begin) {
+  if (has("begin_step")) {
     WEFT_ASSIGN_OR_RETURN(schedule.begin_step, Integer("begin_step", value["begin_step"], 1));
   }
-  if (has_fragments) {
+  if (has("fragments")) {
     WEFT_ASSIGN_OR_RETURN(schedule.fragments, Integer("fragments", value["fragments"], 1));
-    if (schedule.period % schedule.fragments != 0 ||
-        (schedule.fragments > 1 && (schedule.first_step > 1 || schedule.begin_step > 1))) {
-      return ExpectedInJson("fragments",
-                            "a divisor of the period, and neither first_step nor "
-                            "begin_step",
-                            value);
-    }
   }
-  if (has_outer) {
+  if (has("outer")) {
     WEFT_ASSIGN_OR_RETURN(const std::string outer, String("outer", value["outer"]));
     WEFT_ASSIGN_OR_RETURN(schedule.outer, ParseOuterOptimizer(outer));
   }
-  return schedule;
+  if (has("delay")) {
+    WEFT_ASSIGN_OR_RETURN(schedule.delay, Integer("delay", value["delay"], 0));
+  }
+  if (has("mix")) {
+    const Json& mix = value["mix"];
+    if (mix.is_number()) schedule.mix = mix.get<double>();
+    if (!mix.is_number() || !(schedule.mix >= 0 && schedule.mix <= 1)) {
+      return ExpectedInJson("mix", "a number from 0 to 1", mix);
+    }
+  }
+  if (has("sent")) {
+    if (value["sent"] != "bf16" && value["sent"] != "fp16") {
+      return ExpectedInJson("sent", "bf16 or fp16", value["sent"]);
+    }
+    schedule.sent =
+        value["sent"] == "bf16" ? AveragingSchedule::Sent::kBf16 : AveragingSchedule::Sent::kFp16;
+  }
+  const std::string problem = ProblemOf(schedule);
+  if (problem.empty()) return schedule;
+  return absl::InvalidArgumentError(absl::StrCat(key, ": ", problem));
 }
 
 absl::StatusOr<std::vector<int>> RanksOf(absl::string_view key, const Json& value) {
@@ -221,6 +236,11 @@ std::string ToJson(const Setting& setting) {
     if (schedule.begin_step > 1) json["averaging"]["begin_step"] = schedule.begin_step;
     if (schedule.fragments > 1) json["averaging"]["fragments"] = schedule.fragments;
     if (schedule.outer.HasState()) json["averaging"]["outer"] = ToString(schedule.outer);
+    if (schedule.delay > 0) json["averaging"]["delay"] = schedule.delay;
+    if (schedule.mix > 0) json["averaging"]["mix"] = schedule.mix;
+    if (schedule.sent != AveragingSchedule::Sent::kWhole) {
+      json["averaging"]["sent"] = ToString(schedule.sent);
+    }
   }
   if (setting.gradients_are_rounded) json["rounded_gradients"] = true;
   if (setting.ordered_by_data) json["ordered_by_data"] = true;

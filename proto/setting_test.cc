@@ -49,9 +49,13 @@ TEST(Setting, DefaultsAreLeftOut) {
   setting.averaging = AveragingSchedule{4};
   setting.averaging->fragments = 2;
   setting.averaging->outer = {OuterOptimizer::Rule::kNesterov, 0.7, 0.9};
+  setting.averaging->delay = 1;
+  setting.averaging->mix = 0.1;
+  setting.averaging->sent = AveragingSchedule::Sent::kBf16;
   EXPECT_EQ(
       ToJson(setting),
-      R"({"averaging":{"period":4,"first_step":1,"fragments":2,"outer":"nesterov{lr=0.7,momentum=0.9}"}})");
+      R"({"averaging":{"period":4,"first_step":1,"fragments":2,"outer":"nesterov{lr=0.7,momentum=0.9}",)"
+      R"("delay":1,"mix":0.1,"sent":"bf16"}})");
   WEFT_ASSERT_OK_AND_ASSIGN(const Setting read, ParseSetting(ToJson(setting)));
   EXPECT_EQ(read, setting);
   EXPECT_EQ(ParseSetting(ToJson(setting)).value(), setting);
@@ -83,6 +87,24 @@ TEST(Setting, EachFieldDistinguishes) {
     Setting changed = Full();
     change(&changed);
     EXPECT_NE(changed, Full()) << ToJson(changed);
+    EXPECT_EQ(ParseSetting(ToJson(changed)).value(), changed);
+  }
+}
+
+TEST(Setting, EachFieldOfStreamingDistinguishes) {
+  Setting setting;
+  setting.averaging = AveragingSchedule{4};
+  setting.averaging->outer = {OuterOptimizer::Rule::kSgd, 0.5};
+  using Change = void (*)(AveragingSchedule*);
+  const Change changes[] = {
+      [](AveragingSchedule* of) { of->delay = 1; },
+      [](AveragingSchedule* of) { of->mix = 0.5; },
+      [](AveragingSchedule* of) { of->sent = AveragingSchedule::Sent::kFp16; },
+  };
+  for (const Change change : changes) {
+    Setting changed = setting;
+    change(&*changed.averaging);
+    EXPECT_NE(changed, setting) << ToJson(changed);
     EXPECT_EQ(ParseSetting(ToJson(changed)).value(), changed);
   }
 }
@@ -119,8 +141,17 @@ TEST(Setting, OtherTextIsRefused) {
       {R"({"averaging":4})", "'averaging'"},
       {R"({"averaging":{"period":4}})", "'averaging'"},
       {R"({"averaging":{"period":4,"first_step":1,"outer":"adam"}})", "outer: expected averaging"},
-      {R"({"averaging":{"period":4,"first_step":1,"fragments":3}})", "a divisor of the period"},
-      {R"({"averaging":{"period":4,"first_step":2,"fragments":2}})", "neither first_step"},
+      {R"({"averaging":{"period":4,"first_step":1,"fragments":3}})",
+       "averaging: fragments: expected a divisor of k_steps 4, found 3"},
+      {R"({"averaging":{"period":4,"first_step":2,"fragments":2}})", "neither begin_step"},
+      {R"({"averaging":{"period":4,"first_step":1,"outer":"sgd{lr=1}","delay":4}})",
+       "delay: expected less than the 4 steps between two turns, found 4"},
+      {R"({"averaging":{"period":4,"first_step":2,"outer":"sgd{lr=1}","delay":1}})",
+       "delay: expected neither begin_step"},
+      {R"({"averaging":{"period":4,"first_step":1,"mix":0.5}})",
+       "mix: expected an outer optimizer with it, found averaging"},
+      {R"({"averaging":{"period":4,"first_step":1,"outer":"sgd{lr=1}","mix":1.5}})", "'mix'"},
+      {R"({"averaging":{"period":4,"first_step":1,"outer":"sgd{lr=1}","sent":"fp32"}})", "'sent'"},
       {R"({"averaging":{"period":0,"first_step":1}})", "'period'"},
       {R"({"averaging":{"period":2,"begin_step":1}})", "'averaging'"},
       {R"({"averaging":{"period":2,"first_step":1,"begin_step":0}})", "'begin_step'"},

@@ -84,7 +84,7 @@ std::vector<Mode> MakeModes() {
          {},
          replicas_prefix +
              "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state,$outer,"
-             "$fragments},sync-elimination"},
+             "$fragments,$delay,$mix,$comm_dtype},sync-elimination"},
         {kPaddle,
          {},
          "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"

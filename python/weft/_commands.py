@@ -55,13 +55,15 @@ def transpile(
     state: Optional[str] = None,
     outer: Optional[str] = None,
     fragments: Optional[int] = None,
+    delay: Optional[int] = None,
+    mix: Optional[float] = None,
+    comm_dtype: Optional[str] = None,
     loss_scale: Optional[bool] = None,
     fuse: Optional[str] = None,
     fuse_grad_size_in_num: Optional[int] = None,
     trans_mode: Optional[str] = None,
     reduce_method: Optional[str] = None,
     degree: Optional[str] = None,
-    comm_dtype: Optional[str] = None,
     accumulate_type: Optional[str] = None,
     lowering: Optional[str] = None,
     division: Optional[str] = None,
@@ -190,6 +192,12 @@ def transpile(
         < momentum < 1; default averaging)
     fragments: N. local_sgd: parts of the parameters that take turns within k_steps (an integer
         >= 1; default 1)
+    delay: N. local_sgd: steps between the outer gradients and their use, in which they travel
+        (an integer >= 0; default 0)
+    mix: NUMBER. local_sgd: share of a rank's own parameters in those after a synchronization (a
+        number from 0 to 1; default 0)
+    comm_dtype: WORD. local_sgd, mindspore_reducer, singa_half: the element type that is sent;
+        fp32: grad-reduce casts narrower gradients (native|fp32|fp16|bf16; default fp32 or fp16)
     loss_scale: BOOL. single_process_multi_thread: whether to divide the loss's gradient (true
         or false; default true)
     fuse: WORD. single_process_multi_thread: how gradients are summed: 0 one by one, 1 in fused
@@ -202,8 +210,6 @@ def transpile(
         default sum)
     degree: TEXT. mindspore_reducer: what a mean divides by, if not the number of ranks (ranks
         or an integer >= 1; default ranks)
-    comm_dtype: WORD. mindspore_reducer, singa_half: the element type that is sent; fp32:
-        narrower gradients are cast (native|fp32|fp16|bf16; default fp32 or fp16)
     accumulate_type: WORD. mindspore_reducer, singa_half: how half precision is added: in fp32,
         or rounded after each addition (fp32|native; default fp32 or native)
     lowering: WORD. mindspore_reducer, singa_plain, singa_half: how gradients share a

@@ -17,7 +17,6 @@ CONTEXT = 'a context of MindSpore: a program has none'
 
 # Patterns of names, and why no test reads the vectors.
 LEFT_OUT = [
-    (r'diloco/[234]', 'fragments that travel during several steps, or that ranks mix with their own'),
     (r'megengine/adadelta/default', 'set-optimizer has no Adadelta; vectors of Paddle have its op'),
     (r'megengine/adagrad/decay', 'lr / (1 + k d) is no exponential decay of set-optimizer'),
     (r'split/03', 'Paddle 2.6.2 gives a result of its own here: make_archive.py names it as wrong'),

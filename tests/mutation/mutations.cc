@@ -554,7 +554,8 @@ class Generator {
   void AddForLocalSgd(const Place& place, const pb::OpDesc& op) {
     const std::set<std::string> names = NamesOf(op);
     const bool is_of = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-      return absl::StrContains(name, "@SNAPSHOT") || absl::StrContains(name, "local_sgd");
+      return absl::StrContains(name, "@SNAPSHOT") || absl::StrContains(name, "local_sgd") ||
+             absl::StrContains(name, "outer_");
     });
     if (!is_of || op.type() == "fill_constant") return;
     Add("local_sgd: drop", place, "",

@@ -37,11 +37,15 @@ class SeededMistakes : public ::testing::Test {
     auto rewritten = Rewrite(*original_, one_by_one);
     ASSERT_TRUE(rewritten.ok()) << rewritten.status();
     program_ = std::move(rewritten->ranks[0]);
+    // Without its claim, no outer optimizer is right.
+    const absl::optional<AveragingSchedule>& averaging = rewritten->claims.averaging;
+    const bool is_claimed = averaging.has_value() && averaging->outer.HasState();
+    claims_ = is_claimed ? rewritten->claims : Claims();
     ASSERT_THAT(ErrorsOf(program_), IsEmpty());
   }
 
   std::vector<std::string> ErrorsOf(const ProgramDescs& program) const {
-    return Errors({&program}, kRanks, original_);
+    return Errors({&program}, kRanks, original_, claims_);
   }
 
   // Every mutant of that kind is reported, as a violation of one of the rules; there is one.
@@ -55,7 +59,8 @@ class SeededMistakes : public ::testing::Test {
       ProgramDescs mutant = program_;
       mutation.apply(&mutant);
       const std::vector<std::string> errors =
-          mutation.one_rank ? Errors({&program_, &mutant}, kRanks, original_) : ErrorsOf(mutant);
+          mutation.one_rank ? Errors({&program_, &mutant}, kRanks, original_, claims_)
+                            : ErrorsOf(mutant);
       const bool is_reported = std::any_of(
           errors.begin(), errors.end(),
           [&](const std::string& error) { return rules.count(error.substr(7, 4)) > 0; });
@@ -89,6 +94,7 @@ class SeededMistakes : public ::testing::Test {
 
   const Model* original_ = nullptr;
   ProgramDescs program_;
+  Claims claims_;
 
  private:
   static const std::map<std::string, Model>& Models() {
@@ -432,6 +438,24 @@ TEST_F(SeededMistakes, LocalSgdDoesNotAverage) {
     }
   }
   EXPECT_EQ(refreshed, 6);
+}
+
+// All that synchronizes them, in turn, and what they keep.
+TEST_F(SeededMistakes, StreamingLeavesOutAStep) {
+  Use("mlp_sgd", {"local_sgd",
+                  {{"k_steps", "4"},
+                   {"outer", "nesterov"},
+                   {"fragments", "2"},
+                   {"delay", "1"},
+                   {"mix", "0.5"},
+                   {"comm_dtype", "bf16"}}});
+  for (const Mutation& mutation : AllMutations(program_, kRanks)) {
+    if (mutation.kind != "local_sgd: drop") continue;
+    SCOPED_TRACE(mutation.what);
+    ProgramDescs mutant = program_;
+    mutation.apply(&mutant);
+    EXPECT_THAT(ErrorsOf(mutant), Not(IsEmpty()));
+  }
 }
 
 TEST_F(SeededMistakes, SnapshotOfLocalSgdIsRankLocal) {

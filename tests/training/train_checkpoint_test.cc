@@ -227,6 +227,18 @@ absl::StatusOr<TrainingPrograms> Outer() {
   WEFT_RETURN_IF_ERROR(Rewrite("local_sgd", {{"k_steps", "2"}, {"outer", "nesterov"}}, &programs));
   return programs;
 }
+// Checkpoints between a gradient and its use, too.
+absl::StatusOr<TrainingPrograms> Streaming() {
+  WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
+  WEFT_RETURN_IF_ERROR(Rewrite("local_sgd",
+                               {{"k_steps", "4"},
+                                {"outer", "nesterov"},
+                                {"delay", "1"},
+                                {"mix", "0.5"},
+                                {"comm_dtype", "bf16"}},
+                               &programs));
+  return programs;
+}
 // Every parameter is a partition.
 absl::StatusOr<TrainingPrograms> PartialUpdate() {
   TrainingPrograms programs = Merged(/*steps=*/1);
@@ -342,6 +354,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"AccumulatedOn3Ranks", ParallelAccumulated, 3, true},
         Case{"LocalSgd", LocalSgd, 1, false}, Case{"LocalSgdOn3Ranks", LocalSgd, 3, true},
         Case{"OuterNesterovOn3Ranks", Outer, 3, true},
+        Case{"StreamingOn2Ranks", Streaming, 2, true},
         Case{"PartialUpdate", PartialUpdate, 1, false},
         Case{"PartialUpdateOn3Ranks", PartialUpdate, 3, true}, Case{"TopKOn3Ranks", TopK, 3, true},
         Case{"ThresholdOn3Ranks", Threshold, 3, true}, Case{"HalfOn3Ranks", Half, 3, false},

@@ -309,7 +309,9 @@ auto FlagsWithReset() {
 }
 auto FlagsOfOuter() {
   return Values(Flags{"OuterSgd", 2, {{"outer", "sgd{lr=0.5}"}}},
-                Flags{"OuterNesterov", 3, {{"outer", "nesterov"}, {"state", "average"}}});
+                Flags{"OuterNesterov", 3, {{"outer", "nesterov"}, {"state", "average"}}},
+                Flags{"OuterDelayed", 3, {{"outer", "nesterov"}, {"delay", "2"}}},
+                Flags{"OuterRounded", 2, {{"outer", "nesterov"}, {"comm_dtype", "bf16"}}});
 }
 std::string NameOf(const ::testing::TestParamInfo<TrainLocalSgdTest::ParamType>& info) {
   return absl::StrCat(::testing::PrintToString(std::get<0>(info.param)),

@@ -294,6 +294,7 @@ TEST(PirModesTest, PeriodsAreInWrittenFiles) {
       {"local_sgd", {{"k_steps", "2"}, {"outer", "nesterov"}}, 1},
       {"local_sgd", {{"k_steps", "2"}, {"outer", "slowmo"}}, 1},
       {"local_sgd", {{"k_steps", "2"}, {"outer", "sgd{lr=0.5}"}, {"fragments", "2"}}, 2},
+      {"local_sgd", {{"k_steps", "2"}, {"outer", "slowmo"}, {"delay", "1"}, {"mix", "0.5"}}, 2},
       {"singa_partial", {{"threshold", "1000"}}, 3},
       {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}, 1},
       // Two optimizers: the gradients of the second come after the update of the first.

@@ -282,17 +282,21 @@ TEST(TrainSchedulesTest, LocalSgdAveragesInTheStepsOfPaddlesStrategy) {
 // The same bits as NumPy, by the formulas; replicas are equal in the steps that synchronize.
 TEST(TrainSchedulesTest, OuterOptimizersFollowTheirFormulas) {
   const std::vector<Json> cases = ReadCases("outer.jsonl");
-  EXPECT_EQ(cases.size(), 7u);
+  EXPECT_EQ(cases.size(), 17u);
   for (const Json& json : cases) {
     SCOPED_TRACE(json["id"].get<std::string>());
     WEFT_ASSERT_OK_AND_ASSIGN(Programs programs, ProgramsOf(json, "sgd", /*drifts=*/false));
-    TranspileOptions options =
-        InMode("local_sgd", json["ranks"].get<int>(),
-               {{"k_steps", json["k_steps"].dump()}, {"outer", json["outer"].get<std::string>()}});
+    TranspileOptions options = InMode("local_sgd", json["ranks"].get<int>(),
+                                      {{"outer", json["outer"].get<std::string>()}});
+    for (const char* flag : {"k_steps", "fragments", "delay", "mix"}) {
+      options.mode_flags[flag] = json[flag].dump();
+    }
+    options.mode_flags["comm_dtype"] = json["comm_dtype"].get<std::string>();
     options.verification = Verification::kAfterEachPass;
     WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup).status());
     WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, false).Train());
     EXPECT_EQ(after, json["after"]);
+    if (json["fragments"] != 1 || json["mix"] != 0) continue;
     for (size_t step = 0; step < after.size(); ++step) {
       const bool is_due = (step + 1) % json["k_steps"].get<size_t>() == 0;
       EXPECT_EQ(after[step][0] == after[step][1], is_due) << step + 1;
@@ -319,7 +323,7 @@ Json TrainerCase(const Json& published) {
 
 TEST(TrainSchedulesTest, FragmentsTakeTurnsAsInARunOfTorchft) {
   const std::vector<Json> cases = ReadCases("diloco.jsonl");
-  EXPECT_EQ(cases.size(), 1u);
+  EXPECT_EQ(cases.size(), 4u);
   for (const Json& published : cases) {
     SCOPED_TRACE(published["id"].get<std::string>());
     const Json json = TrainerCase(published);
@@ -328,8 +332,18 @@ TEST(TrainSchedulesTest, FragmentsTakeTurnsAsInARunOfTorchft) {
         InMode("local_sgd", json["ranks"].get<int>(),
                {{"k_steps", published["sync_every"].dump()},
                 {"fragments", published["fragments"].dump()},
+                {"delay", published["fragment_sync_delay"].dump()},
+                {"mix", published["fragment_update_alpha"].dump()},
                 {"outer", absl::StrCat("sgd{lr=", published["outer"]["lr"].dump(), "}")}});
     options.verification = Verification::kAfterEachPass;
+    if (published["fragment_update_alpha"] == 1) {
+      // No rank has anything of the others.
+      Programs refused = programs;
+      EXPECT_THAT(
+          Rewrite(options, &refused.main, &refused.startup).status(),
+          StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("each rank updates it")));
+      options.verification = Verification::kNever;
+    }
     WEFT_ASSERT_OK(Rewrite(options, &programs.main, &programs.startup).status());
     WEFT_ASSERT_OK_AND_ASSIGN(const Json after, Trainer(json, programs, false).Train());
     const auto fragments = published["fragments"].get<size_t>();

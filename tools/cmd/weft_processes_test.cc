@@ -563,9 +563,11 @@ TEST_F(WeftProcessesTest, SignalStopsAllBeforeOneStepAndTheRunGoesOn) {
 }
 
 TEST_F(WeftProcessesTest, OuterOptimizersTrainToTheStatesOfThreads) {
-  for (const char* const outer : {"sgd{lr=0.5}", "nesterov", "slowmo"}) {
-    SCOPED_TRACE(outer);
-    Transpile({"--mode", "local_sgd", "--k_steps", "3", "--outer", outer});
+  for (const Args& outer : {Args{"sgd{lr=0.5}"}, Args{"nesterov"}, Args{"slowmo"},
+                            Args{"nesterov", "--delay", "2", "--mix", "0.25"},
+                            Args{"sgd", "--delay", "1", "--comm_dtype", "bf16"}}) {
+    SCOPED_TRACE(::testing::PrintToString(outer));
+    Transpile(Args{"--mode", "local_sgd", "--k_steps", "3", "--outer"} + outer);
     const std::string of_processes = TestPath("processes.ckpt"),
                       of_threads = TestPath("threads.ckpt");
     const ProcessResult processes =

@@ -177,10 +177,16 @@ std::string AveragingClaim(const AveragingSchedule& schedule) {
   if (!schedule.outer.HasState()) {
     return absl::StrCat("parameters are averaged ", ToString(schedule));
   }
-  return absl::StrCat("parameters are synchronized ", ToString(schedule),
-                      schedule.fragments > 1 ? ": after its turn, a fragment is equal on all ranks"
-                                             : ": after these steps they are equal on all ranks",
-                      ", and the state of the outer optimizer is so always");
+  const bool is_whole = schedule.mix == 0;
+  return absl::StrCat(
+      "parameters are synchronized ", ToString(schedule),
+      !is_whole                ? ": they differ between ranks, but"
+      : schedule.fragments > 1 ? ": after its turn, a fragment is equal on all ranks, and"
+                               : ": after these steps they are equal on all ranks, and",
+      " the state of the outer optimizer is ", is_whole ? "so always" : "equal on all ranks always",
+      schedule.sent == AveragingSchedule::Sent::kWhole
+          ? ""
+          : "; what a rank sends and what it keeps are its outer gradient");
 }
 
 // What a setting takes for granted, or expects in the place of the reference values.
@@ -330,7 +336,10 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
                                           flags.begin_step.value_or(rest.begin_step)};
     setting.averaging->outer = rest.outer;
     setting.averaging->fragments = rest.fragments;
-    if (rest.fragments > 1 && !(*setting.averaging == rest)) {
+    setting.averaging->delay = rest.delay;
+    setting.averaging->mix = rest.mix;
+    setting.averaging->sent = rest.sent;
+    if ((rest.fragments > 1 || rest.delay > 0) && !(*setting.averaging == rest)) {
       return absl::InvalidArgumentError(
           absl::StrCat(paths[0], ": ", kOfFile, ": parameters are synchronized ", ToString(rest),
                        "; expected no other --k_steps, --begin_step or --first_average"));

@@ -137,12 +137,34 @@ TEST(SettingFlags, OneFlagOfAScheduleKeepsTheRest) {
   EXPECT_EQ(replaced.setting.averaging, (AveragingSchedule{2, 1, 1}));
 }
 
+TEST(SettingFlags, StreamingIsAClaim) {
+  Setting file;
+  file.averaging = AveragingSchedule{4};
+  file.averaging->outer = {OuterOptimizer::Rule::kSgd, 0.5};
+  file.averaging->delay = 1;
+  file.averaging->mix = 0.25;
+  file.averaging->sent = AveragingSchedule::Sent::kBf16;
+  const GivenSetting given = SettingFor("", {WithSetting(file)}).value();
+  EXPECT_EQ(given.setting.averaging, file.averaging);
+  EXPECT_THAT(given.claims,
+              ElementsAre("parameters are synchronized every 4 steps, by sgd{lr=0.5}, by the outer "
+                          "gradients of 1 step before, mixed with 0.25 of the rank's own, sent as "
+                          "bf16: they differ between ranks, but the state of the outer optimizer "
+                          "is equal on all ranks always; what a rank sends and what it keeps are "
+                          "its outer gradient (setting of the file)"));
+}
+
 TEST(SettingFlags, ContradictionsAreErrors) {
   Setting file;
   file.averaging = AveragingSchedule{4};
   file.averaging->fragments = 2;
   EXPECT_THAT(SettingFor("--k_steps 8", {WithSetting(file)}),
               IsInvalidArgument("in 2 fragments in turn; expected no other --k_steps"));
+  file.averaging = AveragingSchedule{4};
+  file.averaging->outer = {OuterOptimizer::Rule::kSgd, 0.5};
+  file.averaging->delay = 1;
+  EXPECT_THAT(SettingFor("--k_steps 8", {WithSetting(file)}),
+              IsInvalidArgument("by the outer gradients of 1 step before; expected no other"));
   file.averaging = absl::nullopt;
   file.nranks = 4;
   EXPECT_THAT(

@@ -189,9 +189,15 @@ class AveragingPlanner {
 
   AveragingPlan::Outer OuterOf(const FusedTensors& tensors, const std::string& rate) {
     AveragingPlan::Outer outer;
-    outer.last = outer.velocity = {tensors.dtype, {}, tensors.dims};
+    outer.last = outer.velocity = outer.gradient = outer.error = {tensors.dtype, {}, tensors.dims};
+    const bool is_rounded = tensors.dtype == DType::kFloat32 && choices_.sent != DType::kFloat32;
+    outer.sent = outer.gradient.dtype = is_rounded ? choices_.sent : tensors.dtype;
     for (const std::string& name : tensors.names) {
       outer.last.names.push_back(names_.Of(absl::StrCat(name, "_outer_param")));
+      if (choices_.has_delay) {
+        outer.gradient.names.push_back(names_.Of(absl::StrCat(name, "_outer_gradient")));
+      }
+      if (is_rounded) outer.error.names.push_back(names_.Of(absl::StrCat(name, "_outer_error")));
       if (!choices_.outer.HasMomentum()) continue;
       outer.velocity.names.push_back(names_.Of(absl::StrCat(name, "_outer_velocity")));
     }
@@ -312,8 +318,13 @@ absl::StatusOr<std::vector<AveragingPlan>> CutIntoFragments(const AveragingPlan&
       AveragingPlan& part = parts[fragment];
       if (outer != plan.outer.end()) {
         const AveragingPlan::Outer& all = outer->second;
-        part.outer[part.averaged.size()] = {
-            Range(all.last, begin, end), Range(all.velocity, begin, end), all.rate, all.rate_type};
+        part.outer[part.averaged.size()] = {Range(all.last, begin, end),
+                                            Range(all.velocity, begin, end),
+                                            Range(all.gradient, begin, end),
+                                            Range(all.error, begin, end),
+                                            all.sent,
+                                            all.rate,
+                                            all.rate_type};
       }
       part.averaged.push_back(Range(tensors, begin, end));
     }

@@ -37,6 +37,9 @@ struct AveragingPlan {
   struct Outer {
     FusedTensors last;      // the tensors after the last synchronization
     FusedTensors velocity;  // none without momentum
+    FusedTensors gradient;  // the mean outer gradients, on their way; none without delay
+    FusedTensors error;     // what rounding took from outer gradients; none if they travel whole
+    DType sent = DType::kFloat32;  // the element type in which they travel
     // SlowMo: the learning rate of their own optimizer.
     std::string rate = {};
     DType rate_type = DType::kFloat32;
@@ -54,6 +57,9 @@ struct AveragingChoices {
   bool statistics = false;  // average running statistics too
   // Moves parameters, or the master weights that stand for them.
   OuterOptimizer outer = {};
+  bool has_delay = false;  // of the outer optimizer
+  // The element type in which its fp32 gradients travel.
+  DType sent = DType::kFloat32;
   // Parameters may have groups of ranks. With endpoints, the rank of the programs may then have
   // nothing to average: the plan is empty.
   bool has_groups = false;

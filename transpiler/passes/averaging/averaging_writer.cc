@@ -22,13 +22,14 @@ pb::OpDesc InPlace(const std::string& type, const std::vector<std::string>& name
 // Makes the tensors slices of a buffer if there are several. Returns their names, and that of the
 // buffer, so that the last one is what holds all.
 std::vector<std::string> Fuse(const FusedTensors& tensors, const AveragingPlace& place,
-                              ProgramEdits* edits) {
+                              ProgramEdits* edits, FusedValues values = FusedValues::kCopied,
+                              int alignment = kSliceAlignment) {
   std::vector<std::string> variables = tensors.names;
   if (tensors.names.size() > 1) {
     variables.push_back(edits->names.Next(place.buffer));
-    edits->main.AddVar(place.block, FusedBuffer(variables.back(), tensors));
+    edits->main.AddVar(place.block, FusedBuffer(variables.back(), tensors, alignment));
     edits->main.Append(place.block,
-                       Coalesce(tensors, variables.back(), FusedValues::kCopied, kRoleOptimize));
+                       Coalesce(tensors, variables.back(), values, kRoleOptimize, alignment));
   }
   return variables;
 }
@@ -38,21 +39,51 @@ struct InFlight {
   int ring = 0;
   std::vector<std::string> variables;  // that a wait for it names; the last one is reduced
   const AveragingPlan::Outer* outer = nullptr;
-  std::string last;  // what holds all of outer->last
+  // With `outer`: what holds all tensors, all of outer->last, and then the mean outer gradients.
+  std::string params, last, gradient;
 };
+
+// Of tensors that have as many elements each in a buffer as those of the other type.
+int AlignmentOf(DType dtype, DType other) {
+  return static_cast<int>(kSliceAlignment * SizeOf(dtype) / SizeOf(other));
+}
 
 class OuterWriter {
  public:
   OuterWriter(const AveragingPlace& place, ProgramEdits* edits) : place_(place), edits_(*edits) {}
 
-  // The tensors become their outer gradients.
-  void WriteGradient(const std::string& last, const std::string& tensors) {
-    Combine("elementwise_sub", last, tensors, tensors);
+  void WriteGradient(const InFlight& of, const std::string& gradient) {
+    Combine("elementwise_sub", of.last, of.params, gradient);
   }
-  // `d`: the mean outer gradient; becomes the parameter.
+  // Adds what rounding took before to the gradient, and rounds that to `sent`.
+  void WriteRounded(const AveragingPlan::Outer& outer, const std::string& gradient,
+                    const std::string& sent) {
+    const std::string error = Fuse(outer.error, place_, &edits_).back();
+    Combine("elementwise_add", gradient, error, gradient);
+    Append(CastOp(gradient, outer.last.dtype, sent, outer.sent, kRoleOptimize));
+    Append(CastOp(sent, outer.sent, error, outer.last.dtype, kRoleOptimize));
+    Combine("elementwise_sub", gradient, error, error);
+  }
+  // Tensors of the block, with elements for all of outer.last. Returns the name of what holds all.
+  std::string NewTensors(const AveragingPlan::Outer& outer, DType dtype) {
+    FusedTensors tensors = {dtype, {}, outer.last.dims};
+    for (const Dims& dims : tensors.dims) {
+      tensors.names.push_back(edits_.names.Next("outer_gradient"));
+      edits_.main.AddVar(place_.block, TensorVar(tensors.names.back(), dtype, dims));
+    }
+    return Fuse(tensors, place_, &edits_, FusedValues::kDiscarded,
+                AlignmentOf(dtype, outer.last.dtype))
+        .back();
+  }
+  // What has arrived, in the element type of parameters.
+  void Receive(const AveragingPlan::Outer& outer, const std::string& from, const std::string& to) {
+    if (outer.sent == outer.last.dtype) return Copy(from, to);
+    Append(CastOp(from, outer.sent, to, outer.last.dtype, kRoleOptimize));
+  }
+  // The gradient changes.
   void WriteUpdate(const InFlight& reduced) {
     const OuterOptimizer& outer = place_.outer;
-    const std::string& d = reduced.variables.back();
+    const std::string& d = reduced.gradient;
     std::string rate;
     if (outer.rule == OuterOptimizer::Rule::kSlowMo) {
       rate = RateOf(*reduced.outer);
@@ -76,10 +107,16 @@ class OuterWriter {
       Scale(d, d, outer.lr);
     }
     Combine("elementwise_sub", reduced.last, d, reduced.last);
-    Append({"assign", {{"X", {reduced.last}}}, {{"Out", {d}}}, {}, kRoleOptimize});
+    if (place_.mix == 0) return Copy(reduced.last, reduced.params);
+    Scale(reduced.params, reduced.params, place_.mix);
+    Scale(reduced.last, d, 1 - place_.mix);
+    Combine("elementwise_add", reduced.params, d, reduced.params);
   }
 
  private:
+  void Copy(const std::string& from, const std::string& to) {
+    Append({"assign", {{"X", {from}}}, {{"Out", {to}}}, {}, kRoleOptimize});
+  }
   void Append(const NewOp& op) { edits_.main.Append(place_.block, BuildOp(op)); }
   void Combine(const char* type, const std::string& x, const std::string& y,
                const std::string& out) {
@@ -115,6 +152,19 @@ std::string WriteAveragingCondition(const AveragingSchedule& schedule, ProgramEd
   return schedule.first_step > 1 ? counter.FromStep(schedule.first_step, is_due) : is_due;
 }
 
+BranchVariables VariablesOfGradients(const AveragingPlan& plan) {
+  BranchVariables variables;
+  for (const auto& [index, outer] : plan.outer) {
+    for (const FusedTensors* const tensors :
+         {&plan.averaged[index], &outer.last, &outer.gradient, &outer.error}) {
+      variables.reads.insert(variables.reads.end(), tensors->names.begin(), tensors->names.end());
+    }
+  }
+  // Fused buffers hold them all.
+  variables.writes = variables.reads;
+  return variables;
+}
+
 BranchVariables VariablesOf(const AveragingPlan& plan) {
   std::vector<std::string> names;
   for (const FusedTensors& tensors : plan.averaged) {
@@ -122,7 +172,10 @@ BranchVariables VariablesOf(const AveragingPlan& plan) {
   }
   std::set<std::string> rates;
   for (const auto& [index, outer] : plan.outer) {
-    for (const FusedTensors* const states : {&outer.last, &outer.velocity}) {
+    const FusedTensors none;
+    const FusedTensors& error = outer.gradient.names.empty() ? outer.error : none;
+    for (const FusedTensors* const states :
+         {&outer.last, &outer.velocity, &outer.gradient, &error}) {
       names.insert(names.end(), states->names.begin(), states->names.end());
     }
     if (!outer.rate.empty()) rates.insert(outer.rate);
@@ -141,10 +194,12 @@ void AddOuterStates(const AveragingPlan& plan, ProgramEdits* edits) {
       const std::string& last = outer.last.names[i];
       edits->AddState(last, tensors.dtype, tensors.dims[i],
                       {"assign", {{"X", {tensors.names[i]}}}, {{"Out", {last}}}, {}, kRoleForward});
-      if (outer.velocity.names.empty()) continue;
-      const std::string& velocity = outer.velocity.names[i];
-      edits->AddState(velocity, tensors.dtype, tensors.dims[i],
-                      FillOp(velocity, tensors.dtype, tensors.dims[i], 0, kRoleForward));
+      for (const FusedTensors* const zeros : {&outer.velocity, &outer.gradient, &outer.error}) {
+        if (zeros->names.empty()) continue;
+        const std::string& state = zeros->names[i];
+        edits->AddState(state, zeros->dtype, tensors.dims[i],
+                        FillOp(state, zeros->dtype, tensors.dims[i], 0, kRoleForward));
+      }
     }
   }
 }
@@ -153,44 +208,114 @@ pb::OpDesc CastOp(const AveragingPlan::Cast& cast) {
   return BuildOp(CastOp(cast.master, cast.master_type, cast.param, cast.param_type, kRoleOptimize));
 }
 
+namespace {
+
+int RingOf(const AveragingPlace& place, size_t i) {
+  return static_cast<int>((static_cast<size_t>(place.first_ring) + i) % place.nrings);
+}
+
+// Sums over the ranks, or averages if their number is unknown, once the block has computed it.
+void Launch(const InFlight& tensors, const AveragingPlace& place, absl::optional<int> nranks,
+            ProgramEdits* edits) {
+  const char* const all_reduce = nranks.has_value() ? "c_allreduce_sum" : "c_allreduce_avg";
+  edits->main.Append(place.block,
+                     InPlace("c_wait_compute", tensors.variables, {{"ring_id", tensors.ring}}));
+  edits->main.Append(place.block, InPlace(all_reduce, {tensors.variables.back()},
+                                          {{"ring_id", tensors.ring}, {"use_calc_stream", false}}));
+}
+
+// Waits for all that the ring was given.
+void Await(const std::vector<std::string>& variables, int ring, const AveragingPlace& place,
+           ProgramEdits* edits) {
+  edits->main.Append(place.block, InPlace("c_wait_comm", variables, {{"ring_id", ring}}));
+}
+
+std::vector<std::string> FuseGradients(const AveragingPlan::Outer& outer,
+                                       const AveragingPlace& place, FusedValues values,
+                                       ProgramEdits* edits) {
+  return Fuse(outer.gradient, place, edits, values, AlignmentOf(outer.sent, outer.last.dtype));
+}
+
+void DivideByRanks(const std::string& sum, const AveragingPlace& place, absl::optional<int> nranks,
+                   ProgramEdits* edits) {
+  if (!nranks.has_value()) return;
+  const float factor = static_cast<float>(1.0 / *nranks);
+  edits->main.Append(place.block, InPlace("scale", {sum}, {{"scale", factor}}, nranks));
+}
+
+}  // namespace
+
 void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
                     absl::optional<int> nranks, ProgramEdits* edits) {
-  const char* const all_reduce = nranks.has_value() ? "c_allreduce_sum" : "c_allreduce_avg";
-  const int block = place.block;
-  const auto ring_of = [&](size_t i) {
-    return static_cast<int>((static_cast<size_t>(place.first_ring) + i) % place.nrings);
-  };
   OuterWriter outer_writer(place, edits);
   std::vector<InFlight> in_flight;
   for (size_t i = 0; i < plan.averaged.size(); ++i) {
     InFlight launched;
-    launched.ring = ring_of(i);
+    launched.ring = RingOf(place, i);
     launched.variables = Fuse(plan.averaged[i], place, edits);
-    const std::string& all = launched.variables.back();
     const auto outer = plan.outer.find(i);
     if (outer != plan.outer.end()) {
       launched.outer = &outer->second;
+      launched.params = launched.variables.back();
       launched.last = Fuse(outer->second.last, place, edits).back();
-      outer_writer.WriteGradient(launched.last, all);
+      const bool is_apart = place.mix > 0 || !outer->second.gradient.names.empty();
+      launched.gradient = is_apart
+                              ? outer_writer.NewTensors(outer->second, outer->second.last.dtype)
+                              : launched.params;
+      if (!outer->second.gradient.names.empty()) {
+        launched.variables = outer->second.gradient.names;
+        in_flight.push_back(std::move(launched));
+        continue;
+      }
+      if (is_apart) launched.variables = {launched.gradient};
+      outer_writer.WriteGradient(launched, launched.gradient);
+      if (!outer->second.error.names.empty()) {
+        DivideByRanks(launched.gradient, place, nranks, edits);
+        launched.variables = {outer_writer.NewTensors(outer->second, outer->second.sent)};
+        outer_writer.WriteRounded(outer->second, launched.gradient, launched.variables.back());
+      }
     }
-    edits->main.Append(block,
-                       InPlace("c_wait_compute", launched.variables, {{"ring_id", launched.ring}}));
-    edits->main.Append(block, InPlace(all_reduce, {all},
-                                      {{"ring_id", launched.ring}, {"use_calc_stream", false}}));
+    Launch(launched, place, nranks, edits);
     in_flight.push_back(std::move(launched));
   }
   for (const InFlight& reduced : in_flight) {
-    edits->main.Append(block,
-                       InPlace("c_wait_comm", reduced.variables, {{"ring_id", reduced.ring}}));
-    if (nranks.has_value()) {
-      const float factor = static_cast<float>(1.0 / *nranks);
-      edits->main.Append(block,
-                         InPlace("scale", {reduced.variables.back()}, {{"scale", factor}}, nranks));
+    Await(reduced.variables, reduced.ring, place, edits);
+    const AveragingPlan::Outer* const outer = reduced.outer;
+    std::string arrived = reduced.variables.back();
+    const bool is_late = outer != nullptr && !outer->gradient.names.empty();
+    if (is_late) arrived = FuseGradients(*outer, place, FusedValues::kCopied, edits).back();
+    if (is_late || (outer != nullptr && !outer->error.names.empty())) {
+      outer_writer.Receive(*outer, arrived, reduced.gradient);
+    } else {
+      DivideByRanks(arrived, place, nranks, edits);
     }
-    if (reduced.outer != nullptr) outer_writer.WriteUpdate(reduced);
+    if (outer != nullptr) outer_writer.WriteUpdate(reduced);
   }
-  for (const AveragingPlan::Cast& cast : plan.casts) edits->main.Append(block, CastOp(cast));
-  for (const AveragingPlan::Reset& reset : plan.resets) edits->main.Append(block, reset.op);
+  for (const AveragingPlan::Cast& cast : plan.casts) edits->main.Append(place.block, CastOp(cast));
+  for (const AveragingPlan::Reset& reset : plan.resets) edits->main.Append(place.block, reset.op);
+}
+
+void LaunchGradients(const AveragingPlan& plan, const AveragingPlace& place,
+                     absl::optional<int> nranks, ProgramEdits* edits) {
+  OuterWriter outer_writer(place, edits);
+  for (const auto& [index, outer] : plan.outer) {
+    InFlight launched;
+    launched.ring = RingOf(place, index);
+    // Those of the last turn have arrived long ago, which no order of ops says.
+    Await(outer.gradient.names, launched.ring, place, edits);
+    launched.params = Fuse(plan.averaged[index], place, edits).back();
+    launched.last = Fuse(outer.last, place, edits).back();
+    launched.variables = FuseGradients(outer, place, FusedValues::kDiscarded, edits);
+    const std::string& sent = launched.variables.back();
+    const bool is_rounded = !outer.error.names.empty();
+    const std::string gradient =
+        is_rounded ? outer_writer.NewTensors(outer, outer.last.dtype) : sent;
+    outer_writer.WriteGradient(launched, gradient);
+    // Before the sum, so that the state is the mean.
+    DivideByRanks(gradient, place, nranks, edits);
+    if (is_rounded) outer_writer.WriteRounded(outer, gradient, sent);
+    Launch(launched, place, nranks, edits);
+  }
 }
 
 }  // namespace weft

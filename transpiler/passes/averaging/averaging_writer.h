@@ -21,9 +21,11 @@ namespace weft {
 // whose name it returns. Appends to the startup program an op that sets the counter to 0.
 std::string WriteAveragingCondition(const AveragingSchedule& schedule, ProgramEdits* edits);
 
-// The variables of the root block that the ops of the plan read and write, and those that they read
-// only.
+// The variables of the root block that the ops of WriteAveraging read and write, and those that
+// they read only.
 BranchVariables VariablesOf(const AveragingPlan& plan);
+// And those of LaunchGradients.
+BranchVariables VariablesOfGradients(const AveragingPlan& plan);
 
 // Adds the states of the outer optimizer: the startup program copies parameters, and sets
 // velocities to 0.
@@ -39,14 +41,22 @@ struct AveragingPlace {
   int first_ring = 0;
   std::string buffer = "local_sgd_buffer";  // names fused buffers
   OuterOptimizer outer = {};                // moves the tensors of AveragingPlan::outer
+  double mix = 0;                           // AveragingSchedule::mix
 };
 
 // Appends the ops of the plan to the block. One collective averages all tensors of an element type,
 // through a fused buffer if there are several. Element types are in flight together. If the number
 // of ranks is known, the collective sums and a scale op divides. Where an outer optimizer moves the
-// tensors, their outer gradients travel, in their place. O(tensors).
+// tensors, their outer gradients travel, in their place; with a delay, those that LaunchGradients
+// has sent. O(tensors).
 void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
                     absl::optional<int> nranks, ProgramEdits* edits);
+
+// With a delay, in a block that runs so many steps before: begins to average the outer gradients,
+// which are on their way when the step ends. A step that runs both blocks is not allowed.
+// O(tensors).
+void LaunchGradients(const AveragingPlan& plan, const AveragingPlace& place,
+                     absl::optional<int> nranks, ProgramEdits* edits);
 
 }  // namespace weft
 

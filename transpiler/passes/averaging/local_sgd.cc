@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
@@ -52,9 +53,12 @@ void ExplainBytes(const Program& main, const AveragingPlan& plan, const Averagin
                   const PassContext& context) {
   if (context.sink.remarks == nullptr) return;
   int64_t bytes = 0, bytes_of_gradients = 0;
-  for (const FusedTensors& tensors : plan.averaged) {
+  for (size_t i = 0; i < plan.averaged.size(); ++i) {
+    const FusedTensors& tensors = plan.averaged[i];
+    const auto outer = plan.outer.find(i);
+    const DType sent = outer == plan.outer.end() ? tensors.dtype : outer->second.sent;
     for (const Dims& dims : tensors.dims) {
-      bytes += NumElements(dims) * static_cast<int64_t>(SizeOf(tensors.dtype));
+      bytes += NumElements(dims) * static_cast<int64_t>(SizeOf(sent));
     }
   }
   std::set<Symbol> params;
@@ -75,15 +79,21 @@ void ExplainBytes(const Program& main, const AveragingPlan& plan, const Averagin
        {"bytes_a_step_of_grad_allreduce", absl::StrCat(bytes_of_gradients)}});
 }
 
-absl::Status CheckFragments(const AveragingSchedule& schedule) {
-  if (schedule.fragments == 1) return absl::OkStatus();
-  if (schedule.begin_step > 1 || schedule.first_step > 1) {
-    return absl::InvalidArgumentError(
-        "option fragments: expected neither begin_step nor first_average with it");
-  }
-  if (schedule.period % schedule.fragments == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("option fragments: expected a divisor of k_steps ",
-                                                 schedule.period, ", found ", schedule.fragments));
+absl::Status CheckSchedule(const AveragingSchedule& schedule) {
+  const std::string problem = ProblemOf(schedule);
+  if (problem.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("option ", problem));
+}
+
+DType DTypeOf(AveragingSchedule::Sent sent) {
+  constexpr DType kTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+  return kTypes[static_cast<int>(sent)];
+}
+
+absl::StatusOr<double> ParseMix(absl::string_view text) {
+  double mix = 0;
+  if (absl::SimpleAtod(text, &mix) && mix >= 0 && mix <= 1) return mix;
+  return absl::InvalidArgumentError("no number from 0 to 1");
 }
 
 }  // namespace
@@ -104,6 +114,17 @@ void LocalSgd::Options::Bind(OptionBinder& bind) {
               ParseOuterOptimizer);
   bind.Int("fragments", &schedule.fragments,
            "parts of the parameters that take turns within k_steps", /*min=*/1);
+  bind.Int("delay", &schedule.delay,
+           "steps between the outer gradients and their use, in which they travel", /*min=*/0);
+  bind.Parsed("mix", &schedule.mix, absl::StrCat(schedule.mix),
+              "share of a rank's own parameters in those after a synchronization",
+              "a number from 0 to 1", ParseMix);
+  bind.Choice("comm_dtype", &schedule.sent,
+              "the element type that is sent; fp32: grad-reduce casts narrower gradients",
+              {{"native", AveragingSchedule::Sent::kWhole},
+               {"fp32", AveragingSchedule::Sent::kWhole},
+               {"fp16", AveragingSchedule::Sent::kFp16},
+               {"bf16", AveragingSchedule::Sent::kBf16}});
 }
 
 Contract LocalSgd::contract() const {
@@ -119,11 +140,12 @@ Claims LocalSgd::claims(const PassContext& context) const { return Claims::Of(op
 absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& programs) const {
   const Program& main = *programs.main;
   const AveragingSchedule& schedule = options_.schedule;
-  WEFT_RETURN_IF_ERROR(CheckFragments(schedule));
+  WEFT_RETURN_IF_ERROR(CheckSchedule(schedule));
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
-  WEFT_ASSIGN_OR_RETURN(
-      const AveragingPlan plan,
-      PlanAveraging(programs, context, {options_.state, options_.statistics, schedule.outer}));
+  WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan,
+                        PlanAveraging(programs, context,
+                                      {options_.state, options_.statistics, schedule.outer,
+                                       /*has_delay=*/schedule.delay > 0, DTypeOf(schedule.sent)}));
   if (!schedule.IsEveryStep() && programs.startup == nullptr) {
     return absl::FailedPreconditionError(
         "counting steps needs the startup program, which sets the counter to 0; give it, or use "
@@ -135,9 +157,12 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
   AveragingPlace place;
   place.nrings = options_.nrings;
   place.outer = schedule.outer;
-  if (schedule.fragments > 1) {
-    WEFT_ASSIGN_OR_RETURN(const std::vector<AveragingPlan> fragments,
-                          CutIntoFragments(plan, schedule.fragments));
+  place.mix = schedule.mix;
+  if (schedule.fragments > 1 || schedule.delay > 0) {
+    std::vector<AveragingPlan> fragments = {plan};
+    if (schedule.fragments > 1) {
+      WEFT_ASSIGN_OR_RETURN(fragments, CutIntoFragments(plan, schedule.fragments));
+    }
     StepCounter counter("local_sgd", /*before=*/OpId(), &edits);
     const std::string remainder = counter.Remainder(schedule.period);
     for (int i = 1; i <= schedule.fragments; ++i) {
@@ -148,7 +173,14 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
           AppendBranch(/*parent=*/0, counter.IsDue(remainder, phase, suffix), VariablesOf(fragment),
                        absl::StrCat("local_sgd_scope", suffix), &edits);
       WriteAveraging(fragment, place, nranks, &edits);
-      Explain(fragment, options_, i, context);
+      Explain(fragment, options_, schedule.fragments > 1 ? i : 0, context);
+      if (schedule.delay == 0) continue;
+      const std::string of_launch = absl::StrCat("_launch", suffix);
+      const int launch_phase = (phase - schedule.delay + schedule.period) % schedule.period;
+      place.block = AppendBranch(
+          /*parent=*/0, counter.IsDue(remainder, launch_phase, of_launch),
+          VariablesOfGradients(fragment), absl::StrCat("local_sgd_scope", of_launch), &edits);
+      LaunchGradients(fragment, place, nranks, &edits);
     }
   } else {
     if (!schedule.IsEveryStep()) {

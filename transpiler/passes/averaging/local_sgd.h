@@ -35,7 +35,23 @@ namespace weft {
 //
 // nesterov and slowmo have NAME_outer_velocity, too; for nesterov it holds momentum times v.
 //
-// With fragments, each has a block of its own, which runs in the steps of the schedule.
+// With fragments, each has a block of its own, which runs in the steps of the schedule. With a
+// delay, it is followed by another one, which runs so many steps before it. That one begins to
+// average the outer gradients, in states NAME_outer_gradient, and the other one waits for them:
+//
+//   c_wait_comm(X=[w_outer_gradient]) {ring_id}
+//   Out=[w_outer_gradient] = elementwise_sub(X=[w_outer_param], Y=[w])
+//   Out=[w_outer_gradient] = scale(X=[w_outer_gradient]) {1/nranks}
+//   c_wait_compute(X=[w_outer_gradient]) {ring_id}
+//   c_allreduce_sum(X=[w_outer_gradient]) {ring_id}
+//
+// With comm_dtype, they are divided by the number of ranks first, and rounded. What that takes from
+// them is a state NAME_outer_error of each rank, which is added to the next ones:
+//
+//   Out=[w] = elementwise_add(X=[w], Y=[w_outer_error])
+//   Out=[outer_gradient_0] = cast(X=[w])                       this travels
+//   Out=[w_outer_error] = cast(X=[outer_gradient_0])
+//   Out=[w_outer_error] = elementwise_sub(X=[w], Y=[w_outer_error])
 //
 // Averages all replicated floating-point parameters that an op of any block updates: an optimizer,
 // or another op (target networks, mean teachers). If an optimizer keeps master weights
@@ -53,7 +69,7 @@ class LocalSgd : public Pass {
       "main program: averages parameters over the ranks every k steps";
 
   struct Options {
-    // Options k_steps, begin_step, first_average, outer and fragments.
+    // Options k_steps, begin_step, first_average, outer, fragments, delay, mix and comm_dtype.
     AveragingSchedule schedule;
     int nrings = 1;           // communication rings
     bool statistics = false;  // average running statistics too

@@ -348,6 +348,26 @@ TEST(LocalSgd, FragmentsDivideThePeriodAndTheParameters) {
               StatusIs(kRefused, HasSubstr("found option state=reset")));
 }
 
+// --- Delays and mixtures
+// --------------------------------------------------------------------------
+
+TEST(LocalSgd, DelayIsShorterThanATurn) {
+  const auto refused = [](const char* options) {
+    return RewriteStatus(absl::StrCat("comm-init,local-sgd{", options, "}"),
+                         {kTwoUpdates, kStartup});
+  };
+  const auto is_invalid = [](const char* text) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text));
+  };
+  EXPECT_THAT(refused("k_steps=4,outer=sgd,fragments=2,delay=2"),
+              is_invalid("delay: expected less than the 2 steps between two turns, found 2"));
+  EXPECT_THAT(refused("k_steps=4,first_average=2,outer=sgd,delay=1"),
+              is_invalid("delay: expected neither begin_step nor first_average"));
+  EXPECT_THAT(refused("k_steps=4,delay=1"), is_invalid("delay: expected an outer optimizer"));
+  EXPECT_THAT(refused("k_steps=4,mix=0.5"), is_invalid("mix: expected an outer optimizer"));
+  EXPECT_THAT(refused("k_steps=4,outer=sgd,mix=1.5"), is_invalid("a number from 0 to 1"));
+}
+
 // --- What is refused, and remarks ----------------------------------------------------------------
 
 TEST(LocalSgd, NothingToAverageIsRefused) {

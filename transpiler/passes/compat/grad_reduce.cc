@@ -123,7 +123,7 @@ void GradReduce::Options::Bind(OptionBinder& bind) {
                {"quotient", Division::kQuotient},
                {"before", Division::kBefore}});
   bind.Choice("comm_dtype", &travel.comm_dtype,
-              "the element type that is sent; fp32: narrower gradients are cast",
+              "the element type that is sent; fp32: grad-reduce casts narrower gradients",
               {{"native", absl::nullopt},
                {"fp32", DType::kFloat32},
                {"fp16", DType::kFloat16},

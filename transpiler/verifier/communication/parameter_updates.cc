@@ -5,11 +5,14 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/core/communication.h"
+#include "ops/analysis/core/storage.h"
+#include "ops/analysis/core/synchronized.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/gradient_names.h"
 #include "ops/analysis/values/rank_divergence.h"
@@ -180,6 +183,9 @@ class UpdateChecker {
 
   Update UpdateOf(const RankUpdate& found) const;
   void CheckUpdate(const Update& update);
+  // Whether ranks average the parameter or, as an outer optimizer does that the setting claims,
+  // make it of what they have averaged.
+  bool IsAveraged(VarId var);
   void CheckAveragedParameter(const Update& update);
   void ReportRankLocalParameter(const Update& update);
   void CheckManualUpdates();
@@ -200,7 +206,8 @@ class UpdateChecker {
   const RankValues& values_;
   WhatIfFlows* const what_if_;  // may be null
   Reporter report_;
-  absl::optional<RankDivergence> divergence_;  // computed on demand
+  absl::optional<RankDivergence> divergence_;                // computed on demand
+  absl::optional<absl::flat_hash_set<VarId>> synchronized_;  // computed on demand
   // A parameter is not equal on all ranks when training begins.
   bool starts_differ_ = false;
   // Of gradients that an all-reduce sums: what is wrong unless that explains it.
@@ -229,7 +236,7 @@ void UpdateChecker::Check() {
 void UpdateChecker::CheckUpdate(const Update& update) {
   const RankValue& grad = update.found.grad;
   const VarId var = update.var;
-  const bool is_averaged = var.valid() && values_.AtEnd(var).averaged_across_ranks;
+  const bool is_averaged = var.valid() && IsAveraged(var);
   const bool is_own =
       grad.placement == Placement::kLocal || grad.placement == Placement::kPartialSum;
   if (is_own && is_averaged) return CheckAveragedParameter(update);
@@ -257,6 +264,14 @@ void UpdateChecker::CheckUpdate(const Update& update) {
       values_.AtStart(var).placement == Placement::kLocal && !is_averaged) {
     ReportRankLocalParameter(update);
   }
+}
+
+bool UpdateChecker::IsAveraged(VarId var) {
+  if (values_.AtEnd(var).averaged_across_ranks) return true;
+  if (!synchronized_.has_value()) {
+    synchronized_ = FindSynchronized(program_, facts_.Get<Storage>(), options_.setting);
+  }
+  return synchronized_->contains(var);
 }
 
 // A mode that averages gradients averages the statistics of rows, too.
@@ -336,8 +351,7 @@ void UpdateChecker::CheckManualUpdates() {
     if (is_checked[id.value()]) continue;
     const Var var = program_.var(id);
     const RankValue& end = values_.AtEnd(id);
-    if (end.placement == Placement::kReplicated || end.averaged_across_ranks ||
-        IsDistributed(var.name())) {
+    if (end.placement == Placement::kReplicated || IsAveraged(id) || IsDistributed(var.name())) {
       continue;
     }
     if (end.IsOfSomeRanks()) {

@@ -189,6 +189,40 @@ std::string AveragingConditions::ProblemOfTurn(ExprId condition, size_t turn, si
   return why.empty() ? "" : Describe(condition, why);
 }
 
+std::string AveragingConditions::ProblemOfLaunch(ExprId launch, ExprId condition) {
+  const int delay = expected_->delay;
+  const auto describe = [&](absl::string_view why) {
+    return absl::StrCat("its outer gradient is taken on condition ", table_.ToString(launch, 4),
+                        ", ", why);
+  };
+  const int64_t horizon = std::max<int64_t>(kSteps, 3 * int64_t{expected_->period});
+  if (horizon > kMaxSteps) {
+    return describe(absl::StrCat("which would have to be followed for ", horizon,
+                                 " steps, more than ", kMaxSteps));
+  }
+  Steps of_both[2];
+  for (int i = 0; i < 2; ++i) {
+    const absl::StatusOr<const Steps*> steps =
+        StepsOf(i == 0 ? launch : condition, static_cast<int>(horizon));
+    if (!steps.ok()) {
+      return describe(absl::StrCat("which cannot be followed: ", steps.status().message()));
+    }
+    of_both[i] = **steps;
+  }
+  Steps& launched = of_both[0];
+  const Steps& used = of_both[1];
+  launched.last = std::min(launched.last, used.last - delay);
+  const auto next_due = [&, last = launched.last](int step) {
+    const auto next = std::lower_bound(used.held.begin(), used.held.end(), step + delay);
+    return next == used.held.end() ? last + 1 : *next - delay;
+  };
+  const std::string why = DifferenceFrom(
+      next_due,
+      absl::StrCat(delay, delay == 1 ? " step" : " steps", " before each synchronization, always"),
+      launched);
+  return why.empty() ? "" : describe(why);
+}
+
 bool AveragingConditions::Changes(ExprId condition, const RankValues& after) {
   if (!changing_.has_value()) changing_ = ChangingVariables(after);
   ExpressionWalk walk(table_);

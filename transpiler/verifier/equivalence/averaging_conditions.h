@@ -39,10 +39,15 @@ class AveragingConditions {
   // to `after`, the values after a step; null: it counts as constant.
   std::string Problem(ExprId condition, const RankValues* after);
 
-  // The same for parameters that are averaged in turn, by condition; empty where nothing is wrong.
-  // With K conditions, the n-th one in the order of the program must hold in steps n, n + K, ...,
-  // or in those of fragment n of the schedule. O(conditions log conditions + steps) if they compare
-  // one remainder with constants.
+  // What is wrong with taking outer gradients on condition `launch` that a synchronization on
+  // another condition uses: it must hold AveragingSchedule::delay steps before that one, and never
+  // else.
+  std::string ProblemOfLaunch(ExprId launch, ExprId condition);
+
+  // The same as Problem, for parameters that are averaged in turn, by condition; empty where
+  // nothing is wrong. With K conditions, the n-th one in the order of the program must hold in
+  // steps n, n + K, ..., or in those of fragment n of the schedule. O(conditions log conditions +
+  // steps) if they compare one remainder with constants.
   absl::flat_hash_map<ExprId, std::string> ProblemsInTurn(std::vector<ExprId> conditions);
 
  private:

@@ -590,6 +590,10 @@ void EquivalenceChecker::CheckOuter(const Compared& values) {
         "W613", values.name,
         absl::StrCat("outer optimizer ", ToString(outer_updates_.outer()), ": ", result.problem));
   }
+  if (!result.gradient.empty()) {
+    const std::string problem = averaging_.ProblemOfLaunch(result.launched_on, param.condition);
+    if (!problem.empty()) Report("W605", values.name, problem);
+  }
   if (!is_cast) CheckStartOfOuter(values.name, result);
   CheckAveraged(values);
 }
@@ -614,10 +618,12 @@ void EquivalenceChecker::CheckStartOfOuter(absl::string_view param,
                        ", ", ToString(b.placement)));
     }
   }
-  if (states.velocity.empty() || BeginsWithZero(states.velocity)) return;
-  reporter.Add("W606", OpId(), states.velocity,
-               absl::StrCat("variable ", states.velocity,
-                            ": expected 0 when training begins, found another value"));
+  for (const std::string& state : {states.velocity, states.error}) {
+    if (state.empty() || BeginsWithZero(state)) continue;
+    reporter.Add(
+        "W606", OpId(), state,
+        absl::StrCat("variable ", state, ": expected 0 when training begins, found another value"));
+  }
 }
 
 // Invalid: no optimizer with a learning rate updates it.

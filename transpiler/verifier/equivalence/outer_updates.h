@@ -7,9 +7,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "ops/analysis/values/expressions.h"
 #include "ops/analysis/values/rank_values.h"
 #include "ops/schema/algebra.h"
+#include "proto/averaging_schedule.h"
 #include "proto/outer_optimizer.h"
 #include "proto/program_pair.h"
 
@@ -37,6 +39,10 @@ class OuterUpdates {
   // The states of a parameter, and what is wrong; empty: nothing.
   struct Result {
     std::string last, velocity, problem;
+    // With a delay: the state of outer gradients on their way, and when they are taken.
+    std::string gradient;
+    ExprId launched_on;
+    std::string error;  // what rounding takes from what travels; empty: nothing
   };
   Result Check(const Synchronized& param);
 
@@ -49,20 +55,42 @@ class OuterUpdates {
   using Formula = std::vector<ExpressionTable::Term>;
 
   const State* FindByValue(ExprId value) const;
-  const State* FindVelocityIn(ExprId value, const State& last);
-  // What is wrong with a state; `formula`: its value after a synchronization.
-  std::string ProblemOf(const State& state, const Synchronized& param, Formula formula,
+  // That keeps the parameter after a synchronization.
+  const State* FindLast(const Synchronized& param);
+  // Checks how outer gradients come to all ranks, and sets *d to what they are where they move x.
+  void CheckGradient(const Synchronized& param, const State& last, Formula* d, Result* result);
+  // Whether outer gradients are rounded for their way.
+  bool IsRounded(const State& last) const;
+  // Checks that what is sent of *d and what is kept of it are *d, which becomes what arrives.
+  // `from`: a value that is made of it.
+  void CheckRounding(const State& last, ExprId from, ExprId condition, Formula* d, Result* result);
+  // A state of each rank that a value is made of through sums, casts, means, products and
+  // quotients.
+  const State* FindErrorIn(ExprId value, ExprId condition, const State& last);
+  // A state that changes on the condition and of which the value is made.
+  const State* FindVelocityIn(ExprId value, const Synchronized& param, const State& last);
+  // Another one, that changes on another condition.
+  const State* FindGradientIn(ExprId value, const Synchronized& param);
+  // What is wrong with a state that has the value of `formula` where `condition` holds.
+  std::string ProblemOf(const State& state, ExprId condition, Formula formula,
                         absl::string_view what);
-  void CheckNesterov(const Synchronized& param, const State& last, Result* result);
-  void CheckSlowMo(const Synchronized& param, const State& last, Result* result);
-  // A product or quotient of two variables of the rewritten program that is a term of the value.
+  // `d`: the outer gradient.
+  void CheckSgd(const Synchronized& param, const State& last, const Formula& d, Result* result);
+  void CheckNesterov(const Synchronized& param, const State& last, const Formula& d,
+                     Result* result);
+  void CheckSlowMo(const Synchronized& param, const State& last, const Formula& d, Result* result);
+  // Of a product or quotient of two variables of the rewritten program.
+  absl::optional<Algebra> ProductAlgebraOf(ExprId value);
+  // One that is a term of the value.
   ExprId FindTerm(ExprId value, Algebra algebra);
   ExprId SumOf(Formula terms);
 
   const ConstProgramPair original_, rewritten_;
   const RankValuesOptions& options_;
   const OuterOptimizer outer_;
-  const double lr_, momentum_;  // as attributes of ops hold them
+  const int delay_;
+  const AveragingSchedule::Sent sent_;
+  const double lr_, momentum_, mix_, rest_;  // as attributes of ops hold them; rest_: 1 - mix
   ExpressionTable& table_;
   std::vector<State> states_;
   absl::flat_hash_map<ExprId, size_t> by_value_;    // of states_: by value, without its factor

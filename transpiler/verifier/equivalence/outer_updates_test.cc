@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,6 +17,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr absl::string_view kOneDevice = R"(
@@ -274,6 +276,255 @@ TEST(OuterUpdates, StatesBeginWithTheParameterAndZero) {
   for (const Outer& outer : {kOuters[1], kOuters[2]}) {
     EXPECT_THAT(start(outer, "dtype=5, value=0.0", "dtype=5, value=1.0"),
                 HasError("W606", "variable v: expected 0"));
+  }
+}
+
+// --- Outer gradients that travel for several steps, and mixtures ---------------------------------
+
+// Synchronizes w in every fourth step, by the outer gradient g of the step before, and keeps a
+// quarter of the rank's own value.
+constexpr absl::string_view kDelayed = R"(
+    var w : fp32[4] parameter persistable
+    var last, v, g : fp32[4] persistable
+    var lr : fp32[1] persistable
+    var x : fp32[4] need_check_feed stop_gradient
+    var step : int64[1] persistable
+    var k, none, three, rest : int64[1]
+    var due, launch : bool[1]
+    var scope, other : step_scopes
+    ParamOut=[w] = sgd(Param=[w], Grad=[x], LearningRate=[lr]) role=optimize
+    Out=[step] = increment(X=[step]) role=optimize {step=1.0}
+    Out=[k] = fill_constant() role=optimize {shape=longs[1], dtype=3, value=4.0}
+    Out=[none] = fill_constant() role=optimize {shape=longs[1], dtype=3, value=0.0}
+    Out=[three] = fill_constant() role=optimize {shape=longs[1], dtype=3, value=3.0}
+    Out=[rest] = elementwise_mod(X=[step], Y=[k]) role=optimize {axis=-1}
+    Out=[due] = equal(X=[rest], Y=[none]) role=optimize
+    Out=[launch] = equal(X=[rest], Y=[three]) role=optimize
+    Out=[w, last, v, g], Scope=[scope] = conditional_block(Cond=[due], Input=[w, last, v, g, lr]) role=optimize {sub_block=block(1), is_scalar_condition=true}
+    Out=[w, last, g], Scope=[other] = conditional_block(Cond=[launch], Input=[w, last, g]) role=optimize {sub_block=block(2), is_scalar_condition=true}
+    block 1:
+    var d : fp32[4]
+    Out=[g] = c_wait_comm(X=[g]) role=optimize {ring_id=0}
+    Out=[d] = assign(X=[g]) role=optimize
+    MOVE
+    Out=[last] = elementwise_sub(X=[last], Y=[d]) role=optimize {axis=-1}
+    Out=[w] = scale(X=[w]) role=optimize {scale=0.25}
+    Out=[d] = scale(X=[last]) role=optimize {scale=0.75}
+    Out=[w] = elementwise_add(X=[w], Y=[d]) role=optimize {axis=-1}
+    block 2:
+    Out=[g] = c_wait_comm(X=[g]) role=optimize {ring_id=0}
+    Out=[g] = elementwise_sub(X=[last], Y=[w]) role=optimize {axis=-1}
+    Out=[g] = scale(X=[g]) role=optimize {scale=0.5, nranks=2}
+    Out=[g] = c_wait_compute(X=[g]) role=optimize {ring_id=0}
+    Out=[g] = c_allreduce_sum(X=[g]) role=optimize {ring_id=0, use_calc_stream=false}
+)";
+
+std::vector<std::string> ErrorsOfDelayed(const Outer& outer, const Edits& edits = {}, int delay = 1,
+                                         double mix = 0.25) {
+  const std::string move = absl::StrReplaceAll(outer.move, {{"[w]", "[d]"}});
+  Edits all = {{"MOVE", move}};
+  all.insert(all.end(), edits.begin(), edits.end());
+  const Edits of_startup = {
+      {"var last, v : fp32[4] persistable", "var last, v, g : fp32[4] persistable"},
+      {"    Out=[step] =",
+       "    Out=[g] = fill_constant() {shape=longs[4], dtype=5, value=0.0}\n    Out=[step] ="}};
+  const Program original = ProgramOf(kOneDevice), original_startup = ProgramOf(kOneDeviceStartup),
+                program = ProgramOf(kDelayed, all), startup = ProgramOf(kStartup, of_startup);
+  VerifyOptions options = Claiming(outer.claim);
+  options.setting.averaging->period = 4;
+  options.setting.averaging->delay = delay;
+  options.setting.averaging->mix = mix;
+  options.original = {&original, &original_startup};
+  return Lines(Verify({{&program, &startup}}, options));
+}
+
+void ExpectErrorsOfDelayed(const Edits& edits, absl::string_view rule, absl::string_view text) {
+  for (const Outer& outer : kOuters) {
+    SCOPED_TRACE(outer.claim);
+    EXPECT_THAT(ErrorsOfDelayed(outer, edits), HasError(rule, text));
+  }
+}
+
+TEST(OuterUpdates, DelaysAndMixturesAreVerified) {
+  for (const Outer& outer : kOuters) EXPECT_THAT(ErrorsOfDelayed(outer), IsEmpty()) << outer.claim;
+}
+
+// Without the original, what ranks average must reach the parameter.
+TEST(OuterUpdates, DelayedParameterIsMadeOfAMean) {
+  const auto errors_of = [](const Edits& edits) {
+    Edits all = {{"MOVE", ""}};
+    all.insert(all.end(), edits.begin(), edits.end());
+    const Program program = ProgramOf(kDelayed, all),
+                  startup = ProgramOf(kStartup, {{"var last, v : fp32[4] persistable",
+                                                  "var last, v, g : fp32[4] persistable"},
+                                                 {"    Out=[step] =",
+                                                  "    Out=[g] = fill_constant() {shape=longs[4], "
+                                                  "dtype=5, value=0.0}\n    Out=[step] ="}});
+    VerifyOptions options = Claiming("sgd{lr=1}");
+    options.setting.averaging->period = 4;
+    options.setting.averaging->delay = 1;
+    return Lines(Verify({{&program, &startup}}, options));
+  };
+  EXPECT_THAT(errors_of({}), Not(HasError("W310", "")));
+  EXPECT_THAT(errors_of({{"Out=[d] = assign(X=[g])", "Out=[d] = assign(X=[v])"}}),
+              HasError("W310", "updates w by x"));
+  EXPECT_THAT(errors_of({{"    Out=[g] = c_allreduce_sum(X=[g]) role=optimize {ring_id=0, "
+                          "use_calc_stream=false}\n",
+                          ""}}),
+              HasError("W310", "updates w by x"));
+}
+
+TEST(OuterUpdates, AnotherDelayOrMixtureIsNeitherOfThem) {
+  for (const Outer& outer : kOuters) {
+    EXPECT_THAT(ErrorsOfDelayed(outer, {}, /*delay=*/2),
+                HasError("W605", "its outer gradient is taken on condition"));
+    EXPECT_THAT(ErrorsOfDelayed(outer, {}, /*delay=*/0), HasError("W613", "variable w"));
+    EXPECT_THAT(ErrorsOfDelayed(outer, {}, /*delay=*/1, /*mix=*/0.5), HasError("W613", "keeps"));
+    EXPECT_THAT(ErrorsOfDelayed(outer, {}, /*delay=*/1, /*mix=*/0), HasError("W613", "keeps"));
+  }
+}
+
+TEST(OuterUpdates, GradientOfAnotherStepIsRefused) {
+  ExpectErrorsOfDelayed({{"dtype=3, value=3.0", "dtype=3, value=2.0"}}, "W605",
+                        "which holds in step 2, expected 1 step before each synchronization");
+  // In the step that synchronizes, too.
+  ExpectErrorsOfDelayed({{"Cond=[launch]", "Cond=[due]"}}, "W613", "");
+}
+
+TEST(OuterUpdates, DelayedGradientOfOneRankIsRefused) {
+  ExpectErrorsOfDelayed(
+      {{"c_allreduce_sum(X=[g])", "c_broadcast(X=[g])"}, {"{scale=0.5, nranks=2}", "{scale=1.0}"}},
+      "W613", "expected it equal on all ranks");
+}
+
+TEST(OuterUpdates, DelayedSumInsteadOfAMeanIsRefused) {
+  ExpectErrorsOfDelayed({{"    Out=[g] = scale(X=[g]) role=optimize {scale=0.5, nranks=2}\n", ""}},
+                        "W613", "outer gradient g to become");
+}
+
+TEST(OuterUpdates, UseOfWhatIsStillOnItsWayIsARace) {
+  ExpectErrorsOfDelayed(
+      {{"    Out=[g] = c_wait_comm(X=[g]) role=optimize {ring_id=0}\n    Out=[d]", "    Out=[d]"}},
+      "W401", "reads g on the compute stream in the next step");
+}
+
+TEST(OuterUpdates, GradientThatIsUsedUpIsRefused) {
+  ExpectErrorsOfDelayed({{"    Out=[w] = scale(X=[w]) role=optimize {scale=0.25}",
+                          "    Out=[g] = scale(X=[g]) role=optimize {scale=0.5}\n    Out=[w] = "
+                          "scale(X=[w]) role=optimize {scale=0.25}"}},
+                        "W613", "");
+}
+
+TEST(OuterUpdates, MixtureOfOtherSharesIsRefused) {
+  ExpectErrorsOfDelayed(
+      {{"(X=[w]) role=optimize {scale=0.25}", "(X=[w]) role=optimize {scale=0.5}"}}, "W613",
+      "no state of the program keeps the part of it that ranks share");
+  ExpectErrorsOfDelayed({{"scale=0.75", "scale=0.5"}}, "W613",
+                        "no state of the program keeps the part of it that ranks share");
+}
+
+// --- Outer gradients that are rounded ------------------------------------------------------------
+
+// The ops that send w, of kSynchronized, and those that send it in bf16.
+constexpr absl::string_view kSend =
+    R"(    Out=[w] = c_allreduce_sum(X=[w]) role=optimize {ring_id=0, use_calc_stream=true}
+    Out=[w] = scale(X=[w]) role=optimize {scale=0.5, nranks=2}
+)";
+constexpr absl::string_view kSendRounded = R"(    var q : bf16[4]
+    Out=[w] = scale(X=[w]) role=optimize {scale=0.5, nranks=2}
+    Out=[w] = elementwise_add(X=[w], Y=[e]) role=optimize {axis=-1}
+    Out=[q] = cast(X=[w]) role=optimize {in_dtype=5, out_dtype=22}
+    Out=[e] = cast(X=[q]) role=optimize {in_dtype=22, out_dtype=5}
+    Out=[e] = elementwise_sub(X=[w], Y=[e]) role=optimize {axis=-1}
+    Out=[q] = c_allreduce_sum(X=[q]) role=optimize {ring_id=0, use_calc_stream=true}
+    Out=[w] = cast(X=[q]) role=optimize {in_dtype=22, out_dtype=5}
+)";
+
+std::vector<std::string> ErrorsOfRounded(
+    const Outer& outer, const Edits& edits = {}, const char* error_begins = "value=0.0",
+    AveragingSchedule::Sent sent = AveragingSchedule::Sent::kBf16) {
+  Edits all = {{kSend, kSendRounded},
+               {"var last, v : fp32[4]", "var last, v, e : fp32[4]"},
+               {"Out=[w, last, v], Scope", "Out=[w, last, v, e], Scope"},
+               {"Input=[w, last, v, lr]", "Input=[w, last, v, e, lr]"}};
+  all.insert(all.end(), edits.begin(), edits.end());
+  const Program original = ProgramOf(kOneDevice), original_startup = ProgramOf(kOneDeviceStartup),
+                program = MainOf(outer, all),
+                startup = ProgramOf(kStartup,
+                                    {{"var last, v : fp32[4]", "var last, v, e : fp32[4]"},
+                                     {"    Out=[step] =",
+                                      absl::StrCat("    Out=[e] = fill_constant() {shape=longs[4], "
+                                                   "dtype=5, ",
+                                                   error_begins, "}\n    Out=[step] =")}});
+  VerifyOptions options = Claiming(outer.claim);
+  options.setting.averaging->sent = sent;
+  options.original = {&original, &original_startup};
+  return Lines(Verify({{&program, &startup}}, options));
+}
+
+void ExpectErrorsOfRounded(const Edits& edits, absl::string_view rule, absl::string_view text) {
+  for (const Outer& outer : kOuters) {
+    SCOPED_TRACE(outer.claim);
+    EXPECT_THAT(ErrorsOfRounded(outer, edits), HasError(rule, text));
+  }
+}
+
+TEST(OuterUpdates, WhatIsSentAndWhatIsKeptAreTheOuterGradient) {
+  for (const Outer& outer : kOuters) EXPECT_THAT(ErrorsOfRounded(outer), IsEmpty()) << outer.claim;
+}
+
+TEST(OuterUpdates, RoundingIsClaimed) {
+  for (const Outer& outer : kOuters) {
+    SCOPED_TRACE(outer.claim);
+    EXPECT_THAT(ErrorsOfRounded(outer, {}, "value=0.0", AveragingSchedule::Sent::kWhole),
+                HasError("W613", ""));
+    EXPECT_THAT(ErrorsOfRounded(outer, {}, "value=0.0", AveragingSchedule::Sent::kFp16),
+                HasError("W613", "what is sent and what is kept"));
+    VerifyOptions options = Claiming(outer.claim);
+    options.setting.averaging->sent = AveragingSchedule::Sent::kBf16;
+    const Program original = ProgramOf(kOneDevice), program = MainOf(outer),
+                  startup = ProgramOf(kStartup);
+    options.original = {&original, nullptr};
+    EXPECT_THAT(Lines(Verify({{&program, &startup}}, options)),
+                HasError("W613", "no state of the program is what rounding to bf16 took"));
+  }
+}
+
+TEST(OuterUpdates, LostErrorIsRefused) {
+  // It is not added.
+  ExpectErrorsOfRounded(
+      {{"    Out=[w] = elementwise_add(X=[w], Y=[e]) role=optimize {axis=-1}\n    Out=[q]",
+        "    Out=[q]"}},
+      "W613", "no state of the program is what rounding to bf16 took");
+  // It is what was sent.
+  ExpectErrorsOfRounded(
+      {{"    Out=[e] = elementwise_sub(X=[w], Y=[e]) role=optimize {axis=-1}\n", ""}}, "W613",
+      "what is sent and what is kept are not the outer gradient");
+  // Of the other sign.
+  ExpectErrorsOfRounded(
+      {{"Out=[e] = elementwise_sub(X=[w], Y=[e])", "Out=[e] = elementwise_sub(X=[e], Y=[w])"}},
+      "W613", "what is sent and what is kept are not the outer gradient");
+  // It fades.
+  ExpectErrorsOfRounded({{"    Out=[q] = c_allreduce_sum",
+                          "    Out=[e] = scale(X=[e]) role=optimize {scale=0.5}\n    Out=[q] = "
+                          "c_allreduce_sum"}},
+                        "W613", "what is sent and what is kept are not the outer gradient");
+}
+
+TEST(OuterUpdates, SumOfRoundedGradientsIsTheirMean) {
+  ExpectErrorsOfRounded(
+      {{"    Out=[w] = scale(X=[w]) role=optimize {scale=0.5, nranks=2}\n    Out=[w] = element",
+        "    Out=[w] = element"}},
+      "W613", "");
+  // Of one rank.
+  ExpectErrorsOfRounded({{"Out=[q] = c_allreduce_sum(X=[q])", "Out=[q] = c_broadcast(X=[q])"}},
+                        "W613", "");
+}
+
+TEST(OuterUpdates, ErrorBeginsWithZero) {
+  for (const Outer& outer : kOuters) {
+    EXPECT_THAT(ErrorsOfRounded(outer, {}, "value=1.0"), HasError("W606", "variable e: expected 0"))
+        << outer.claim;
   }
 }
 
