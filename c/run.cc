@@ -1,4 +1,5 @@
 // weft_run_*.
+#include <cstdlib>
 #include <limits>
 #include <set>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "tools/cmd/weft_eval_flags.h"
 #include "tools/cmd/weft_run_flags.h"
 #include "tools/inspect/run_report.h"
+#include "tools/job/job_environment.h"
 
 struct weft_arrays {
   // Shapes are in the tensors, which do not move.
@@ -243,10 +245,24 @@ absl::StatusOr<std::string> TotalsOf(weft_run* run) {
   return TotalsJson(evaluation);
 }
 
+// The processes of a launcher would each train the whole.
+absl::Status CheckIsAlone(const RunFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const absl::optional<Job> job, FindJob(std::getenv));
+  if (flags.backend == "local" || !job.has_value() || job->num_processes == 1) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "this is process ", job->process, " of ", job->num_processes, " that ", job->launcher,
+      " has started, and a run here has ranks in one process alone: start it without the launcher, "
+      "write the program and launch weft run, or set option backend to local to train the whole "
+      "in this process"));
+}
+
 absl::Status NewRun(const weft_options* options, const weft_program& main,
                     const weft_program* startup, absl::Span<const char* const> names,
                     absl::Span<const weft_array> params, weft_run** run) {
   WEFT_ASSIGN_OR_RETURN(RunFlags flags, ParseRun(options, main, startup, !params.empty()));
+  WEFT_RETURN_IF_ERROR(CheckIsAlone(flags));
   RunFiles given;
   given.main = main.program;
   if (startup != nullptr) given.startup = startup->program;
