@@ -5,6 +5,8 @@ usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS
 """
 import array
 import ast
+import contextlib
+import io
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 import warnings
 
 import numpy as np
@@ -287,6 +290,24 @@ class RunTest(unittest.TestCase):
         run.step(batch)
         self.assertEqual(run.next_step, done + 1)
 
+    def test_progress_is_shown_when_asked(self):
+        shown = io.StringIO()
+        with unittest.mock.patch.dict(sys.modules, {"tqdm": None}):  # as if it were not there
+            with contextlib.redirect_stderr(shown), weft.Run(MAIN, STARTUP, progress=True) as run:
+                run.step(batches()[0])
+                run.fit(batches()[:1], progress=True)  # one bar shows both
+        self.assertRegex(shown.getvalue(),
+                         r"^\rstep 1  mean_0.tmp_0 [0-9.]+\x1b\[K\rstep 2  mean_0.tmp_0 [0-9.]+\x1b\[K\n$")
+
+    def test_processes_of_a_launcher_are_an_error_that_says_so(self):
+        with unittest.mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "2"}):
+            with self.assertRaisesRegex(weft.Error, "this is process 1 of 2 that .* has started, and "
+                                        "a run here has ranks in one process alone"):
+                weft.Run(MAIN, STARTUP)
+            with weft.Run(MAIN, STARTUP, backend="local") as run:
+                run.step(batches()[0])
+                self.assertEqual(run.num_ranks, 1)
+
     def test_a_fork_after_a_step_is_an_error_that_says_so(self):
         run = weft.Run(MAIN, STARTUP)
         run.step(batches()[0])
@@ -407,6 +428,24 @@ class EvaluateTest(unittest.TestCase):
                 run.step({1: np.zeros(1)})
 
 
+# Ranks have running statistics of their own.
+NORMALIZED = """program {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var scale : fp32[4] parameter persistable
+    var bias : fp32[4] parameter persistable
+    var mean : fp32[4] persistable
+    var variance : fp32[4] persistable
+    var y : fp32[-1, 4]
+    var saved_mean : fp32[4]
+    var saved_variance : fp32[4]
+    var loss : fp32[]
+    MeanOut=[mean], SavedMean=[saved_mean], SavedVariance=[saved_variance], VarianceOut=[variance], Y=[y] = batch_norm(Bias=[bias], Mean=[mean], Scale=[scale], Variance=[variance], X=[x]) role=forward {momentum=0.9, epsilon=1e-05, is_test=false, data_layout="NCHW"}
+    Out=[loss] = reduce_mean(X=[y]) role=loss {dim=ints[], reduce_all=true}
+  }
+}"""
+
+
 class StateTest(unittest.TestCase):
     def test_of_ranks_with_their_own_is_not_replaced(self):
         out = weft.transpile(MAIN, STARTUP, mode="local_sgd", k_steps=100, nranks=2)
@@ -417,6 +456,20 @@ class StateTest(unittest.TestCase):
             with self.assertRaisesRegex(weft.Error, "fc_0.*ranks have values of their own"):
                 run.load_state_dict(begin)
             run.step(batches()[1])  # it is as it was
+
+    def test_of_running_statistics_is_replaced(self):
+        ones = {name: np.ones(4, "float32") for name in ("scale", "bias", "mean", "variance")}
+        x = np.arange(16, dtype="float32").reshape(4, 4)
+
+        def means(run):
+            return [rank.tolist() for rank in run.step({"x": x})[0].ranks]
+
+        with weft.Run(weft.Program.from_text(NORMALIZED), params=ones, ranks=2, fetch="mean") as run:
+            begin = run.state_dict()
+            first = means(run)
+            self.assertNotEqual(first[0], first[1])
+            run.load_state_dict(begin)
+            self.assertEqual(means(run), first)
 
     def test_comes_in_during_a_run(self):
         out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
@@ -770,6 +823,17 @@ class TurnsTest(unittest.TestCase):
         for name, value in end.items():
             np.testing.assert_array_equal(state[name], value)
 
+    def test_runs_may_have_different_ranks(self):
+        out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+        with weft.Run(out, ranks=2) as a, weft.Run(MAIN, STARTUP, seed=2) as b:
+            turns = weft.Turns(a, b)
+            begin = a.state_dict()
+            found = [float(turns.step((a, b)[step % 2], batch)[0])
+                     for step, batch in enumerate(batches()[:4])]
+        with weft.Run(MAIN, STARTUP, params=begin) as one:
+            np.testing.assert_allclose(
+                found, [float(one.step(batch)[0]) for batch in batches()[:4]], rtol=1e-5)
+
     def test_another_run_is_an_error(self):
         with weft.Run(MAIN, STARTUP) as a, weft.Run(MAIN, STARTUP) as b, weft.Run(MAIN, STARTUP) as c:
             with self.assertRaisesRegex(weft.Error, "expected one of its runs"):
@@ -883,6 +947,7 @@ class PackageTest(unittest.TestCase):
     def test_statistics_and_plans_are_texts(self):
         self.assertIn("parameters", weft.stats(MAIN, batch=32))
         self.assertIn("by policy bytes", weft.plan(MAIN))
+        self.assertRegex(weft.plan(MAIN)._repr_html_(), "^<pre>")  # pylint: disable=protected-access
         self.assertRegex(weft.version(), r"^\d+\.\d+")
 
 

@@ -425,7 +425,7 @@ def _logger(log, begin):
     return made, made.close
 
 
-class _Bar:
+class Bar:
     """A progress bar: tqdm's, or a line on standard error."""
 
     def __init__(self, total):
@@ -436,7 +436,9 @@ class _Bar:
             self._bar = None
         self._done, self._total = 0, total
 
-    def step(self, what):
+    def step(self, numbers):
+        """One more, with name -> number."""
+        what = ", ".join("%s %.5g" % one for one in numbers.items())
         self._done += 1
         if self._bar is not None:
             self._bar.set_postfix_str(what, refresh=False)
@@ -447,6 +449,7 @@ class _Bar:
         sys.stderr.write("\rstep %d%s  %s\x1b[K" % (self._done, of, what))
 
     def close(self):
+        """Ends its line."""
         if self._bar is not None:
             self._bar.close()
         elif self._done:
@@ -564,7 +567,7 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
     total = steps
     if total is None and hasattr(batches, "__len__"):
         total = len(batches) * epochs
-    bar = _Bar(total) if progress else None
+    bar = Bar(total) if progress and run._bar is None else None
     fitted = Fitted()
     validated = None
 
@@ -592,7 +595,7 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
             if write is not None and (done - 1) % log_every == 0:
                 write(done - 1, fitted.losses)
             if bar is not None:
-                bar.step(", ".join("%s %.5g" % one for one in fitted.losses.items()))
+                bar.step(fitted.losses)
             if every is not None and done % every == 0:
                 check(done)
                 validated = done

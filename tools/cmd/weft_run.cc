@@ -288,7 +288,8 @@ class Recorder {
   bool GoesOn() const { return !flags_.resume.empty() || flags_.run.goes_on; }
 
   // A run that goes on keeps the lines of earlier steps. There may be later ones: of a run that
-  // went on after its last checkpoint.
+  // went on after its last checkpoint. One that goes on after a loss validates its first state
+  // again.
   LineFile::Keep KeepsMetrics() {
     if (!GoesOn()) return nullptr;
     return [begin = flags_.run.begin_step, this](absl::string_view line) -> absl::StatusOr<bool> {
@@ -298,6 +299,8 @@ class Recorder {
       if (is_header) return true;
       WEFT_ASSIGN_OR_RETURN(const int64_t step,
                             IsCsv() ? StepOfCsvLine(line) : StepOfMetricsLine(line));
+      const bool is_last = flags_.run.goes_on && !IsCsv() && step + 1 == begin;
+      if (is_last && nlohmann::json::parse(line, nullptr, false).contains("valid")) return false;
       return step < begin;
     };
   }
