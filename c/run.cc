@@ -1,5 +1,4 @@
 // weft_run_*.
-#include <cstdlib>
 #include <limits>
 #include <set>
 #include <utility>
@@ -19,7 +18,6 @@
 #include "tools/cmd/weft_eval_flags.h"
 #include "tools/cmd/weft_run_flags.h"
 #include "tools/inspect/run_report.h"
-#include "tools/job/job_environment.h"
 
 struct weft_arrays {
   // Shapes are in the tensors, which do not move.
@@ -245,24 +243,11 @@ absl::StatusOr<std::string> TotalsOf(weft_run* run) {
   return TotalsJson(evaluation);
 }
 
-// The processes of a launcher would each train the whole.
-absl::Status CheckIsAlone(const RunFlags& flags) {
-  WEFT_ASSIGN_OR_RETURN(const absl::optional<Job> job, FindJob(std::getenv));
-  if (flags.backend == "local" || !job.has_value() || job->num_processes == 1) {
-    return absl::OkStatus();
-  }
-  return absl::UnimplementedError(absl::StrCat(
-      "this is process ", job->process, " of ", job->num_processes, " that ", job->launcher,
-      " has started, and a run here has ranks in one process alone: start it without the launcher, "
-      "write the program and launch weft run, or set option backend to local to train the whole "
-      "in this process"));
-}
-
 absl::Status NewRun(const weft_options* options, const weft_program& main,
                     const weft_program* startup, absl::Span<const char* const> names,
                     absl::Span<const weft_array> params, weft_run** run) {
   WEFT_ASSIGN_OR_RETURN(RunFlags flags, ParseRun(options, main, startup, !params.empty()));
-  WEFT_RETURN_IF_ERROR(CheckIsAlone(flags));
+  const bool in_job = flags.backend != "local";
   RunFiles given;
   given.main = main.program;
   if (startup != nullptr) given.startup = startup->program;
@@ -271,7 +256,8 @@ absl::Status NewRun(const weft_options* options, const weft_program& main,
     WEFT_ASSIGN_OR_RETURN(given.params, SplitParams(std::move(tensors), {&*given.main}));
   }
   auto made = std::make_unique<weft_run>();
-  WEFT_ASSIGN_OR_RETURN(made->session, RunSession::Create(std::move(flags), std::move(given)));
+  WEFT_ASSIGN_OR_RETURN(made->session,
+                        RunSession::Create(std::move(flags), std::move(given), in_job));
   *run = made.release();
   return absl::OkStatus();
 }
@@ -339,6 +325,8 @@ weft_status* weft_run_step(weft_run* run, const char* const* names, const weft_a
 }
 
 int weft_run_num_ranks(const weft_run* run) { return run->session->nranks(); }
+int weft_run_process(const weft_run* run) { return run->session->process(); }
+int weft_run_num_processes(const weft_run* run) { return run->session->num_processes(); }
 int64_t weft_run_next_step(const weft_run* run) { return run->session->step(); }
 size_t weft_run_num_fetched(const weft_run* run) {
   return run->results.empty() ? 0 : run->session->fetch().size();

@@ -299,14 +299,44 @@ class RunTest(unittest.TestCase):
         self.assertRegex(shown.getvalue(),
                          r"^\rstep 1  mean_0.tmp_0 [0-9.]+\x1b\[K\rstep 2  mean_0.tmp_0 [0-9.]+\x1b\[K\n$")
 
-    def test_processes_of_a_launcher_are_an_error_that_says_so(self):
-        with unittest.mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "2"}):
-            with self.assertRaisesRegex(weft.Error, "this is process 1 of 2 that .* has started, and "
-                                        "a run here has ranks in one process alone"):
-                weft.Run(MAIN, STARTUP)
-            with weft.Run(MAIN, STARTUP, backend="local") as run:
-                run.step(batches()[0])
-                self.assertEqual(run.num_ranks, 1)
+    def test_processes_of_a_launcher_train_together(self):
+        def train(processes, folder, script):
+            path = os.path.join(folder, "train.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(JOB % script)
+            command = [sys.executable, path, MAIN, STARTUP, FEEDS, folder, str(processes)]
+            if processes > 1:
+                command = [WEFT, "launch", "-n", str(processes), "--"] + command
+            done = subprocess.run(command, check=False, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, timeout=100, env=dict(
+                                      os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(PACKAGE))))
+            lines = done.stdout.decode().splitlines()
+            if processes == 1:
+                return done, lines
+            self.assertEqual(sorted({line.split(" ", 1)[0] for line in lines}), ["[0]", "[1]"],
+                             done.stderr.decode())
+            of_each = [[line[4:] for line in lines if line.startswith("[%d]" % i)] for i in (0, 1)]
+            self.assertEqual(of_each[0], of_each[1])
+            return done, of_each[0]
+
+        with tempfile.TemporaryDirectory() as threads, tempfile.TemporaryDirectory() as processes:
+            _, expected = train(1, threads, "")
+            done, found = train(2, processes, "")
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            self.assertGreater(len(expected), 10)
+            self.assertEqual(found, expected)
+            for name in ("saved.npz", "c.weft", "c.weft.best", "log.csv"):
+                with open(os.path.join(threads, name), "rb") as one, open(
+                        os.path.join(processes, name), "rb") as other:
+                    self.assertEqual(one.read(), other.read(), name)
+            # An error in one process ends all.
+            done, _ = train(2, processes, "if run.process == 1: run.step({'x': np.zeros(3)})")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(b"[1] weft.Error: ", done.stderr)
+            done, _ = train(2, processes, "weft.Run(out)")
+            self.assertIn(b"one run can join the others, and has", done.stderr)
+            done, _ = train(2, processes, "weft.Run(out, ranks=2, backend='local').step(batches[0])")
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
 
     def test_a_fork_after_a_step_is_an_error_that_says_so(self):
         run = weft.Run(MAIN, STARTUP)
@@ -444,6 +474,32 @@ NORMALIZED = """program {
     Out=[loss] = reduce_mean(X=[y]) role=loss {dim=ints[], reduce_all=true}
   }
 }"""
+
+
+# Trains on two ranks, of one or of two processes.
+JOB = """import os, sys, numpy as np, weft
+main, startup, feeds, folder, processes = sys.argv[1:]
+at = lambda name: os.path.join(folder, name)
+feeds = np.load(feeds)
+batches = [{"x": feeds["%%d/x" %% i], "y": feeds["%%d/y" %% i]} for i in range(4)]
+out = weft.transpile(main, startup, mode="grad_allreduce", nranks=2)
+with weft.Run(out, ranks=2 // int(processes)) as run:
+    print(run.num_ranks, run.next_step)
+    begin = run.state_dict()
+    for batch in batches:
+        loss, = run.step(batch)
+        print("%%.9g" %% loss, [rank.tolist() for rank in loss.ranks])
+    %s
+    run.load_state_dict(begin)
+    fitted = run.fit(batches, epochs=2, log=at("log.csv"), valid=(
+        lambda run: {"loss": float(np.abs(run.state_dict()["fc_0.b_0"].numpy()).sum())}), every=3,
+        checkpoint=at("c.weft"), keep_best="max:loss")
+    print(fitted.valid, fitted.best, fitted.losses)
+    run.save(at("saved.npz"))
+    print(sorted((name, value.tolist()) for name, value in run.state_dict().items()))
+    for _ in range(8):
+        print("%%.9g" %% run.step(batches[0])[0])
+"""
 
 
 class StateTest(unittest.TestCase):

@@ -43,8 +43,18 @@ class JobLink {
   virtual absl::StatusOr<std::vector<std::string>> Gather(std::string text) = 0;
 
   // Who listens to a message. Messages between two processes on one topic arrive in order.
-  enum class Topic { kStart, kResult, kStop, kState, kTrace, kPosition, kServer, kFeedback };
-  static constexpr int kNumTopics = 8;
+  enum class Topic {
+    kStart,
+    kResult,
+    kStop,
+    kState,
+    kTrace,
+    kPosition,
+    kServer,
+    kFeedback,
+    kOrder
+  };
+  static constexpr int kNumTopics = 9;
 
   // Sends a message to a process, which may be this one. Returns at once.
   virtual void Send(int process, Topic topic, std::string message) = 0;

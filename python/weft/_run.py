@@ -66,7 +66,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._notes = []
         self._names = None
         self._known = None
-        self._bar = progress or None  # made with the first step
+        self._bar = None
         arrays = params if params is not None and not isinstance(params, (str, os.PathLike)) else {}
         if not arrays and params is not None:
             options["params"] = params
@@ -77,6 +77,8 @@ class Run:  # pylint: disable=too-many-instance-attributes
                         programs.handle_of(self._startup), names, values, len(arrays)),
             "weft_run_free")
         self._take_notes(stacklevel=4)
+        if progress and self.process == 0:
+            self._bar = True  # made with the first step
 
     def _take_notes(self, stacklevel):
         raw = POINTER(_native.Message)()
@@ -140,8 +142,18 @@ class Run:  # pylint: disable=too-many-instance-attributes
         return _native.lib().weft_run_next_step(self._handle.value)
 
     @property
+    def process(self) -> int:
+        """The number of this process among those of the run; 0 without a launcher."""
+        return _native.lib().weft_run_process(self._handle.value)
+
+    @property
+    def num_processes(self) -> int:
+        """The number of processes of the run."""
+        return _native.lib().weft_run_num_processes(self._handle.value)
+
+    @property
     def num_ranks(self) -> int:
-        """The number of ranks."""
+        """The number of ranks, of all processes."""
         return _native.lib().weft_run_num_ranks(self._handle.value)
 
     def state_dict(self) -> Dict[str, _tensor.Tensor]:
