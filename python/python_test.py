@@ -300,10 +300,10 @@ class RunTest(unittest.TestCase):
                          r"^\rstep 1  mean_0.tmp_0 [0-9.]+\x1b\[K\rstep 2  mean_0.tmp_0 [0-9.]+\x1b\[K\n$")
 
     def test_processes_of_a_launcher_train_together(self):
-        def train(processes, folder, script):
+        def train(processes, folder, before="", after=""):
             path = os.path.join(folder, "train.py")
             with open(path, "w", encoding="utf-8") as file:
-                file.write(JOB % script)
+                file.write(JOB % (before, after))
             command = [sys.executable, path, MAIN, STARTUP, FEEDS, folder, str(processes)]
             if processes > 1:
                 command = [WEFT, "launch", "-n", str(processes), "--"] + command
@@ -311,7 +311,7 @@ class RunTest(unittest.TestCase):
                                   stderr=subprocess.PIPE, timeout=100, env=dict(
                                       os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(PACKAGE))))
             lines = done.stdout.decode().splitlines()
-            if processes == 1:
+            if processes == 1 or done.returncode != 0:
                 return done, lines
             self.assertEqual(sorted({line.split(" ", 1)[0] for line in lines}), ["[0]", "[1]"],
                              done.stderr.decode())
@@ -320,8 +320,8 @@ class RunTest(unittest.TestCase):
             return done, of_each[0]
 
         with tempfile.TemporaryDirectory() as threads, tempfile.TemporaryDirectory() as processes:
-            _, expected = train(1, threads, "")
-            done, found = train(2, processes, "")
+            _, expected = train(1, threads)
+            done, found = train(2, processes)
             self.assertEqual(done.returncode, 0, done.stderr.decode())
             self.assertGreater(len(expected), 10)
             self.assertEqual(found, expected)
@@ -330,12 +330,15 @@ class RunTest(unittest.TestCase):
                         os.path.join(processes, name), "rb") as other:
                     self.assertEqual(one.read(), other.read(), name)
             # An error in one process ends all.
-            done, _ = train(2, processes, "if run.process == 1: run.step({'x': np.zeros(3)})")
+            done, _ = train(2, processes, after="if run.process == 1: run.step({'x': 1})")
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(b"[1] weft.Error: ", done.stderr)
-            done, _ = train(2, processes, "weft.Run(out)")
+            done, _ = train(2, processes, before="if run.process == 1: raise KeyError('own')")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(b"[1] KeyError: 'own'", done.stderr)
+            done, _ = train(2, processes, after="weft.Run(out)")
             self.assertIn(b"one run can join the others, and has", done.stderr)
-            done, _ = train(2, processes, "weft.Run(out, ranks=2, backend='local').step(batches[0])")
+            done, _ = train(2, processes, after="weft.Run(out, ranks=2, backend='local').step(batches[0])")
             self.assertEqual(done.returncode, 0, done.stderr.decode())
 
     def test_a_fork_after_a_step_is_an_error_that_says_so(self):
@@ -485,6 +488,7 @@ batches = [{"x": feeds["%%d/x" %% i], "y": feeds["%%d/y" %% i]} for i in range(4
 out = weft.transpile(main, startup, mode="grad_allreduce", nranks=2)
 with weft.Run(out, ranks=2 // int(processes)) as run:
     print(run.num_ranks, run.next_step)
+    %s
     begin = run.state_dict()
     for batch in batches:
         loss, = run.step(batch)

@@ -470,7 +470,9 @@ absl::Status RunSession::Save(const std::string& path) {
 absl::Status RunSession::End() {
   if (process_ == 0) {
     end_ = absl::OkStatus();
-    return Leave(absl::OkStatus());
+    if (job_ == nullptr || job_->num_processes() == 1) return absl::OkStatus();
+    // The others may wait for it.
+    return Leave(absl::AbortedError("the run was ended before its first step"));
   }
   WEFT_RETURN_IF_ERROR(CheckProcess());
   if (thread_.joinable()) {
