@@ -252,9 +252,9 @@ void weft_arrays_free(weft_arrays* arrays);
 /* --- Runs ----------------------------------------------------------------------------------- */
 
 /* A run that trains a program, step by step. Its ranks are threads of this process; of those that a
- * launcher has started, as in weft run, unless option backend is local: then all make the same calls
- * in the same order, with the batch of all ranks, get the same results, and the first writes files.
- * One run of such a process can join. */
+ * launcher has started, as in weft run, unless option backend is local: then all make the same
+ * calls in the same order, with the batch of all ranks, get the same results, and the first writes
+ * files. One run of such a process can join. */
 typedef struct weft_run weft_run;
 
 /* Verifies the programs, as weft run does. `startup` and `options` may be NULL. The run begins with
