@@ -50,7 +50,7 @@ train() {
   run "$out/weft" run "$main" --startup "$startup" --feeds "$model/feeds.npz" \
     --params "$model/init.params" --params_names "$model/persistables.txt" \
     --ranks "$ranks" --metrics "$out/losses_$ranks.jsonl" >"$out/run_$ranks.txt"
-  tail -n 1 "$out/run_$ranks.txt"
+  grep " steps on " "$out/run_$ranks.txt"
 }
 
 echo

@@ -80,6 +80,10 @@ std::string JobProof(absl::string_view token, JobSide side, absl::string_view co
   return proof;
 }
 
+std::string TokenOfPart(absl::string_view token, absl::string_view name) {
+  return absl::BytesToHexString(JobProof(token, JobSide::kConnects, name, ""));
+}
+
 std::string SecretSocketName(absl::string_view token, absl::string_view name) {
   const std::string proof = JobProof(token, JobSide::kListens, name, "");
   return absl::StrCat("weft-", absl::BytesToHexString(proof.substr(0, kTokenBytes)));

@@ -44,6 +44,9 @@ struct JobTokenText {
   std::string unix_name = {};
 };
 
+// A token for a part of the job, which tells nothing of that of the job.
+std::string TokenOfPart(absl::string_view token, absl::string_view name);
+
 // The name of a Unix socket that only those who know the token can tell from one that all can: no
 // other user takes it first.
 std::string SecretSocketName(absl::string_view token, absl::string_view name);

@@ -49,6 +49,9 @@ class StarLink : public JobLink {
   int process() const override { return options_.process; }
   int num_processes() const override { return options_.num_processes; }
   bool is_one_host() const override { return is_one_host_; }
+  std::string TokenFor(absl::string_view name) const override {
+    return token_.empty() ? "" : TokenOfPart(token_, name);
+  }
 
   absl::StatusOr<std::vector<std::string>> AllGather(std::string text) override {
     Gathered texts = GatherFor(Receivers::kAll, num_gathers_++, std::move(text));
@@ -170,7 +173,7 @@ class StarLink : public JobLink {
   static constexpr int kNobody = -1;
 
   const JobLinkOptions options_;
-  std::string token_;  // of process 0
+  std::string token_;  // set before Join returns; empty: there is one process
   const int64_t heartbeat_ticks_;
   JobHello self_;
   bool is_one_host_ = true;  // set before Join returns

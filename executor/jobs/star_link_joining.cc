@@ -90,9 +90,11 @@ absl::Status StarLink::Join() {
                           ConnectTo(
                               &io_, options_.address,
                               [this, port]() -> absl::StatusOr<JobTokenText> {
-                                if (!options_.token.empty())
-                                  return JobTokenText{options_.token, port};
-                                return ReadTokenFile();
+                                absl::StatusOr<JobTokenText> text =
+                                    options_.token.empty() ? ReadTokenFile()
+                                                           : JobTokenText{options_.token, port};
+                                if (text.ok()) token_ = text->token;
+                                return text;
                               },
                               Make(JobMessageType::kHello, 0, 0, EncodeHello(self_)),
                               join_deadline_, options_.is_over));

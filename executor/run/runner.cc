@@ -488,7 +488,9 @@ void PrepareStartValues(RunJob* job) {
 absl::Status PrepareServers(RunJob* job) {
   const RunOptions& options = job->options;
   if (options.num_servers == 0) return absl::OkStatus();
-  job->post = std::make_unique<ServerPost>(job->world, options.link);
+  WEFT_ASSIGN_OR_RETURN(ServerLinks direct, LinkWithServers(job->world, options.nranks,
+                                                            options.link, options.timeout_s));
+  job->post = std::make_unique<ServerPost>(job->world, options.link, std::move(direct));
   job->servers = {options.nranks,       options.num_servers, {},          job->post.get(),
                   options.warn_after_s, options.timeout_s,   options.warn};
   WEFT_ASSIGN_OR_RETURN(job->servers.keys, FindServedKeys(*job->inputs.server));

@@ -1,5 +1,6 @@
 #include "executor/servers/server_messages.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -37,24 +38,34 @@ void ServerMailbox::Abort(const absl::Status& status) {
   has_changed_.notify_all();
 }
 
-ServerPost::ServerPost(const World& world, JobLink* link) : world_(world), link_(link) {
+ServerPost::ServerPost(const World& world, JobLink* link, ServerLinks direct)
+    : world_(world), link_(link), direct_(std::move(direct)) {
   for (int i = 0; i < world.count; ++i) mailboxes_.push_back(std::make_unique<ServerMailbox>());
   if (link == nullptr) return;
-  link->Listen(JobLink::Topic::kServer, [this](int process, const std::string& bytes) {
+  ListenTo(link, [](int process) { return process; });
+  for (const auto& [server, to_server] : direct_) {
+    ListenTo(to_server.get(),
+             [server = server](int number) { return number == 0 ? server : number; });
+  }
+}
+
+ServerPost::~ServerPost() {
+  if (link_ != nullptr) link_->Listen(JobLink::Topic::kServer, nullptr);
+  for (const auto& [server, link] : direct_) link->Listen(JobLink::Topic::kServer, nullptr);
+}
+
+void ServerPost::ListenTo(JobLink* link, const std::function<int(int)>& process_of) {
+  link->Listen(JobLink::Topic::kServer, [this, process_of](int number, const std::string& bytes) {
     int to = 0;
     absl::StatusOr<ServerMessage> message = ParseServerMessage(bytes, &to);
     if (!message.ok() || !world_.Has(to)) {
       return Abort(absl::InternalError(absl::StrCat(
-          "from process ", process, ": ",
+          "from process ", process_of(number), ": ",
           message.ok() ? absl::StrCat("a message for rank ", to, ", which is of another process")
                        : message.status().message())));
     }
     mailbox(to)->Put(*std::move(message));
   });
-}
-
-ServerPost::~ServerPost() {
-  if (link_ != nullptr) link_->Listen(JobLink::Topic::kServer, nullptr);
 }
 
 absl::Status ServerPost::Send(int to, ServerMessage message) {
@@ -63,7 +74,14 @@ absl::Status ServerPost::Send(int to, ServerMessage message) {
     return absl::OkStatus();
   }
   WEFT_ASSIGN_OR_RETURN(std::string bytes, ServerMessageBytes(message, to));
-  link_->Send(world_.ProcessOf(to), JobLink::Topic::kServer, std::move(bytes));
+  const int process = world_.ProcessOf(to), server = std::max(process, world_.process());
+  const auto direct = direct_.find(server);
+  if (process == 0 || direct == direct_.end()) {
+    link_->Send(process, JobLink::Topic::kServer, std::move(bytes));
+  } else {
+    direct->second->Send(process == server ? 0 : process, JobLink::Topic::kServer,
+                         std::move(bytes));
+  }
   return absl::OkStatus();
 }
 

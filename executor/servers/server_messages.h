@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/types/optional.h"
 #include "executor/communicators/world.h"
 #include "executor/jobs/job_link.h"
+#include "executor/servers/server_links.h"
 #include "executor/servers/server_message.h"
 
 namespace weft {
@@ -40,7 +42,7 @@ class ServerMailbox {
 class ServerPost {
  public:
   // `world`: of workers and servers. The link, which may be null, must outlive this.
-  ServerPost(const World& world, JobLink* link);
+  ServerPost(const World& world, JobLink* link, ServerLinks direct = {});
   ~ServerPost();
 
   // Returns at once. Messages from one rank to another arrive in order. The errors of a device.
@@ -54,9 +56,12 @@ class ServerPost {
   void Abort(const absl::Status& status);
 
  private:
+  void ListenTo(JobLink* link, const std::function<int(int)>& process_of);
+
   const World world_;
   JobLink* const link_;
   std::vector<std::unique_ptr<ServerMailbox>> mailboxes_;
+  const ServerLinks direct_;  // after what its handlers use
 };
 
 }  // namespace weft

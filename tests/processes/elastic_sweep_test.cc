@@ -65,6 +65,17 @@ TEST_P(ElasticSweepTest, KilledAtEveryOpOfEveryRank) {
   }
 }
 
+TEST_P(ElasticSweepTest, KilledAndReplaced) {
+  const ElasticOptions options = {4, 1, {"--max_replacements", "1"}, {}};
+  for (int rank = 0; rank < 4; ++rank) {
+    for (int op = 0; Try(absl::StrCat("kernel:1:2:", rank, ":", op, ":kill"), options); ++op) {
+    }
+  }
+  for (int place = 0; place < 100; place += 10) {
+    Try(absl::StrCat("late:1:", ElasticProgram::kSteps - 1, ":3:", place, ":kill"), options);
+  }
+}
+
 TEST_P(ElasticSweepTest, KilledInEveryCollective) {
   for (const char* place : {"collective", "inside"}) {
     for (int rank = 0; rank < 4; ++rank) {

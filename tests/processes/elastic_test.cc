@@ -110,6 +110,34 @@ TEST(ElasticTest, ALossKeepsTheBestOfValidations) {
   EXPECT_NE(Contents(TestPath("allreduce.ckpt.best")), Contents(TestPath("allreduce.ckpt")));
 }
 
+// The new one gets the state of its rank from the others.
+TEST(ElasticTest, AnotherProcessTakesThePlaceOfALostOne) {
+  for (const char* mode : {"local_sgd", "topk", "dropout"}) {
+    SCOPED_TRACE(mode);
+    ElasticProgram program(ModeOf(mode));
+    const ElasticOutcome outcome =
+        program.Run("kernel:1:2:2:1:kill", {4, 1, {"--max_replacements", "1"}, {}});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(outcome.difference, "") << outcome.err;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("was killed by SIGKILL; a new one takes its place"),
+                                   HasSubstr("generation 2 of the job goes on before step "),
+                                   HasSubstr("; ranks of processes: 0, 1, 2, 3\n")));
+  }
+  ElasticProgram program(ModeOf("allreduce"));
+  // Process 0 reports, and writes; a step is lost before the first is kept; a new process is lost;
+  // there is one for one loss only.
+  const auto with = [](int replacements) {
+    return ElasticOptions{4, 1, {"--max_replacements", absl::StrCat(replacements)}, {}};
+  };
+  ExpectSurvives(&program, "result:1:2:1:0:kill", 2, with(1));
+  ExpectSurvives(&program, "kernel:1:0:0:1:kill", 2, with(1));
+  ExpectSurvives(&program, "kernel:1:2:1:1:kill+kernel:2:3:1:1:kill", 3, with(2));
+  ExpectSurvives(&program, "kernel:1:2:1:1:kill+kernel:2:2:1:0:kill", 3, with(2));
+  ExpectSurvives(&program, "kernel:1:2:1:1:kill+kernel:2:3:2:1:kill", 3, with(1));
+  ExpectSurvives(&program, "inside:1:0:3:2:kill", 2,
+                 {4, 1, {"--max_replacements", "1"}, {"--backend", "gloo"}});
+}
+
 TEST(ElasticTest, AStoppedProcessIsLostAndASlowOneIsNot) {
   ElasticProgram program(ModeOf("topk"));
   ExpectSurvives(&program, "kernel:1:1:2:1:stop", 2);

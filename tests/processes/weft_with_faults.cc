@@ -47,6 +47,7 @@
 #include "ops/kernel.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/flags/command_line.h"
+#include "tools/job/generations.h"
 
 namespace weft {
 namespace {
@@ -57,6 +58,12 @@ void Say(const char* what) {
   const std::chrono::duration<double> now = Clock::now().time_since_epoch();
   const std::string line = absl::StrFormat("fault: %s at %.6f\n", what, now.count());
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) std::abort();
+}
+
+// Of the job, before this process has part in one.
+int FirstGeneration() {
+  const char* const joins_after = std::getenv(kGenerationVariable);
+  return joins_after == nullptr ? 0 : std::atoi(joins_after);
 }
 
 struct Fault {
@@ -222,7 +229,7 @@ class FaultyRun {
 
   const Fault fault_;
   const std::string place_;
-  std::atomic<int> generation_{0};
+  std::atomic<int> generation_{FirstGeneration()};
   std::atomic<int64_t> num_kernel_calls_{0}, num_calls_{0};
 };
 
@@ -232,7 +239,7 @@ int Main(int argc, char** argv) {
   for (const std::string& text : std::vector<std::string>(absl::StrSplit(argv[1], '+'))) {
     faults.emplace_back(text);
   }
-  int generation = 0;
+  int generation = FirstGeneration();
   std::atomic<bool> goes_on = true;
   const KernelTable kernels = WithCalls([&](const KernelContext& context) {
     if (!goes_on.exchange(true)) Say("goes on");

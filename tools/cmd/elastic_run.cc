@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "executor/run/run_messages.h"
 #include "ops/schema/print_ops.h"
 #include "proto/all_ops.h"
 
@@ -69,7 +70,7 @@ void PrintGeneration(const Generation& generation, const World& world, int64_t s
 absl::StatusOr<RunStart> ElasticRun::Prepare(const RunFlags& flags, JobLink* link,
                                              const Reader& read) {
   WEFT_RETURN_IF_ERROR(CheckFlags(flags));
-  WEFT_ASSIGN_OR_RETURN(const Agreed agreed, Agree(link));
+  WEFT_ASSIGN_OR_RETURN(const Agreed agreed, Agree(WorldOf(flags.run.nranks, link), link));
   absl::optional<Checkpoint> resume;
   if (!agreed.all_have_read) {
     WEFT_ASSIGN_OR_RETURN(first_, read(flags, link));
@@ -100,49 +101,95 @@ int64_t ElasticRun::LastStep() const {
   return steps.empty() ? 0 : *steps.rbegin();
 }
 
-absl::StatusOr<ElasticRun::Agreed> ElasticRun::Agree(JobLink* link) {
+absl::StatusOr<ElasticRun::Agreed> ElasticRun::Agree(const World& world, JobLink* link) {
   // Of the last generation, or of the one before, if the last one did not get so far.
   std::shared_ptr<KeptStates> of_step = kept_;
-  std::set<int64_t> steps;
-  if (kept_ != nullptr) steps = kept_->Steps();
-  if (kept_ != nullptr && steps.empty() && kept_->former() != nullptr) {
+  std::set<int64_t> own;
+  if (kept_ != nullptr) own = kept_->Steps();
+  if (kept_ != nullptr && own.empty() && kept_->former() != nullptr) {
     of_step = kept_->former();
-    steps = of_step->Steps();
+    own = of_step->Steps();
   }
   std::vector<std::string> texts = {
-      absl::StrCat(first_.has_value() ? "read" : "new", ",", absl::StrJoin(steps, ","))};
+      absl::StrCat(first_.has_value() ? "read" : "new", ",", absl::StrJoin(own, ","))};
   if (link != nullptr) {
     WEFT_ASSIGN_OR_RETURN(texts, link->AllGather(texts[0]));
   }
   Agreed agreed;
   agreed.all_have_read = true;
-  bool has_any = false;
+  absl::optional<std::set<int64_t>> common;
+  std::vector<bool> lacks(texts.size());
   for (size_t p = 0; p < texts.size(); ++p) {
     const std::vector<std::string> words = absl::StrSplit(texts[p], ',', absl::SkipEmpty());
     agreed.all_have_read = agreed.all_have_read && words[0] == "read";
-    std::set<int64_t> theirs, common;
+    std::set<int64_t> theirs, both;
     for (size_t i = 1; i < words.size(); ++i) {
       int64_t step = 0;
       if (absl::SimpleAtoi(words[i], &step)) theirs.insert(step);
     }
-    has_any = has_any || !theirs.empty();
-    std::set_intersection(steps.begin(), steps.end(), theirs.begin(), theirs.end(),
-                          std::inserter(common, common.end()));
-    steps = std::move(common);
+    lacks[p] = theirs.empty();
+    if (lacks[p]) continue;
+    if (!common.has_value()) common = theirs;
+    std::set_intersection(common->begin(), common->end(), theirs.begin(), theirs.end(),
+                          std::inserter(both, both.end()));
+    common = std::move(both);
   }
-  if (steps.empty()) {
-    if (has_any) {
-      return absl::DataLossError(
-          "the processes that are left have no step of which all have the states of all ranks");
-    }
+  given_.clear();
+  if (!common.has_value()) {
     kept_ = nullptr;
     return agreed;
   }
-  agreed.step = *steps.rbegin();
-  kept_ = std::move(of_step);
-  kept_->SetFormer(nullptr);  // nobody goes back further
-  WEFT_ASSIGN_OR_RETURN(agreed.host, kept_->Host(*agreed.step));
+  if (common->empty()) {
+    return absl::DataLossError(
+        "the processes that are left have no step of which all have the states of all ranks");
+  }
+  agreed.step = *common->rbegin();
+  kept_ = own.empty() ? nullptr : std::move(of_step);
+  if (kept_ != nullptr) {
+    kept_->SetFormer(nullptr);  // nobody goes back further
+    WEFT_ASSIGN_OR_RETURN(agreed.host, kept_->Host(*agreed.step));
+  }
+  const auto giver = std::find(lacks.begin(), lacks.end(), false);
+  WEFT_RETURN_IF_ERROR(Share(world, lacks, static_cast<int>(giver - lacks.begin()), *agreed.step,
+                             link, &agreed.host));
   return agreed;
+}
+
+absl::Status ElasticRun::Share(const World& world, const std::vector<bool>& lacks, int giver,
+                               int64_t step, JobLink* link, std::string* host) {
+  std::vector<int> ranks;  // of those that lack them
+  for (int rank = 0; rank < world.size; ++rank) {
+    if (lacks[world.ProcessOf(rank)]) ranks.push_back(rank);
+  }
+  if (ranks.empty()) return absl::OkStatus();
+  // The host's text, its length before it, and the states.
+  std::string given;
+  if (world.process() == giver) {
+    std::vector<RankState> states(ranks.size());
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      WEFT_ASSIGN_OR_RETURN(states[i], kept_->Read(ranks[i], step));
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::string message, StatesMessage(states));
+    given = absl::StrCat(host->size(), ",", *host, message);
+  }
+  WEFT_ASSIGN_OR_RETURN(std::vector<std::string> texts, link->AllGather(std::move(given)));
+  if (!lacks[world.process()]) return absl::OkStatus();
+  absl::string_view text = texts[giver];
+  size_t size = 0;
+  const size_t comma = text.find(',');
+  if (!absl::SimpleAtoi(text.substr(0, comma), &size) || size >= text.size() - comma) {
+    return absl::InternalError(absl::StrCat("process ", giver, " gives no states"));
+  }
+  *host = std::string(text.substr(comma + 1, size));
+  WEFT_ASSIGN_OR_RETURN(std::vector<RankState> states, ParseStates(text.substr(comma + 1 + size)));
+  if (states.size() != ranks.size()) {
+    return absl::InternalError(absl::StrCat("process ", giver, " gives the states of ",
+                                            states.size(), " ranks, not of ", ranks.size()));
+  }
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (world.Has(ranks[i])) given_[ranks[i]] = std::move(states[i]);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Checkpoint> ElasticRun::Resume(const World& world, int64_t step) const {
@@ -156,7 +203,13 @@ absl::StatusOr<Checkpoint> ElasticRun::Resume(const World& world, int64_t step) 
   checkpoint.buffers = buffers_;
   std::set<std::string> names;
   for (int rank = world.first; rank < world.end(); ++rank) {
-    WEFT_ASSIGN_OR_RETURN(RankState state, kept_->Read(rank, step));
+    const auto given = given_.find(rank);
+    RankState state;
+    if (given != given_.end()) {
+      state = given->second;
+    } else {
+      WEFT_ASSIGN_OR_RETURN(state, kept_->Read(rank, step));
+    }
     for (const auto& [name, tensor] : state.values) names.insert(name);
     checkpoint.own[rank] = std::move(state.values);
     checkpoint.random[rank] = std::move(state.random);
@@ -172,6 +225,7 @@ absl::Status ElasticRun::Attach(JobLink* link, std::function<std::string()> know
   const World world = WorldOf(options->nranks, link);
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<KeptStates> kept, KeptStates::Create(world, link));
   if (world.process() == 0) WEFT_RETURN_IF_ERROR(kept->Deliver(options->begin_step, knows()));
+  given_.clear();
   kept->SetFormer(std::move(kept_));
   kept_ = std::move(kept);
   options->kept = kept_.get();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "executor/files/checkpoint.h"
 #include "executor/jobs/job_link.h"
 #include "executor/run/kept_states.h"
+#include "executor/run/run_state.h"
 #include "executor/run/runner.h"
 #include "ops/analysis/core/startup_buffers.h"
 #include "tools/cmd/weft_run_files.h"
@@ -54,14 +56,20 @@ class ElasticRun {
     std::string host;              // KeptStates::Host
     bool all_have_read = false;    // `first_`
   };
-  // The last step that the processes of the generation can all read. All call it.
-  absl::StatusOr<Agreed> Agree(JobLink* link);
+  // The last step that the processes of the generation can all read. All call it. A process that
+  // has joined the job gets from another what it needs of that step.
+  absl::StatusOr<Agreed> Agree(const World& world, JobLink* link);
+  // Gives the processes that lack them the states of their ranks before the step, and what the host
+  // knew. All call it; the process `giver` has them.
+  absl::Status Share(const World& world, const std::vector<bool>& lacks, int giver, int64_t step,
+                     JobLink* link, std::string* host);
   // The states of the ranks of this process before the step, as a checkpoint.
   absl::StatusOr<Checkpoint> Resume(const World& world, int64_t step) const;
 
   absl::optional<RunStart> first_;      // of the first generation that has read; without its values
   std::vector<StartupBuffer> buffers_;  // of the checkpoint of --resume
   std::shared_ptr<KeptStates> kept_;
+  std::map<int, RankState> given_;  // by rank, by another process
 };
 
 }  // namespace weft

@@ -10,7 +10,9 @@ namespace weft {
 
 class ElasticRunPeer {
  public:
-  static absl::Status Agree(ElasticRun* run) { return run->Agree(nullptr).status(); }
+  static absl::Status Agree(ElasticRun* run) {
+    return run->Agree(World::OfThreads(1), nullptr).status();
+  }
   static KeptStates* kept(const ElasticRun& run) { return run.kept_.get(); }
 };
 

@@ -117,8 +117,12 @@ absl::Status CheckIsAlone() {
                    (*job)->launcher, " has started: expected one launcher"));
 }
 
-// `min_processes`: none if the job is not elastic.
-absl::Status Launch(LaunchOptions options, absl::optional<int> min_processes, int* exit_status) {
+struct ElasticFlags {
+  bool is_elastic = false;
+  int min_processes = 1, max_replacements = 0;
+};
+
+absl::Status Launch(LaunchOptions options, const ElasticFlags& elastic, int* exit_status) {
   *exit_status = kExitFailed;
   WEFT_RETURN_IF_ERROR(CheckIsAlone());
   const std::vector<std::string> command = options.command;
@@ -126,7 +130,9 @@ absl::Status Launch(LaunchOptions options, absl::optional<int> min_processes, in
   // A checkpoint of an earlier run is not one of this job.
   const absl::optional<Version> before = VersionOf(checkpoint);
   std::unique_ptr<Launcher> launcher = std::make_unique<Launcher>();
-  if (min_processes.has_value()) launcher = std::make_unique<ElasticLauncher>(*min_processes);
+  if (elastic.is_elastic) {
+    launcher = std::make_unique<ElasticLauncher>(elastic.min_processes, elastic.max_replacements);
+  }
   WEFT_RETURN_IF_ERROR(launcher->TakeSignals());
   const int attempts = options.max_restarts + 1;
   for (int attempt = 1;; ++attempt) {
@@ -168,15 +174,18 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
              "After a failure, start all processes again, at most N times; weft run with "
              "--checkpoint then goes on from the last checkpoint of this job")
       ->capture_default_str();
-  auto elastic = std::make_shared<bool>(false);
+  auto elastic = std::make_shared<ElasticFlags>();
   auto* elastic_flag =
-      app->add_flag("--elastic", *elastic,
+      app->add_flag("--elastic", elastic->is_elastic,
                     "For weft run: when processes are killed, or stopped, the others take over "
                     "their ranks and go "
                     "on from the last step that all ranks have finished, to the same bits");
-  auto min_processes = std::make_shared<int>(1);
-  AddInteger(*app, "--min_processes", *min_processes, 1, kMaxProcesses,
+  AddInteger(*app, "--min_processes", elastic->min_processes, 1, kMaxProcesses,
              "End the job when fewer processes than N are left")
+      ->needs(elastic_flag)
+      ->capture_default_str();
+  AddInteger(*app, "--max_replacements", elastic->max_replacements, 0, 1000000,
+             "Start new processes in place of killed ones, at most N times")
       ->needs(elastic_flag)
       ->capture_default_str();
   app->add_option("--grace_s", options->grace_s,
@@ -184,11 +193,11 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
       ->check(NumberThat([](double s) { return s >= 0 && s <= 1e6; }, "seconds, from 0 to 1000000"))
       ->capture_default_str()
       ->type_name("S");
-  app->callback([options, elastic, min_processes] {
+  app->callback([options, elastic] {
     Require(!options->command.empty(), "--", "expected a command after --");
-    Require(*min_processes <= options->processes, "--min_processes",
+    Require(elastic->min_processes <= options->processes, "--min_processes",
             absl::StrCat("expected at most the ", options->processes, " processes of -n, found ",
-                         *min_processes));
+                         elastic->min_processes));
   });
   app->footer(
       "Every line of output begins with the rank of its process: \"[0] \". When a process fails, "
@@ -196,11 +205,9 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
       "Exit status: as of the process that failed first, or 128 + the signal that killed it.\n\n"
       "Example:\n  weft launch -n 2 --max_restarts 3 -- weft run out.pb --startup out_startup.pb "
       "\\\n      --feeds feeds.npz --checkpoint run.ckpt --save_every 100");
-  return {app, [options, elastic, min_processes] {
+  return {app, [options, elastic] {
             int exit_status = kExitDone;
-            const absl::Status status =
-                Launch(*options, *elastic ? absl::make_optional(*min_processes) : absl::nullopt,
-                       &exit_status);
+            const absl::Status status = Launch(*options, *elastic, &exit_status);
             return FinishCommand(kCommand, status, exit_status, exit_status);
           }};
 }

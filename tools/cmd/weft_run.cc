@@ -632,10 +632,15 @@ absl::Status TrainElastic(const RunFlags& flags, JobSessionOptions job,
     };
     return TrainInJob(std::move(start), session, attach, decorate, exit_status);
   };
-  for (;;) {
+  WEFT_ASSIGN_OR_RETURN(const absl::optional<int> joins_after,
+                        GenerationClient::JoinsAfter(std::getenv));
+  if (joins_after.has_value()) elastic.generation.number = *joins_after;
+  for (bool joins = joins_after.has_value();; joins = false) {
     absl::Status status;
     *exit_status = kExitDone;
-    {
+    if (joins) {
+      status = absl::UnavailableError("the job has ended before this process could join it");
+    } else {
       job.generation = elastic.generation;
       absl::StatusOr<std::unique_ptr<JobSession>> session = JobSession::Join(job, std::getenv);
       status = session.ok() ? (*session)->Finish(train(**session)) : session.status();

@@ -64,6 +64,9 @@ absl::StatusOr<int> ElasticLauncher::FileOf(int rank, std::vector<std::string>* 
     return status;
   }
   variables->push_back(absl::StrCat(kControlVariable, "=", *text));
+  if (members_[rank].is_replaced) {
+    variables->push_back(absl::StrCat(kGenerationVariable, "=", generations_->number()));
+  }
   return fds[1];
 }
 
@@ -116,8 +119,31 @@ void ElasticLauncher::OnLoss(Process* process) {
   if (generations_->IsDone())
     return generations_->TakesPart(process->rank) ? void() : OnFailure(process);
   if (generations_->num_left() == 0) return OnFailure(process);
-  Note(absl::StrCat(Describe(*process), " was killed by ", SignalName(process->killed_by), "; ",
-                    DescribeLeft()));
+  members_[process->rank].is_replaced = replacements_left_ > 0;
+  if (members_[process->rank].is_replaced) {
+    --replacements_left_;
+    generations_->OnReplaced(process->rank);
+  }
+  Note(absl::StrCat(
+      Describe(*process), " was killed by ", SignalName(process->killed_by), "; ",
+      members_[process->rank].is_replaced ? "a new one takes its place" : DescribeLeft()));
+}
+
+void ElasticLauncher::StartReplacements() {
+  for (Process& process : processes()) {
+    Member& member = members_[process.rank];
+    if (!member.is_replaced || !process.is_reaped) continue;
+    if (member.control >= 0) close(std::exchange(member.control, -1));
+    member.num_lines_lost += process.num_lines - member.num_lines_before;
+    member.num_lines_before = 0;
+    member.stopped_looks = 0;
+    member.killed_at = absl::nullopt;
+    const absl::Status status = Replace(&process);
+    member.is_replaced = false;
+    if (status.ok()) continue;
+    generations_->OnKilled(process.rank);
+    return Fail(absl::StrCat("cannot replace ", Describe(process), ": ", status.message()));
+  }
 }
 
 void ElasticLauncher::FailOfLosses(const std::string& consequence) {
@@ -192,7 +218,8 @@ int64_t ElasticLauncher::NumLines() {
   int64_t lines = 0;
   for (Process& process : processes()) {
     ReadLines(&process);
-    lines += process.num_lines - members_[process.rank].num_lines_before;
+    const Member& member = members_[process.rank];
+    lines += member.num_lines_lost + process.num_lines - member.num_lines_before;
   }
   return lines;
 }
@@ -200,6 +227,7 @@ int64_t ElasticLauncher::NumLines() {
 void ElasticLauncher::OnRound(Time now) {
   ReadControls();
   if (IsElastic()) {
+    StartReplacements();
     LookForStopped(now);
     EndLateMembers(now);
   } else {

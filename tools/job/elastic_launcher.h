@@ -23,7 +23,10 @@ namespace weft {
 // Every process also has WEFT_JOB_CONTROL, and the socket that it names.
 class ElasticLauncher : public Launcher {
  public:
-  explicit ElasticLauncher(int min_processes) : min_processes_(min_processes) {}
+  // `max_replacements`: so many new processes take the places of lost ones, before the next
+  // generation forms.
+  explicit ElasticLauncher(int min_processes, int max_replacements = 0)
+      : min_processes_(min_processes), replacements_left_(max_replacements) {}
   ~ElasticLauncher() override;
 
  protected:
@@ -40,6 +43,8 @@ class ElasticLauncher : public Launcher {
     int stopped_looks = 0;
     absl::optional<Time> killed_at;  // by the launcher, as it would hold up the others
     int64_t num_lines_before = 0;    // of standard output, before its part has begun
+    int64_t num_lines_lost = 0;      // of those whose place it has taken
+    bool is_replaced = false;        // a new process takes its place
   };
 
   // Whether the job goes on without a process.
@@ -60,7 +65,11 @@ class ElasticLauncher : public Launcher {
   void Kill(Process* process, Time now);
   void CloseAll();
 
+  // Starts those that take the places of processes that are reaped.
+  void StartReplacements();
+
   const int min_processes_;
+  int replacements_left_;
   int controls_ = -1;  // epoll
   // Of the attempt that is running.
   std::vector<Member> members_;  // by rank

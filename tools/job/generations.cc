@@ -108,6 +108,15 @@ GenerationClient::~GenerationClient() {
   if (fd_ >= 0) close(fd_);
 }
 
+absl::StatusOr<absl::optional<int>> GenerationClient::JoinsAfter(const GetEnv& get) {
+  const char* const text = get(kGenerationVariable);
+  if (text == nullptr || *text == '\0') return absl::nullopt;
+  int number = 0;
+  if (absl::SimpleAtoi(text, &number) && number > 0) return absl::make_optional(number);
+  return absl::InvalidArgumentError(
+      absl::StrCat(kGenerationVariable, "=", text, ": expected the number of a generation"));
+}
+
 bool GenerationClient::IsOver() const {
   pollfd polled = {fd_, POLLIN, 0};
   return poll(&polled, 1, 0) > 0;
@@ -145,7 +154,7 @@ bool Generations::IsBegin(absl::string_view text) {
 bool Generations::OnMessage(int process, absl::string_view text) {
   Member& member = members_[process];
   const auto message = ControlMessage::Decode(text).value_or(ControlMessage());
-  if (message.kind == Kind::kBegins && number_ == 1) {
+  if (message.kind == Kind::kBegins && (number_ == 1 || member.joins)) {
     member.takes_part = true;
     member.has_finished = false;
     return true;
@@ -179,6 +188,12 @@ void Generations::OnKilled(int process) {
   members_[process].state = State::kIsLost;
   members_[process].was_lost_now = true;
   SayIsOver();
+}
+
+void Generations::OnReplaced(int process) {
+  members_[process] = Member();
+  members_[process].joins = true;
+  members_[process].was_lost_now = true;
 }
 
 void Generations::OnExit(int process, int exit_status) {
@@ -222,7 +237,7 @@ Generations::Decision Generations::Decide(int64_t num_lines, bool may_go_on) {
   has_ended_ = !goes_on;
   for (size_t p = 0; p < members_.size(); ++p) {
     Member& member = members_[p];
-    member.was_lost_now = false;
+    member.was_lost_now = member.joins = false;
     if (member.state != State::kWaits) continue;
     member.state = State::kRuns;
     member.has_failed = false;

@@ -53,7 +53,10 @@ struct ControlMessage {
 // The variable that names the socket to the launcher: the number of an open file, and that of the
 // socket.
 inline constexpr char kControlVariable[] = "WEFT_JOB_CONTROL";
-// Its value. ErrnoToStatus.
+// The variable of a process that takes the place of a lost one: the number of the generation that
+// has ended by that.
+inline constexpr char kGenerationVariable[] = "WEFT_JOB_GENERATION";
+// The value of kControlVariable. ErrnoToStatus.
 absl::StatusOr<std::string> DescribeControl(int fd);
 
 // The end of a process.
@@ -67,6 +70,10 @@ class GenerationClient {
   GenerationClient(GenerationClient&& other) noexcept;
   GenerationClient& operator=(GenerationClient&&) = delete;
   ~GenerationClient();
+
+  // The generation after which this process joins; none: it belongs to the first.
+  // InvalidArgument, naming the variable.
+  static absl::StatusOr<absl::optional<int>> JoinsAfter(const GetEnv& get);
 
   // Whether the launcher has said that a process of the generation is lost. Thread-safe.
   bool IsOver() const;
@@ -111,6 +118,9 @@ class Generations {
   bool OnMessage(int process, absl::string_view message);
   // A process was killed. The others learn that it is lost.
   void OnKilled(int process);
+  // Another takes the place of one that was killed: it joins the next generation, and begins by
+  // ending its part of this one.
+  void OnReplaced(int process);
   // A process has ended by itself.
   void OnExit(int process, int exit_status);
 
@@ -142,6 +152,7 @@ class Generations {
   struct Member {
     State state = State::kRuns;
     bool takes_part = false;
+    bool joins = false;  // takes the place of one that was lost in this generation
     bool has_finished = false;
     bool has_failed = false;    // itself
     bool was_lost_now = false;  // in this generation

@@ -72,6 +72,29 @@ TEST_F(GenerationsTest, TheOthersGoOnWithoutALostProcess) {
   EXPECT_THAT(Said(), ElementsAre("2: over 3", "2: fail"));
 }
 
+TEST_F(GenerationsTest, AnotherProcessJoinsTheNextGeneration) {
+  Generations job = New(3, 3);
+  for (int p : {0, 1, 2}) job.OnMessage(p, "begins");
+  job.OnKilled(1);
+  job.OnReplaced(1);
+  EXPECT_EQ(job.num_left(), 3);
+  EXPECT_FALSE(job.TakesPart(1));
+  for (int p : {0, 2}) job.OnMessage(p, "ended 1 0 4");
+  EXPECT_FALSE(job.IsDue()) << "the new process has not come";
+  EXPECT_TRUE(job.OnMessage(1, "begins"));
+  EXPECT_TRUE(job.OnMessage(1, "ended 1 0 0"));
+  ASSERT_TRUE(job.IsDue());
+  Said();
+  EXPECT_EQ(job.Decide(9, true), Decision::kGoesOn);
+  EXPECT_THAT(Said(), ElementsAre("0: generation 2 0 3 9", "1: generation 2 1 3 9",
+                                  "2: generation 2 2 3 9"));
+  // It is as the others now.
+  EXPECT_FALSE(job.OnMessage(1, "begins"));
+  job.OnKilled(1);
+  for (int p : {0, 2}) job.OnMessage(p, "ended 2 0 5");
+  EXPECT_EQ(job.Decide(9, true), Decision::kHasTooFew);
+}
+
 TEST_F(GenerationsTest, ALossWhileProcessesComeTogetherIsKnownToAll) {
   Generations job = New(3, 1);
   job.OnKilled(1);

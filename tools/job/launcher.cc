@@ -190,15 +190,16 @@ absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
   const std::string token = NewJobToken();
   // Everybody sees the names that are in use. Who knew the next one could take it.
   const std::string address = "unix:weft-launch-" + NewJobToken();
+  command_ = options.command;
+  variables_ = {absl::StrCat("WEFT_JOB_SIZE=", options.processes),
+                "WEFT_JOB_ADDRESS=" + address,
+                absl::StrCat("WEFT_JOB_ID=", job_id_),
+                absl::StrCat("WEFT_JOB_RESTARTS=", options.max_restarts),
+                absl::StrCat("WEFT_JOB_TOKEN=", token),
+                absl::StrCat("WEFT_JOB_ATTEMPT=", attempt)};
   for (int rank = 0; rank < options.processes; ++rank) {
     Process process(rank);
-    const absl::Status status = StartProcess(
-        options.command,
-        {absl::StrCat("WEFT_JOB_RANK=", rank), absl::StrCat("WEFT_JOB_SIZE=", options.processes),
-         "WEFT_JOB_ADDRESS=" + address, absl::StrCat("WEFT_JOB_ID=", job_id_),
-         absl::StrCat("WEFT_JOB_RESTARTS=", options.max_restarts),
-         absl::StrCat("WEFT_JOB_TOKEN=", token), absl::StrCat("WEFT_JOB_ATTEMPT=", attempt)},
-        &process);
+    const absl::Status status = StartProcess(&process);
     if (!status.ok()) {
       SignalAll(SIGKILL);
       for (Process& started : processes_) Finish(&started);
@@ -209,8 +210,16 @@ absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
   return absl::OkStatus();
 }
 
-absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
-                                    std::vector<std::string> variables, Process* process) {
+absl::Status Launcher::Replace(Process* process) {
+  Process other(process->rank);
+  WEFT_RETURN_IF_ERROR(StartProcess(&other));
+  *process = std::move(other);
+  return absl::OkStatus();
+}
+
+absl::Status Launcher::StartProcess(Process* process) {
+  std::vector<std::string> variables = variables_;
+  variables.push_back(absl::StrCat("WEFT_JOB_RANK=", process->rank));
   Pipe out, err, failure, file;
   WEFT_RETURN_IF_ERROR(out.Open());
   WEFT_RETURN_IF_ERROR(err.Open());
@@ -218,7 +227,7 @@ absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
   WEFT_ASSIGN_OR_RETURN(const int fd, FileOf(process->rank, &variables));
   file.SetWriteEnd(fd);
   const std::vector<std::string> environment = EnvironmentWith(variables);
-  const std::vector<char*> argv = Pointers(command), environment_pointers = Pointers(environment);
+  const std::vector<char*> argv = Pointers(command_), environment_pointers = Pointers(environment);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return absl::ErrnoToStatus(errno, "fork");
@@ -240,7 +249,7 @@ absl::Status Launcher::StartProcess(const std::vector<std::string>& command,
     kill(-pid, SIGKILL);  // it may have started, if the answer could not be read
     waitpid(pid, nullptr, 0);
     return absl::ErrnoToStatus(n == sizeof(error) ? error : EIO,
-                               absl::StrCat("cannot start ", command[0]));
+                               absl::StrCat("cannot start ", command_[0]));
   }
   process->pid = pid;
   for (auto [pipe, stream] : {std::make_pair(&out, &process->out), {&err, &process->err}}) {

@@ -119,6 +119,8 @@ class Launcher {
   virtual void OnEnd(Process* process);
 
   std::deque<Process>& processes() { return processes_; }
+  // Starts another process in place of one that is reaped. The errors of Run.
+  absl::Status Replace(Process* process);
   Clock::duration grace() const { return grace_; }
   // Reads what is there, once. Whether there was something.
   bool Read(Process* process, bool is_out);
@@ -136,8 +138,7 @@ class Launcher {
 
  private:
   absl::Status Start(const LaunchOptions& options, int attempt);
-  absl::Status StartProcess(const std::vector<std::string>& command,
-                            std::vector<std::string> variables, Process* process);
+  absl::Status StartProcess(Process* process);
   bool IsDone() const;
   bool MayDrain(const Process& process) const;
   Time NextDeadline() const;
@@ -163,6 +164,8 @@ class Launcher {
 
   // Of the attempt that is running.
   Clock::duration grace_ = {};
+  std::vector<std::string> command_;
+  std::vector<std::string> variables_;  // of all processes
   std::deque<Process> processes_;
   Process* failed_ = nullptr;        // the first
   absl::optional<Time> report_at_;   // failed_ is not reported yet

@@ -35,7 +35,7 @@ class LinePrefixer {
   }
 
  private:
-  const std::string prefix_;
+  std::string prefix_;
   std::string line_;
 };
 

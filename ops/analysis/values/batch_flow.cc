@@ -360,6 +360,8 @@ bool BatchInterpreter::DividesByRanks(const Op& op) {
   const BatchRelation in = value.relation;
   const bool is_sum = (in.IsReplicated() || in.IsSharded()) && in.power > 0 && value.is_summed;
   if (is_sum && !value.is_gradient) return true;
+  // The original shows that it is new.
+  if (options_.original != nullptr && IsBackward(op) && value.is_gradient) return true;
   if (loss_gradients_.IsScaledBy(op)) return true;
   const Symbol multiplied = op.input_args()[factor->operand];
   const OpId writer = WriterOf(Resolve(multiplied));
@@ -499,6 +501,11 @@ BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp&
   const BatchRelation relation =
       is_of_some ? BatchRelation::Unrelated() : AfterCollective(done, in.relation, IsInteger(var));
   BatchValue out = Made(op, relation, {in});
+  if (in.is_zero && in.relation.IsReplicated() && out.relation.IsReplicated()) {
+    out.relation = in.relation;
+    out.is_zero = true;
+    return out;
+  }
   const bool is_scattered = collective.kind == CollectiveKind::kReduceScatter;
   out.is_summed = in.is_summed || ((out.relation.IsReplicated() || is_scattered) &&
                                    out.relation.power > in.relation.power);

@@ -471,6 +471,20 @@ TEST_F(BatchFlowTest, ZerosAreAnySum) {
   EXPECT_EQ(Of("h@GRAD"), kRows);
 }
 
+// As the gradient of a variable that a branch does not write.
+TEST_F(BatchFlowTest, SumsOfZerosOverRanksAreZeros) {
+  const std::string update =
+      "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[rate])\n";
+  for (const char* value : {"0.0", "1.0"}) {
+    SCOPED_TRACE(value);
+    Run(absl::StrCat("    Out=[w@GRAD] = fill_any_like(X=[w]) {value=", value, "}\n",
+                     "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0}\n", update));
+    const bool is_zero = absl::string_view(value) == "0.0";
+    EXPECT_EQ(Of("w@GRAD"), is_zero ? kSame : BatchRelation::Replicated(1));
+    EXPECT_EQ(flow_->updates().size(), is_zero ? 0 : 1);
+  }
+}
+
 // As placement moves what gradient merge accumulates.
 TEST_F(BatchFlowTest, CopiesOfZerosAreZeros) {
   const auto accumulate = [&](const std::string& there, const std::string& back) {
@@ -506,6 +520,21 @@ TEST_F(BatchFlowTest, GradientsOfZerosAreZerosOfTheirShape) {
   EXPECT_EQ(Of("z"), kRows);
   EXPECT_EQ(Of("all"), Of("h@GRAD"));
   EXPECT_EQ(Of("w@GRAD"), kMean);
+}
+
+// As Paddle 1 declares what it computes a second time.
+TEST_F(BatchFlowTest, GradientsReadCopiesOfOtherElementTypes) {
+  const auto run = [&](const std::string& type) {
+    Run("    var copy : " + type + "\n    Out=[copy] = cast(X=[x]) {in_dtype=5, out_dtype=4}\n" +
+        "    Y@GRAD=[t] = mul_grad(X=[copy], Y=[w], Out@GRAD=[h@GRAD])\n");
+  };
+  for (const char* type : {"fp16[-1, 4]", "bool[-1, 4]"}) {
+    SCOPED_TRACE(type);
+    run(type);
+    EXPECT_EQ(Of("t"), kMean);
+  }
+  run("fp16[-1, 2, 2]");
+  EXPECT_EQ(Cause("t"), "mul_grad");
 }
 
 TEST_F(BatchFlowTest, UpdatesByMultiplesAreListed) {

@@ -200,13 +200,21 @@ bool BatchInterpreter::IsUnread(const Op& op, const Op& differentiated, const Gr
   return facts.algebra == Algebra::kDivide && argument != facts.y && !makes_gradient_of(facts.y);
 }
 
+bool BatchInterpreter::HaveOneShape(VarId a, VarId b) const {
+  const TypeId of_a = type_ids_[a.value()], of_b = type_ids_[b.value()];
+  if (a == b || of_a == of_b) return true;
+  const absl::optional<TensorType>&type_a = types_.type(of_a), &type_b = types_.type(of_b);
+  return type_a.has_value() && type_b.has_value() && type_a->kind == type_b->kind &&
+         type_a->dims == type_b->dims;
+}
+
 BatchInterpreter::InputKind BatchInterpreter::ValueKind(Symbol name, bool is_zero, const Op& op,
                                                         uint32_t argument) const {
   const VarId var = Resolve(name), other = Resolve(op.args()[argument]);
   if (!var.valid() || !other.valid()) return InputKind::kOther;
   const bool is_output = argument >= op.input_args().size();
   if (is_output && var == other && WriterOf(var) == op.id()) return InputKind::kOutput;
-  if (var != other && type_ids_[var.value()] != type_ids_[other.value()]) return InputKind::kOther;
+  if (!HaveOneShape(var, other)) return InputKind::kOther;
   return is_zero ? InputKind::kZero : InputKind::kValue;
 }
 

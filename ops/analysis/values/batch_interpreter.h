@@ -175,14 +175,16 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   enum class InputKind : uint8_t {
     kAbsent,    // no variable, or a gradient that is zero
     kGradient,  // the gradient of an output
-    kValue,     // of the type of the argument that it is linked to
+    kValue,     // of the shape of the argument that it is linked to
     kZero,      // a value that is zero
     kOutput,    // an output, as the op has left it
     kUnlinked,  // a value that the op does not have
-    kOther,     // of another type than the argument, or the gradient of what the op does not have
+    kOther,     // of another shape than the argument, or the gradient of what the op does not have
   };
   // Sets kinds_.
   void FindInputKinds(const Op& op, const Op& differentiated, const GradientLinks& links);
+  // Of any element types: a copy of a value may have fewer bits.
+  bool HaveOneShape(VarId a, VarId b) const;
   InputKind ValueKind(Symbol name, bool is_zero, const Op& op, uint32_t argument) const;
   // Whether the gradient op computes without the value: each gradient of a product needs the other
   // operand, that of a dividend the divisor, and that of the divisor the quotient.

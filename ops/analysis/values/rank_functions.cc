@@ -837,6 +837,9 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
   const bool moves_rate = IsProductWithRate(op.type()) && facts.grad.count == 1 && rate.size() == 1;
   const size_t rate_arg = moves_rate ? rate.data() - op.args().data() : 0;
   const double rate_factor = moves_rate ? ins_[rate_arg].factor : 1;
+  const auto gives_dims = [&](size_t i) {
+    return facts.reads_dims && absl::c_linear_search(facts.forward_input, static_cast<int>(i));
+  };
   const auto add_operand = [&](size_t i) {
     const RankValue& in = ins_[i];
     const bool is_operand = facts.is_operand[i];
@@ -853,7 +856,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
     const ExprId expr = operands == Operands::kShards ? in.expr : expressions_.Placed(in);
     const bool is_alike = is_pulled && SameFactor(in.factor, *factor);
     double own = is_alike ? 1 : is_pulled ? in.factor / *factor : in.factor;
-    if (moves_rate && i == rate_arg) own = 1;
+    if ((moves_rate && i == rate_arg) || gives_dims(i)) own = 1;
     if (moves_rate && i == facts.grad.first) own *= rate_factor;
     operands_.push_back(table().Scaled(expr, own));
     const bool tells_rows_apart = takes_rows || (depends_on_rows && HoldsRows(op, i));

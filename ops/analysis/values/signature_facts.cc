@@ -141,6 +141,10 @@ SignatureFacts MakeSignatureFacts(const Op& op, const OpAssumptions& assumptions
     for (uint32_t i = 0; i < slot.count; ++i) facts.is_left[first + i] = out->unwritten;
     link(out->in_place_of, &facts.in_place_of);
   }
+  if (facts.algebra == Algebra::kBackward) {
+    const OpSchema* const forward = FindOpSchema(absl::StripSuffix(op.type(), "_grad"));
+    facts.reads_dims = forward != nullptr && forward->Has(Trait::kLinear);
+  }
   return facts;
 }
 

@@ -48,6 +48,8 @@ struct SignatureFacts {
   uint32_t x = 0, y = 1;
   // For kBackward, by output of a slot S@GRAD: the input of slot S; -1: none.
   std::vector<int> forward_input;
+  // For kBackward of an op that is linear: forward_input gives only the dims of its gradient.
+  bool reads_dims = false;
 };
 
 SignatureFacts MakeSignatureFacts(const Op& op, const OpAssumptions& assumptions = {});

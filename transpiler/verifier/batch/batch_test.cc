@@ -327,6 +327,43 @@ TEST(Batch, AFirstGradientOfAnNthIsADivision) {
               Contains(StartsWith("error: W312: ")));
 }
 
+// Before they are averaged: their mean's gradient reads no more than how many there are.
+TEST(Batch, ADivisionOfSamplesIsOneOfTheirLoss) {
+  const auto step = [](absl::string_view forward, absl::string_view backward,
+                       absl::string_view reduction) {
+    return absl::StrCat(
+        kVars,
+        "    var y, z : fp32[-1, 1]\n    Out=[y] = mul(X=[x], Y=[w])\n    Out=[z] = scale(X=[y]) "
+        "{scale=",
+        forward,
+        ", bias=0.0}\n"
+        "    Out=[loss] = mean(X=[z]) role=forward|loss\n"
+        "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, "
+        "value=1.0}\n"
+        "    X@GRAD=[z@GRAD] = mean_grad(X=[z], Out@GRAD=[loss@GRAD]) role=backward\n"
+        "    Out=[y@GRAD] = scale(X=[z@GRAD]) role=backward {scale=",
+        backward,
+        ", bias=0.0}\n"
+        "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward\n",
+        reduction, kUpdate);
+  };
+  constexpr char kSumGradient[] =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const std::string original = absl::StrCat(kVars, kForward, kUpdate);
+  const auto found = [&](absl::string_view forward, absl::string_view backward,
+                         absl::string_view reduction) {
+    return Differences(original, step(forward, backward, reduction), ForRanks(2));
+  };
+  const auto is_error = StartsWith("error: ");
+  EXPECT_THAT(found("0.5", "0.5", kSumGradient), Not(Contains(is_error)));
+  EXPECT_THAT(found("0.5", "0.25", kSumGradient), Contains(is_error));
+  EXPECT_THAT(found("0.5", "1.0", kSumGradient), Contains(is_error));
+  EXPECT_THAT(found("0.5", "0.5", kReduce), Contains(is_error));
+  // What the original has is no division.
+  EXPECT_THAT(Differences(step("0.5", "0.5", ""), step("0.5", "0.5", kSumGradient), ForRanks(2)),
+              Contains(is_error));
+}
+
 // Beside a loss that is a mean.
 TEST(Batch, TheGradientOfASumIsNotAveraged) {
   const auto found = Found({}, {R"(

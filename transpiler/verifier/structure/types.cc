@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -79,7 +80,8 @@ class TypesChecker {
                  BrokenRule(*flow_.types().type(type), *flow_.types().type(declared)) == nullptr) {
         has_declared_type_[var.value()] = true;
       } else if (HasLooseType(step.op, i) || PassesLooseType(step.op, i) ||
-                 IsDeclaredWithoutSizes(type, declared)) {
+                 IsDeclaredWithoutSizes(type, declared) ||
+                 IsDeclaredWithoutElements(var, type, declared)) {
         has_loose_type_[var.value()] = true;
       } else {
         if (program_.var(var).persistable()) has_declared_type_[var.value()] = false;
@@ -142,6 +144,16 @@ class TypesChecker {
     std::fill(without.dims.begin(), without.dims.end(), 0);
     return IsBefore(program_.version(), kPaddle2) && without.dims.size() > 1 &&
            without == *flow_.types().type(declared);
+  }
+
+  // Paddle 1 declares as bool what it computes a second time in the backward pass with an op that
+  // infers no element type, such as cast.
+  bool IsDeclaredWithoutElements(VarId var, TypeId inferred, TypeId declared) const {
+    TensorType as_bool = *flow_.types().type(inferred);
+    as_bool.dtype = DType::kBool;
+    return IsBefore(program_.version(), kPaddle2) &&
+           absl::StrContains(program_.var(var).name(), ".subprog_") &&
+           BrokenRule(as_bool, *flow_.types().type(declared)) == nullptr;
   }
 
   // Whether the op hands on, copies or waits for a value whose type is loose.

@@ -267,6 +267,22 @@ TEST(CheckTypes, ProgramsBeforePaddle2DeclareSomeRanksOnly) {
   EXPECT_THAT(check(2006002, "fp32[0, 0]"), ElementsAre(HasSubstr("W203")));
 }
 
+TEST(CheckTypes, ProgramsBeforePaddle2DeclareRecomputedValuesAsBool) {
+  const auto check = [](int version, const std::string& name, const std::string& type) {
+    pb::ProgramDesc desc =
+        testing::BlockProgram("var x : fp32[-1, 4] need_check_feed\nvar " + name + " : " + type +
+                              "\nOut=[" + name + "] = cast(X=[x]) {in_dtype=5, out_dtype=4}\n")
+            .ToProto();
+    desc.mutable_version()->set_version(version);
+    return Check(*Program::Parse(desc.SerializeAsString()));
+  };
+  EXPECT_THAT(check(1008005, "y.subprog_0", "bool[-1, 4]"), IsEmpty());
+  EXPECT_THAT(check(1008005, "y.subprog_0", "bool[-1, 5]"), ElementsAre(HasSubstr("W202")));
+  EXPECT_THAT(check(1008005, "y.subprog_0", "int64[-1, 4]"), ElementsAre(HasSubstr("W202")));
+  EXPECT_THAT(check(1008005, "y", "bool[-1, 4]"), ElementsAre(HasSubstr("W202")));
+  EXPECT_THAT(check(2006002, "y.subprog_0", "bool[-1, 4]"), ElementsAre(HasSubstr("W202")));
+}
+
 TEST(CheckTypes, ABufferSaysNothingOfTheTypesOfItsSlices) {
   const std::string text =
       "var x : fp32[4, 8] need_check_feed\nvar y : fp32[5, 8]\nvar buffer : fp32[64]\n"
