@@ -31,8 +31,8 @@ class JobLink {
   virtual int num_processes() const = 0;
   // Whether all processes run on one host, and see each other's process numbers.
   virtual bool is_one_host() const = 0;
-  // A token for another link between processes of this one, the same in all (JobLinkOptions::token);
-  // empty: the link has no secret.
+  // A token for another link between processes of this one, the same in all
+  // (JobLinkOptions::token); empty: the link has no secret.
   virtual std::string TokenFor(absl::string_view name) const { return ""; }
 
   // Returns the texts of all processes, by process. All processes call it equally often, each from
