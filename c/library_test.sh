@@ -1,11 +1,13 @@
 #!/bin/bash
 # libweft_c.so exports what symbols.txt lists, which is what the header declares, and nothing else; and
-# the example in C compiles without warnings, and trains.
+# the example in C compiles without warnings, and trains. Neither it nor the commands need
+# the libraries of engines.
 #
-# usage: library_test.sh libweft_c.so symbols.txt weft.h train.c MAIN.pb STARTUP.pb
+# usage: library_test.sh libweft_c.so symbols.txt weft.h train.c MAIN.pb STARTUP.pb COMMAND...
 set -euo pipefail
 library=$(realpath "$1") symbols=$(realpath "$2") header=$(realpath "$3") example=$(realpath "$4")
 main=$(realpath "$5") startup=$(realpath "$6")
+commands=$(realpath "${@:7}")
 cd "$TEST_TMPDIR"
 
 echo "== the header declares the symbols"
@@ -15,7 +17,9 @@ echo "== the library exports them alone"
 diff "$symbols" <(nm -D --defined-only "$library" | awk '$2 != "A" {print $3}' | LC_ALL=C sort -u)
 
 echo "== MPI, Gloo and CUDA are not needed"
-if readelf -d "$library" | grep -E 'NEEDED.*lib(mpi|gloo|cuda|nccl)'; then exit 1; fi
+for file in "$library" $commands; do
+  if readelf -d "$file" | grep -E 'NEEDED.*lib(mpi|gloo|cuda|nccl)'; then exit 1; fi
+done
 
 echo "== the header is C, and the example trains"
 mkdir -p include/weft/c

@@ -247,6 +247,7 @@ absl::Status NewRun(const weft_options* options, const weft_program& main,
                     const weft_program* startup, absl::Span<const char* const> names,
                     absl::Span<const weft_array> params, weft_run** run) {
   WEFT_ASSIGN_OR_RETURN(RunFlags flags, ParseRun(options, main, startup, !params.empty()));
+  const bool in_job = flags.backend != "local";
   RunFiles given;
   given.main = main.program;
   if (startup != nullptr) given.startup = startup->program;
@@ -255,7 +256,8 @@ absl::Status NewRun(const weft_options* options, const weft_program& main,
     WEFT_ASSIGN_OR_RETURN(given.params, SplitParams(std::move(tensors), {&*given.main}));
   }
   auto made = std::make_unique<weft_run>();
-  WEFT_ASSIGN_OR_RETURN(made->session, RunSession::Create(std::move(flags), std::move(given)));
+  WEFT_ASSIGN_OR_RETURN(made->session,
+                        RunSession::Create(std::move(flags), std::move(given), in_job));
   *run = made.release();
   return absl::OkStatus();
 }
@@ -323,6 +325,8 @@ weft_status* weft_run_step(weft_run* run, const char* const* names, const weft_a
 }
 
 int weft_run_num_ranks(const weft_run* run) { return run->session->nranks(); }
+int weft_run_process(const weft_run* run) { return run->session->process(); }
+int weft_run_num_processes(const weft_run* run) { return run->session->num_processes(); }
 int64_t weft_run_next_step(const weft_run* run) { return run->session->step(); }
 size_t weft_run_num_fetched(const weft_run* run) {
   return run->results.empty() ? 0 : run->session->fetch().size();

@@ -251,7 +251,10 @@ void weft_arrays_free(weft_arrays* arrays);
 
 /* --- Runs ----------------------------------------------------------------------------------- */
 
-/* A run that trains a program, step by step. Its ranks are threads of this process. */
+/* A run that trains a program, step by step. Its ranks are threads of this process; of those that a
+ * launcher has started, as in weft run, unless option backend is local: then all make the same
+ * calls in the same order, with the batch of all ranks, get the same results, and the first writes
+ * files. One run of such a process can join. */
 typedef struct weft_run weft_run;
 
 /* Verifies the programs, as weft run does. `startup` and `options` may be NULL. The run begins with
@@ -264,7 +267,9 @@ weft_status* weft_run_new(const weft_options* options, const weft_program* main,
  * variables of the first one. The first error ends the run. */
 weft_status* weft_run_step(weft_run* run, const char* const* names, const weft_array* batch,
                            size_t num_arrays);
-int weft_run_num_ranks(const weft_run* run);
+int weft_run_num_ranks(const weft_run* run); /* of all processes */
+int weft_run_num_processes(const weft_run* run);
+int weft_run_process(const weft_run* run); /* the number of this one; 0 without a launcher */
 /* The next step. */
 int64_t weft_run_next_step(const weft_run* run);
 /* The variables that option fetch names, or the losses. 0 before the first step, and after a step

@@ -111,16 +111,18 @@ RUN = (
 
     def __init__(
         self, main: Union[Transpiled, Source], startup: Optional[Source] = None, *,
-        params: Union[Mapping[str, Any], str, os.PathLike[str], None] = None,''',
+        params: Union[Mapping[str, Any], str, os.PathLike[str], None] = None,
+        progress: bool = False,''',
     '''    ) -> None:
         options = _given(locals())
         del options["self"]
-        self._begin(main, startup, params, options)''',
+        self._begin(main, startup, params, progress, options)''',
     """Trains a program, step by step, on ranks that are threads of this process.
 
 main, startup: a path, bytes, a Program, a static program of Paddle, or what transpile returns.
 params: parameters and state, set after the startup program: name -> array, or a file, of which
     weft run --params says more.
+progress: step shows a progress bar, with tqdm if it is there.
 
 `notes` has what weft run says before and while it runs.
 

@@ -5,6 +5,8 @@ usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS
 """
 import array
 import ast
+import contextlib
+import io
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 import warnings
 
 import numpy as np
@@ -287,6 +290,57 @@ class RunTest(unittest.TestCase):
         run.step(batch)
         self.assertEqual(run.next_step, done + 1)
 
+    def test_progress_is_shown_when_asked(self):
+        shown = io.StringIO()
+        with unittest.mock.patch.dict(sys.modules, {"tqdm": None}):  # as if it were not there
+            with contextlib.redirect_stderr(shown), weft.Run(MAIN, STARTUP, progress=True) as run:
+                run.step(batches()[0])
+                run.fit(batches()[:1], progress=True)  # one bar shows both
+        self.assertRegex(shown.getvalue(),
+                         r"^\rstep 1  mean_0.tmp_0 [0-9.]+\x1b\[K\rstep 2  mean_0.tmp_0 [0-9.]+\x1b\[K\n$")
+
+    def test_processes_of_a_launcher_train_together(self):
+        def train(processes, folder, before="", after=""):
+            path = os.path.join(folder, "train.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(JOB % (before, after))
+            command = [sys.executable, path, MAIN, STARTUP, FEEDS, folder, str(processes)]
+            if processes > 1:
+                command = [WEFT, "launch", "-n", str(processes), "--"] + command
+            done = subprocess.run(command, check=False, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, timeout=100, env=dict(
+                                      os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(PACKAGE))))
+            lines = done.stdout.decode().splitlines()
+            if processes == 1 or done.returncode != 0:
+                return done, lines
+            self.assertEqual(sorted({line.split(" ", 1)[0] for line in lines}), ["[0]", "[1]"],
+                             done.stderr.decode())
+            of_each = [[line[4:] for line in lines if line.startswith("[%d]" % i)] for i in (0, 1)]
+            self.assertEqual(of_each[0], of_each[1])
+            return done, of_each[0]
+
+        with tempfile.TemporaryDirectory() as threads, tempfile.TemporaryDirectory() as processes:
+            _, expected = train(1, threads)
+            done, found = train(2, processes)
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            self.assertGreater(len(expected), 10)
+            self.assertEqual(found, expected)
+            for name in ("saved.npz", "c.weft", "c.weft.best", "log.csv"):
+                with open(os.path.join(threads, name), "rb") as one, open(
+                        os.path.join(processes, name), "rb") as other:
+                    self.assertEqual(one.read(), other.read(), name)
+            # An error in one process ends all.
+            done, _ = train(2, processes, after="if run.process == 1: run.step({'x': 1})")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(b"[1] weft.Error: ", done.stderr)
+            done, _ = train(2, processes, before="if run.process == 1: raise KeyError('own')")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(b"[1] KeyError: 'own'", done.stderr)
+            done, _ = train(2, processes, after="weft.Run(out)")
+            self.assertIn(b"one run can join the others, and has", done.stderr)
+            done, _ = train(2, processes, after="weft.Run(out, ranks=2, backend='local').step(batches[0])")
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+
     def test_a_fork_after_a_step_is_an_error_that_says_so(self):
         run = weft.Run(MAIN, STARTUP)
         run.step(batches()[0])
@@ -407,6 +461,51 @@ class EvaluateTest(unittest.TestCase):
                 run.step({1: np.zeros(1)})
 
 
+# Ranks have running statistics of their own.
+NORMALIZED = """program {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var scale : fp32[4] parameter persistable
+    var bias : fp32[4] parameter persistable
+    var mean : fp32[4] persistable
+    var variance : fp32[4] persistable
+    var y : fp32[-1, 4]
+    var saved_mean : fp32[4]
+    var saved_variance : fp32[4]
+    var loss : fp32[]
+    MeanOut=[mean], SavedMean=[saved_mean], SavedVariance=[saved_variance], VarianceOut=[variance], Y=[y] = batch_norm(Bias=[bias], Mean=[mean], Scale=[scale], Variance=[variance], X=[x]) role=forward {momentum=0.9, epsilon=1e-05, is_test=false, data_layout="NCHW"}
+    Out=[loss] = reduce_mean(X=[y]) role=loss {dim=ints[], reduce_all=true}
+  }
+}"""
+
+
+# Trains on two ranks, of one or of two processes.
+JOB = """import os, sys, numpy as np, weft
+main, startup, feeds, folder, processes = sys.argv[1:]
+at = lambda name: os.path.join(folder, name)
+feeds = np.load(feeds)
+batches = [{"x": feeds["%%d/x" %% i], "y": feeds["%%d/y" %% i]} for i in range(4)]
+out = weft.transpile(main, startup, mode="grad_allreduce", nranks=2)
+with weft.Run(out, ranks=2 // int(processes)) as run:
+    print(run.num_ranks, run.next_step)
+    %s
+    begin = run.state_dict()
+    for batch in batches:
+        loss, = run.step(batch)
+        print("%%.9g" %% loss, [rank.tolist() for rank in loss.ranks])
+    %s
+    run.load_state_dict(begin)
+    fitted = run.fit(batches, epochs=2, log=at("log.csv"), valid=(
+        lambda run: {"loss": float(np.abs(run.state_dict()["fc_0.b_0"].numpy()).sum())}), every=3,
+        checkpoint=at("c.weft"), keep_best="max:loss")
+    print(fitted.valid, fitted.best, fitted.losses)
+    run.save(at("saved.npz"))
+    print(sorted((name, value.tolist()) for name, value in run.state_dict().items()))
+    for _ in range(8):
+        print("%%.9g" %% run.step(batches[0])[0])
+"""
+
+
 class StateTest(unittest.TestCase):
     def test_of_ranks_with_their_own_is_not_replaced(self):
         out = weft.transpile(MAIN, STARTUP, mode="local_sgd", k_steps=100, nranks=2)
@@ -417,6 +516,20 @@ class StateTest(unittest.TestCase):
             with self.assertRaisesRegex(weft.Error, "fc_0.*ranks have values of their own"):
                 run.load_state_dict(begin)
             run.step(batches()[1])  # it is as it was
+
+    def test_of_running_statistics_is_replaced(self):
+        ones = {name: np.ones(4, "float32") for name in ("scale", "bias", "mean", "variance")}
+        x = np.arange(16, dtype="float32").reshape(4, 4)
+
+        def means(run):
+            return [rank.tolist() for rank in run.step({"x": x})[0].ranks]
+
+        with weft.Run(weft.Program.from_text(NORMALIZED), params=ones, ranks=2, fetch="mean") as run:
+            begin = run.state_dict()
+            first = means(run)
+            self.assertNotEqual(first[0], first[1])
+            run.load_state_dict(begin)
+            self.assertEqual(means(run), first)
 
     def test_comes_in_during_a_run(self):
         out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
@@ -770,6 +883,17 @@ class TurnsTest(unittest.TestCase):
         for name, value in end.items():
             np.testing.assert_array_equal(state[name], value)
 
+    def test_runs_may_have_different_ranks(self):
+        out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+        with weft.Run(out, ranks=2) as a, weft.Run(MAIN, STARTUP, seed=2) as b:
+            turns = weft.Turns(a, b)
+            begin = a.state_dict()
+            found = [float(turns.step((a, b)[step % 2], batch)[0])
+                     for step, batch in enumerate(batches()[:4])]
+        with weft.Run(MAIN, STARTUP, params=begin) as one:
+            np.testing.assert_allclose(
+                found, [float(one.step(batch)[0]) for batch in batches()[:4]], rtol=1e-5)
+
     def test_another_run_is_an_error(self):
         with weft.Run(MAIN, STARTUP) as a, weft.Run(MAIN, STARTUP) as b, weft.Run(MAIN, STARTUP) as c:
             with self.assertRaisesRegex(weft.Error, "expected one of its runs"):
@@ -883,6 +1007,7 @@ class PackageTest(unittest.TestCase):
     def test_statistics_and_plans_are_texts(self):
         self.assertIn("parameters", weft.stats(MAIN, batch=32))
         self.assertIn("by policy bytes", weft.plan(MAIN))
+        self.assertRegex(weft.plan(MAIN)._repr_html_(), "^<pre>")  # pylint: disable=protected-access
         self.assertRegex(weft.version(), r"^\d+\.\d+")
 
 

@@ -1,7 +1,7 @@
 """Builds the wheel of `pip install .` (PEP 517), with nothing but Python and Bazel.
 
-WEFT_BUILT names a folder that has libweft_c.so, transpile and weft; otherwise Bazel builds them, which
-takes an hour on two cores.
+WEFT_BUILT names a folder that has libweft_c.so, transpile and weft, and may have libgloo.so.0; otherwise
+Bazel builds them, which takes an hour on two cores, and Gloo is that of the system.
 """
 import base64
 import glob
@@ -38,7 +38,9 @@ def built():
     """The folder of the library and the commands, which are built if nobody has built them."""
     folder = os.environ.get("WEFT_BUILT")
     if folder:
-        return {name: os.path.join(folder, name) for name in ("libweft_c.so", "transpile", "weft")}
+        paths = {name: os.path.join(folder, name) for name in ("libweft_c.so", "transpile", "weft")}
+        gloo = os.path.join(folder, "libgloo.so.0")
+        return dict(paths, **{"libgloo.so.0": gloo}) if os.path.exists(gloo) else paths
     subprocess.run(BUILD, cwd=ROOT, check=True)
     info = ["bazel", "info"] + BUILD[2:5] + ["bazel-bin"]
     folder = subprocess.run(info, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout.decode().strip()
@@ -70,7 +72,7 @@ def files_of_wheel(folder):
         with open(path, "rb") as file:
             files.append(("weft/" + os.path.basename(path), file.read(), 0o644))
     for name, path in built().items():
-        place = "weft/" if name.endswith(".so") else "weft-%s.data/scripts/" % version()
+        place = "weft/" if ".so" in name else "weft-%s.data/scripts/" % version()
         with open(stripped(path, folder), "rb") as file:
             files.append((place + name, file.read(), 0o755))
     info = "weft-%s.dist-info/" % version()

@@ -27,11 +27,17 @@ def main():
         os.mkdir(built)
         for path in (LIBRARY, WEFT, TRANSPILE):
             shutil.copy(path, built)
+        # The package may bring Gloo, which library and commands then load before that of the system.
+        shutil.copy(LIBRARY, os.path.join(built, "libgloo.so.0"))
+        for path in (LIBRARY, WEFT):
+            dynamic = subprocess.run(["readelf", "-d", path], check=True, stdout=subprocess.PIPE)
+            assert b"[$ORIGIN/../weft]" in dynamic.stdout, path
         os.environ["WEFT_BUILT"] = built
         name = backend.build_wheel(folder)
         with zipfile.ZipFile(os.path.join(folder, name)) as wheel:
             record = next(one for one in wheel.namelist() if one.endswith("/RECORD"))
             rows = list(csv.reader(wheel.read(record).decode().splitlines()))
+            assert "weft/libgloo.so.0" in wheel.namelist()
             assert sorted(row[0] for row in rows) == sorted(wheel.namelist())
             for path, digest, size in rows[:-1]:
                 content = wheel.read(path)

@@ -6,8 +6,9 @@
 #
 # The wheel is written to FOLDER. protobuf and Abseil are compiled from Debian's source packages, because
 # Debian's archives are not position-independent, and stay in FOLDER/libraries for the next time;
-# auditwheel, of PyPI, copies the other libraries, such as oneDNN, into the wheel. Takes more than an hour
-# on two cores. Bazel compiles optimized code; flags may say otherwise, such as -c fastbuild.
+# auditwheel, of PyPI, copies the other libraries, such as oneDNN, into the wheel. OpenMPI is not in it:
+# that of the system is loaded when a job uses it. Takes more than an hour on two cores. Bazel compiles
+# optimized code; flags may say otherwise, such as -c fastbuild.
 set -euo pipefail
 root=$(dirname "$(dirname "$(realpath "$0")")")
 cd "$root"
@@ -58,12 +59,15 @@ compile abseil -DBUILD_TESTING=OFF -DABSL_PROPAGATE_CXX_STD=ON
 compile protobuf -Dprotobuf_BUILD_TESTS=OFF -Dprotobuf_BUILD_PROTOC_BINARIES=OFF
 
 say "building the library and the commands"
-flags=(-c opt --config=nocuda --force_pic --repo_env=WEFT_ENGINES=0 --//bazel:static_from="$libraries/lib" "$@")
+flags=(-c opt --config=nocuda --force_pic --//bazel:static_from="$libraries/lib" "$@")
 bazel_terse build "${flags[@]}" //c:libweft_c.so //tools:transpile //tools:weft </dev/null
 bin=$(bazel info "${flags[@]}" bazel-bin 2>/dev/null)
 rm -rf "$out/built"
 mkdir "$out/built"
 cp "$bin/c/libweft_c.so" "$bin/tools/transpile" "$bin/tools/weft" "$out/built/"
+# Gloo is loaded when it is used, from the package first: another version would have other classes.
+# OpenMPI is that of the launcher.
+cp -L /usr/lib/libgloo.so.0 "$out/built/"
 
 say "making the wheel"
 [ -x "$out/venv/bin/auditwheel" ] || python3 -m venv "$out/venv"

@@ -8,8 +8,8 @@ BUILD_PACKAGES=(
 # What //tools:transpile and //tools:weft are made of.
 LIBRARY_PACKAGES=(
   libabsl-dev libarchive-dev libasio-dev libcli11-dev libdnnl-dev libeigen3-dev libgloo-dev
-  libopenmpi-dev libprotobuf-dev libsodium-dev libxxhash-dev libzip-dev nlohmann-json3-dev
-  protobuf-compiler zlib1g-dev
+  libprotobuf-dev libsodium-dev libxxhash-dev libzip-dev nlohmann-json3-dev protobuf-compiler
+  zlib1g-dev
 )
 # What the tests need besides: libraries, and programs that tests call. Tests in a browser are skipped
 # without chromium, which is 400 MB and not among these.

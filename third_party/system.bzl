@@ -30,17 +30,6 @@ proto_library(
 )
 """
 
-# Without the C++ bindings, which MPI has dropped.
-_MPI = """
-cc_library(
-    name = "mpi",
-    hdrs = glob(["mpi_include/**/*.h"]),
-    defines = ["OMPI_SKIP_MPICXX"],
-    includes = ["mpi_include"],
-    linkopts = ["-L%s", "-lmpi"],
-)
-"""
-
 def _lib(name, linkopts, defines = [], hdrs = []):
     parts = ["cc_library(", "    name = \"%s\"," % name]
     if linkopts:
@@ -100,25 +89,18 @@ def _impl(rctx):
             linkopts = ["-l:missing-install-" + package]
         out.append(_lib(name, linkopts))
 
-    # --- engines that may be missing, or not wanted (WEFT_ENGINES=0): executor/BUILD then takes sources
-    # that say so
-    wants_engines = rctx.os.environ.get("WEFT_ENGINES", "1") != "0"
-    mpi = "/usr/lib/x86_64-linux-gnu/openmpi"
-    has_mpi = wants_engines and rctx.path(mpi + "/include/mpi.h").exists
-    if has_mpi:
-        rctx.symlink(mpi + "/include", "mpi_include")
-        out.append(_MPI % (mpi + "/lib"))
-    has_gloo = wants_engines and rctx.path("/usr/include/gloo/context.h").exists
-    if has_gloo:
-        out.append(_lib("gloo", ["-lgloo"]))
-    rctx.file("defs.bzl", "HAS_MPI = %s\nHAS_GLOO = %s\n" % (has_mpi, has_gloo))
+    # --- Gloo, of which code needs the headers, and loads libgloo.so.0 when it runs: from a wheel first.
+    # Without it, executor/communicators/BUILD takes a source that says so.
+    has_gloo = rctx.path("/usr/include/gloo/context.h").exists
+    out.append(_lib("gloo", ["-Wl,-rpath,$$ORIGIN/../weft"]))
+    rctx.file("defs.bzl", "HAS_GLOO = %s\n" % has_gloo)
 
     rctx.file("WORKSPACE", "workspace(name = \"%s\")\n" % rctx.name)
     rctx.file("BUILD", "\n".join(out))
 
 system_libraries = repository_rule(
     implementation = _impl,
-    environ = ["PATH", "WEFT_ENGINES"],
+    environ = ["PATH"],
     local = True,
     configure = True,
 )

@@ -22,6 +22,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/loaded_library.h"
 #include "base/sigpipe.h"
 #include "base/status_macros.h"
 #include "executor/communicators/message_collectives.h"
@@ -41,6 +42,23 @@ constexpr auto kTick = std::chrono::milliseconds(20);
 constexpr auto kGlance = std::chrono::milliseconds(2);
 // All processes are there when connections are made.
 constexpr double kConnectSeconds = 30;
+
+// The only function of Gloo that is called by name: the others are inline or virtual. The library
+// is loaded when it is used, so that nothing else needs it; it must be that of the headers.
+using CreateDevice = std::shared_ptr<gloo::transport::Device>(const gloo::transport::tcp::attr&);
+constexpr char kCreateDevice[] = "_ZN4gloo9transport3tcp12CreateDeviceERKNS1_4attrE";
+constexpr char kGlooFile[] = "libgloo.so.0";
+
+absl::StatusOr<CreateDevice*> LoadGloo() {
+  WEFT_ASSIGN_OR_RETURN(void* const library,
+                        LoadLibrary(kGlooFile, RTLD_LOCAL,
+                                    "install Gloo (libgloo0), name its directory in "
+                                    "LD_LIBRARY_PATH, or use another --backend"));
+  CreateDevice* create = nullptr;
+  if (FindSymbol(library, kCreateDevice, &create)) return create;
+  return absl::UnavailableError(absl::StrCat(
+      kGlooFile, ": expected the version of Gloo with which Weft was built, found another one"));
+}
 
 // Calls a function of Gloo, which reports errors by exceptions and writes without MSG_NOSIGNAL.
 template <typename Call>
@@ -266,13 +284,14 @@ class Rings {
   }
 
   absl::Status NewDevice() {
+    WEFT_ASSIGN_OR_RETURN(CreateDevice* const create_device, LoadGloo());
     WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> networks, AllGather(DescribeNetwork()));
     gloo::transport::tcp::attr attr;
     attr.hostname = "127.0.0.1";
     if (!IsOneNetwork(networks)) {
       WEFT_ASSIGN_OR_RETURN(attr.hostname, ChooseAddress(networks, world_.process()));
     }
-    return Try([&] { device_ = gloo::transport::tcp::CreateDevice(attr); });
+    return Try([&] { device_ = create_device(attr); });
   }
 
   absl::Status Listen() {

@@ -15,7 +15,7 @@ namespace weft {
 //
 //   Unimplemented       this build has no Gloo
 //   FailedPrecondition  processes have different rings
-//   Unavailable         a process has no address, or a connection fails
+//   Unavailable         there is no Gloo, a process has no address, or a connection fails
 //   DeadlineExceeded    a process does not connect
 absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewGlooGroup(GroupOptions options);
 

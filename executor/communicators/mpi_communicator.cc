@@ -1,7 +1,5 @@
 #include "executor/communicators/mpi_communicator.h"
 
-#include <mpi.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "executor/communicators/message_collectives.h"
+#include "executor/communicators/mpi_library.h"
 #include "executor/communicators/world.h"
 
 namespace weft {
@@ -29,16 +28,9 @@ constexpr auto kNap = std::chrono::microseconds(100);
 // up to 32767.
 constexpr int kMaxLocalRanks = 181;
 
-absl::Status MpiStatus(int error, absl::string_view call) {
-  if (error == MPI_SUCCESS) return absl::OkStatus();
-  char text[MPI_MAX_ERROR_STRING];
-  int size = 0;
-  MPI_Error_string(error, text, &size);
-  return absl::UnavailableError(absl::StrCat(call, ": ", absl::string_view(text, size)));
-}
-
 // MPI as the rings of a group use it. Calls hold the mutex shared; whoever gives up waits for them.
 struct Mpi {
+  const MpiLibrary* library = nullptr;
   World world;
   std::shared_mutex mutex;
   bool is_stopped = false;
@@ -46,26 +38,26 @@ struct Mpi {
 
 class MpiTransport : public Transport {
  public:
-  MpiTransport(std::shared_ptr<Mpi> mpi, MPI_Comm comm, const RingKey& key, int position)
+  MpiTransport(std::shared_ptr<Mpi> mpi, mpi::Comm* comm, const RingKey& key, int position)
       : mpi_(std::move(mpi)), comm_(comm), key_(key), local_rank_(LocalRank(position)) {}
 
   void Receive(int from, void* data, size_t bytes) override {
     const std::shared_lock<std::shared_mutex> lock(mpi_->mutex);
     if (mpi_->is_stopped) return;
-    requests_.push_back(MPI_REQUEST_NULL);
+    requests_.push_back(mpi_->library->no_request);
     peers_.push_back({from, /*is_sender=*/true});
-    Note(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, Process(from),
-                   Tag(LocalRank(from), local_rank_), comm_, &requests_.back()),
+    Note(mpi_->library->Irecv(data, static_cast<int>(bytes), mpi_->library->byte, Process(from),
+                              Tag(LocalRank(from), local_rank_), comm_, &requests_.back()),
          "MPI_Irecv");
   }
 
   void Send(int to, const void* data, size_t bytes) override {
     const std::shared_lock<std::shared_mutex> lock(mpi_->mutex);
     if (mpi_->is_stopped) return;
-    requests_.push_back(MPI_REQUEST_NULL);
+    requests_.push_back(mpi_->library->no_request);
     peers_.push_back({to, /*is_sender=*/false});
-    Note(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, Process(to),
-                   Tag(local_rank_, LocalRank(to)), comm_, &requests_.back()),
+    Note(mpi_->library->Isend(data, static_cast<int>(bytes), mpi_->library->byte, Process(to),
+                              Tag(local_rank_, LocalRank(to)), comm_, &requests_.back()),
          "MPI_Isend");
   }
 
@@ -95,7 +87,7 @@ class MpiTransport : public Transport {
     for (const bool is_sender : {true, false}) {
       std::vector<int> ranks;
       for (size_t i = 0; i < requests_.size(); ++i) {
-        if (requests_[i] != MPI_REQUEST_NULL && peers_[i].is_sender == is_sender) {
+        if (requests_[i] != mpi_->library->no_request && peers_[i].is_sender == is_sender) {
           ranks.push_back(peers_[i].rank);
         }
       }
@@ -123,11 +115,14 @@ class MpiTransport : public Transport {
   int LocalRank(int position) const { return RankAt(key_, position) % mpi_->world.count; }
   int Tag(int from, int to) const { return from * mpi_->world.count + to; }
 
-  void Note(int error, absl::string_view call) { status_.Update(MpiStatus(error, call)); }
+  void Note(int error, absl::string_view call) {
+    status_.Update(mpi_->library->StatusOf(error, call));
+  }
 
   bool IsDone() const {
-    return std::all_of(requests_.begin(), requests_.end(),
-                       [](MPI_Request request) { return request == MPI_REQUEST_NULL; });
+    return std::all_of(requests_.begin(), requests_.end(), [this](mpi::Request* request) {
+      return request == mpi_->library->no_request;
+    });
   }
 
   absl::Status Poll(bool* has_progress) {
@@ -139,37 +134,37 @@ class MpiTransport : public Transport {
     indices_.resize(requests_.size());
     statuses_.resize(requests_.size());
     int num_done = 0;
-    const int error = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &num_done,
-                                   indices_.data(), statuses_.data());
-    if (error == MPI_ERR_IN_STATUS) {
-      for (int i = 0; i < num_done; ++i) Note(statuses_[i].MPI_ERROR, "MPI_Testsome");
+    const int error = mpi_->library->Testsome(static_cast<int>(requests_.size()), requests_.data(),
+                                              &num_done, indices_.data(), statuses_.data());
+    if (error == mpi::kErrInStatus) {
+      for (int i = 0; i < num_done; ++i) Note(statuses_[i].error, "MPI_Testsome");
     } else {
       Note(error, "MPI_Testsome");
     }
-    *has_progress = num_done != MPI_UNDEFINED && num_done > 0;
+    *has_progress = num_done != mpi::kUndefined && num_done > 0;
     return status_;
   }
 
   const std::shared_ptr<Mpi> mpi_;
-  const MPI_Comm comm_;
+  mpi::Comm* const comm_;
   const RingKey key_;
   const int local_rank_;
   std::atomic<bool> is_interrupted_{false};
   absl::Status status_;  // the first error
-  std::vector<MPI_Request> requests_;
+  std::vector<mpi::Request*> requests_;
   std::vector<Peer> peers_;  // by request
   std::vector<int> indices_;
-  std::vector<MPI_Status> statuses_;
+  std::vector<mpi::Status> statuses_;
 };
 
-absl::Status CheckProcesses(const World& world) {
+absl::Status CheckProcesses(const MpiLibrary& library, const World& world) {
   int is_initialized = 0;
-  MPI_Initialized(&is_initialized);
+  library.Initialized(&is_initialized);
   if (is_initialized == 0) return absl::FailedPreconditionError("MPI has not been started");
   int process = 0;
   int num_processes = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &process);
-  MPI_Comm_size(MPI_COMM_WORLD, &num_processes);
+  library.Comm_rank(library.world, &process);
+  library.Comm_size(library.world, &num_processes);
   if (process != world.process() || num_processes != world.num_processes()) {
     return absl::FailedPreconditionError(
         absl::StrCat("MPI has this process as number ", process, " of ", num_processes,
@@ -184,20 +179,22 @@ absl::Status CheckProcesses(const World& world) {
 
 // Copies the communicator of all processes. All of them take part; those without a rank of the ring
 // do not use the copy.
-absl::StatusOr<MPI_Comm> NewComm(const RingKey& key, const GroupOptions& options) {
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_Request request = MPI_REQUEST_NULL;
-  WEFT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_idup(MPI_COMM_WORLD, &comm, &request), "MPI_Comm_idup"));
+absl::StatusOr<mpi::Comm*> NewComm(const MpiLibrary& library, const RingKey& key,
+                                   const GroupOptions& options) {
+  mpi::Comm* comm = nullptr;
+  mpi::Request* request = library.no_request;
+  WEFT_RETURN_IF_ERROR(
+      library.StatusOf(library.Comm_idup(library.world, &comm, &request), "MPI_Comm_idup"));
   const Clock::time_point begun = Clock::now();
   for (int is_done = 0; is_done == 0;) {
-    WEFT_RETURN_IF_ERROR(MpiStatus(MPI_Test(&request, &is_done, MPI_STATUS_IGNORE), "MPI_Test"));
+    WEFT_RETURN_IF_ERROR(library.StatusOf(library.Test(&request, &is_done, nullptr), "MPI_Test"));
     if (is_done == 0 && Clock::now() - begun > std::chrono::duration<double>(options.timeout_s)) {
       return absl::DeadlineExceededError(absl::StrCat(
           ToString(key), ": not set up on all processes after ", options.timeout_s, " s"));
     }
     std::this_thread::yield();
   }
-  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  library.Comm_set_errhandler(comm, library.errors_return);
   return comm;
 }
 
@@ -205,13 +202,14 @@ absl::StatusOr<MPI_Comm> NewComm(const RingKey& key, const GroupOptions& options
 
 absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewMpiGroup(GroupOptions options) {
   const auto mpi = std::make_shared<Mpi>();
+  WEFT_ASSIGN_OR_RETURN(mpi->library, LoadMpi());
   mpi->world = WorldOf(options.nranks, options.link);
-  WEFT_RETURN_IF_ERROR(CheckProcesses(mpi->world));
+  WEFT_RETURN_IF_ERROR(CheckProcesses(*mpi->library, mpi->world));
   WEFT_RETURN_IF_ERROR(CompareRings(options));
   // MPI_Finalize frees them. Freeing them here would wait for other processes.
-  std::vector<MPI_Comm> comms;
+  std::vector<mpi::Comm*> comms;
   for (const RingKey& key : options.rings) {
-    WEFT_ASSIGN_OR_RETURN(comms.emplace_back(), NewComm(key, options));
+    WEFT_ASSIGN_OR_RETURN(comms.emplace_back(), NewComm(*mpi->library, key, options));
   }
   const std::vector<RingKey> rings = options.rings;
   return NewMessageGroup(std::move(options), [&](int ring, int position) {

@@ -17,7 +17,7 @@ namespace weft {
 // messages, the group calls MPI no more, so that nothing writes to the buffers; its other rings
 // fail, and the session must not end but by MPI_Abort.
 //
-//   Unimplemented       this build has no MPI
+//   Unavailable         there is no OpenMPI (LoadMpi)
 //   FailedPrecondition  no session; processes of MPI and of the link differ, or their rings do
 //   DeadlineExceeded    a process does not set up the rings
 absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewMpiGroup(GroupOptions options);

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/testing/test.h"
-#include "executor/communicators/mpi_session.h"
+#include "executor/communicators/mpi_library.h"
 
 namespace weft::testing {
 namespace {
@@ -56,12 +56,19 @@ Job RunJob(int num_processes, const std::string& arguments) {
       arguments));
 }
 
+TEST(MpiLibraryTest, MissingAndOtherLibrariesAreErrors) {
+  EXPECT_THAT(LoadMpi("libmpi_missing.so").status(),
+              IsUnavailable(AllOf(StartsWith("libmpi_missing.so: cannot open shared object file"),
+                                  HasSubstr("; install OpenMPI 3 or later (libopenmpi3)"))));
+  EXPECT_THAT(LoadMpi("libm.so.6").status(),
+              IsUnavailable("libm.so.6: expected OpenMPI 3 or later, found a library without "
+                            "MPI_Abort"));
+}
+
 class MpiCommunicatorTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (absl::IsUnimplemented(NewMpiGroup({}).status())) {
-      GTEST_SKIP() << NewMpiGroup({}).status();
-    }
+    if (!LoadMpi().ok()) GTEST_SKIP() << LoadMpi().status();
     ASSERT_EQ(std::system("command -v mpirun >/dev/null"), 0) << "install openmpi-bin";
   }
 };

@@ -1,6 +1,5 @@
 #include "executor/communicators/mpi_session.h"
 
-#include <mpi.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "executor/communicators/mpi_library.h"
 #include "executor/jobs/host_address.h"
 #include "executor/jobs/job_token.h"
 
@@ -31,12 +31,12 @@ absl::StatusOr<std::string> NewAddress(const std::vector<std::string>& networks)
 
 class Session : public MpiSession {
  public:
-  Session() {
-    MPI_Comm_rank(MPI_COMM_WORLD, &process_);
-    MPI_Comm_size(MPI_COMM_WORLD, &num_processes_);
+  explicit Session(const MpiLibrary& library) : mpi_(library) {
+    mpi_.Comm_rank(mpi_.world, &process_);
+    mpi_.Comm_size(mpi_.world, &num_processes_);
   }
   ~Session() override {
-    if (!has_ended_) MPI_Abort(MPI_COMM_WORLD, 1);
+    if (!has_ended_) mpi_.Abort(mpi_.world, 1);
   }
 
   int process() const override { return process_; }
@@ -47,8 +47,8 @@ class Session : public MpiSession {
     std::vector<char> lines(static_cast<size_t>(num_processes_) * kLineBytes);
     std::vector<char> mine(kLineBytes);
     DescribeNetwork().copy(mine.data(), kLineBytes - 1);
-    MPI_Allgather(mine.data(), kLineBytes, MPI_CHAR, lines.data(), kLineBytes, MPI_CHAR,
-                  MPI_COMM_WORLD);
+    mpi_.Allgather(mine.data(), kLineBytes, mpi_.byte, lines.data(), kLineBytes, mpi_.byte,
+                   mpi_.world);
     std::vector<std::string> networks;
     for (int p = 0; p < num_processes_; ++p)
       networks.emplace_back(&lines[static_cast<size_t>(p) * kLineBytes]);
@@ -60,14 +60,14 @@ class Session : public MpiSession {
                                             : absl::StrCat("!", address.status().message());
       text.copy(answer.data(), kLineBytes - 1);
     }
-    MPI_Bcast(answer.data(), kLineBytes, MPI_CHAR, 0, MPI_COMM_WORLD);
+    mpi_.Bcast(answer.data(), kLineBytes, mpi_.byte, 0, mpi_.world);
     if (answer[0] == '!') return absl::UnavailableError(&answer[1]);
     const std::pair<std::string, std::string> words =
         absl::StrSplit(answer.data(), absl::MaxSplits(' ', 1));
     Meeting meeting{words.second, words.first, nullptr};
     if (IsOneNetwork(networks)) return meeting;
-    meeting.share_port = [](int port) {
-      MPI_Bcast(&port, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    meeting.share_port = [this](int port) {
+      mpi_.Bcast(&port, sizeof(port), mpi_.byte, 0, mpi_.world);
       return port;
     };
     return meeting;
@@ -75,10 +75,11 @@ class Session : public MpiSession {
 
   void End() override {
     has_ended_ = true;
-    MPI_Finalize();
+    mpi_.Finalize();
   }
 
  private:
+  const MpiLibrary& mpi_;
   int process_ = 0;
   int num_processes_ = 1;
   bool has_ended_ = false;
@@ -86,20 +87,19 @@ class Session : public MpiSession {
 
 }  // namespace
 
-bool MpiSession::IsInBuild() { return true; }
-
-absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start() {
+absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const std::string& file) {
+  WEFT_ASSIGN_OR_RETURN(const MpiLibrary* const mpi, LoadMpi(file));
   int provided = 0;
-  const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
-  if (error != MPI_SUCCESS) {
+  const int error = mpi->Init_thread(nullptr, nullptr, mpi::kThreadMultiple, &provided);
+  if (error != mpi::kSuccess) {
     return absl::UnavailableError(absl::StrCat("MPI_Init_thread: error ", error));
   }
-  auto session = std::make_unique<Session>();
-  if (provided < MPI_THREAD_MULTIPLE) {
+  auto session = std::make_unique<Session>(*mpi);
+  if (provided < mpi::kThreadMultiple) {
     session->End();
     return absl::FailedPreconditionError(absl::StrCat("MPI has thread level ", provided,
                                                       ", expected MPI_THREAD_MULTIPLE (",
-                                                      MPI_THREAD_MULTIPLE, ")"));
+                                                      mpi::kThreadMultiple, ")"));
   }
   return session;
 }

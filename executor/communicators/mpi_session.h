@@ -7,17 +7,16 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "executor/communicators/mpi_library.h"
 
 namespace weft {
 
 // MPI, from its start to its end; once in a process. Without a launcher, the job is this process.
 class MpiSession {
  public:
-  // Whether this build has MPI.
-  static bool IsInBuild();
-
-  // Unimplemented: this build has no MPI. FailedPrecondition: MPI does not support threads.
-  static absl::StatusOr<std::unique_ptr<MpiSession>> Start();
+  // Unavailable: there is no OpenMPI (LoadMpi). FailedPrecondition: MPI does not support threads.
+  static absl::StatusOr<std::unique_ptr<MpiSession>> Start(
+      const std::string& file = std::string(kMpiFile));
 
   // Ends all processes of the job, this one included (MPI_Abort, exit code 1), unless End was
   // called. Report errors before.

@@ -31,8 +31,8 @@ class JobLink {
   virtual int num_processes() const = 0;
   // Whether all processes run on one host, and see each other's process numbers.
   virtual bool is_one_host() const = 0;
-  // A token for another link between processes of this one, the same in all (JobLinkOptions::token);
-  // empty: the link has no secret.
+  // A token for another link between processes of this one, the same in all
+  // (JobLinkOptions::token); empty: the link has no secret.
   virtual std::string TokenFor(absl::string_view name) const { return ""; }
 
   // Returns the texts of all processes, by process. All processes call it equally often, each from
@@ -47,8 +47,18 @@ class JobLink {
   virtual absl::StatusOr<std::vector<std::string>> Gather(std::string text) = 0;
 
   // Who listens to a message. Messages between two processes on one topic arrive in order.
-  enum class Topic { kStart, kResult, kStop, kState, kTrace, kPosition, kServer, kFeedback };
-  static constexpr int kNumTopics = 8;
+  enum class Topic {
+    kStart,
+    kResult,
+    kStop,
+    kState,
+    kTrace,
+    kPosition,
+    kServer,
+    kFeedback,
+    kOrder
+  };
+  static constexpr int kNumTopics = 9;
 
   // Sends a message to a process, which may be this one. Returns at once.
   virtual void Send(int process, Topic topic, std::string message) = 0;

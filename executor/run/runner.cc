@@ -87,10 +87,9 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   const int num_processes = options.link == nullptr ? 1 : options.link->num_processes();
   WEFT_RETURN_IF_ERROR(CheckServerOptions(inputs, options, num_processes));
   const int num_ranks = options.nranks + options.num_servers;
-  if (options.control != nullptr && (options.link != nullptr || options.num_servers > 0)) {
+  if (options.control != nullptr && options.num_servers > 0) {
     return absl::UnimplementedError(
-        "a run whose steps are ordered one by one: expected one process, without parameter "
-        "servers");
+        "a run whose steps are ordered one by one: expected none of the parameter servers");
   }
   if (options.nranks < 1 || num_ranks > kMaxRanks * num_processes) {
     return absl::InvalidArgumentError(absl::StrCat("ranks: expected 1 to ", kMaxRanks,

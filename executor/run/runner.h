@@ -92,8 +92,8 @@ struct RunOptions : PlanOptions {
   // values of the ranks of this process alone. May be null; must outlive the run.
   KeptStates* kept = nullptr;
   // Orders every step of the run, or its end, and asks for states besides those of
-  // checkpoint_every. Expects one process, without parameter servers. May be null; must outlive the
-  // run.
+  // checkpoint_every; in all processes, the same in the same order. Expects no parameter servers.
+  // May be null; must outlive the run.
   RunControl* control = nullptr;
   // A fed variable of one element, fp32 or fp64, that results set. All processes have one, or none.
   absl::optional<Feedback> feedback;

@@ -425,6 +425,7 @@ class Run(_run.Run):
     main, startup: a path, bytes, a Program, a static program of Paddle, or what transpile returns.
     params: parameters and state, set after the startup program: name -> array, or a file, of which
         weft run --params says more.
+    progress: step shows a progress bar, with tqdm if it is there.
 
     `notes` has what weft run says before and while it runs.
 
@@ -485,6 +486,7 @@ class Run(_run.Run):
     def __init__(
         self, main: Union[Transpiled, Source], startup: Optional[Source] = None, *,
         params: Union[Mapping[str, Any], str, os.PathLike[str], None] = None,
+        progress: bool = False,
         params_names: Optional[Union[str, os.PathLike[str]]] = None,
         feed_layout: Optional[Union[Sequence[str], Mapping[str, str], str]] = None,
         assume: Optional[str] = None,
@@ -513,7 +515,7 @@ class Run(_run.Run):
     ) -> None:
         options = _given(locals())
         del options["self"]
-        self._begin(main, startup, params, options)
+        self._begin(main, startup, params, progress, options)
 
 
 def _given(arguments: Dict[str, Any]) -> Dict[str, Any]:

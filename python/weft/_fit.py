@@ -425,7 +425,7 @@ def _logger(log, begin):
     return made, made.close
 
 
-class _Bar:
+class Bar:
     """A progress bar: tqdm's, or a line on standard error."""
 
     def __init__(self, total):
@@ -436,7 +436,9 @@ class _Bar:
             self._bar = None
         self._done, self._total = 0, total
 
-    def step(self, what):
+    def step(self, numbers):
+        """One more, with name -> number."""
+        what = ", ".join("%s %.5g" % one for one in numbers.items())
         self._done += 1
         if self._bar is not None:
             self._bar.set_postfix_str(what, refresh=False)
@@ -447,6 +449,7 @@ class _Bar:
         sys.stderr.write("\rstep %d%s  %s\x1b[K" % (self._done, of, what))
 
     def close(self):
+        """Ends its line."""
         if self._bar is not None:
             self._bar.close()
         elif self._done:
@@ -560,11 +563,12 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
                      type(valid[1]).__name__)
     best = None if keep_best is None else os.fspath(checkpoint) + ".best"
     begin = run.next_step
-    write, end = _logger(log, begin)
+    is_first = run.process == 0  # which writes files
+    write, end = _logger(log if is_first or callable(log) else None, begin)
     total = steps
     if total is None and hasattr(batches, "__len__"):
         total = len(batches) * epochs
-    bar = _Bar(total) if progress else None
+    bar = Bar(total) if progress and is_first and run._bar is None else None
     fitted = Fitted()
     validated = None
 
@@ -583,7 +587,7 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
             fetched = run.step(named(batch, names))
             fitted.steps += 1
             if fitted.steps == 1:
-                if best is not None and begin == 0 and os.path.exists(best):
+                if best is not None and is_first and begin == 0 and os.path.exists(best):
                     os.remove(best)  # that of another run
                 if validation is not None:
                     validation.check(keep_best)
@@ -592,7 +596,7 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
             if write is not None and (done - 1) % log_every == 0:
                 write(done - 1, fitted.losses)
             if bar is not None:
-                bar.step(", ".join("%s %.5g" % one for one in fitted.losses.items()))
+                bar.step(fitted.losses)
             if every is not None and done % every == 0:
                 check(done)
                 validated = done
@@ -605,8 +609,9 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
                 validation.check(keep_best)
             check(run.next_step)
     except BaseException:
-        # What is trained stays. After an error of a step, this raises it again.
-        if checkpoint is not None and run.next_step > begin:
+        # What is trained stays, unless other processes, which may go on, must help. After an error of
+        # a step, this raises it again.
+        if checkpoint is not None and run.next_step > begin and run.num_processes == 1:
             run.checkpoint(checkpoint)
         raise
     finally:
@@ -615,7 +620,7 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
             bar.close()
     if steps is not None and fitted.steps < steps:
         _warn("steps %d: the batches ended after %d" % (steps, fitted.steps))
-    if best is not None and begin == 0 and not os.path.exists(best):
+    if best is not None and is_first and begin == 0 and not os.path.exists(best):
         _warn("keep_best %s: no validation has found a number, so there is no %s" % (
             keep_best, best))
     if checkpoint is not None and not (save_every and run.next_step % save_every == 0):

@@ -94,6 +94,8 @@ _FUNCTIONS = {
                      c_size_t, POINTER(c_void_p)),
     "weft_run_step": ("status", c_void_p, POINTER(c_char_p), POINTER(Array), c_size_t),
     "weft_run_num_ranks": (c_int, c_void_p),
+    "weft_run_process": (c_int, c_void_p),
+    "weft_run_num_processes": (c_int, c_void_p),
     "weft_run_next_step": (c_int64, c_void_p),
     "weft_run_num_fetched": (c_size_t, c_void_p),
     "weft_run_fetched_name": (c_char_p, c_void_p, c_size_t),

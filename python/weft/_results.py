@@ -202,8 +202,16 @@ def verify(main, startup, original, original_startup, server, options):
         programs.handles_of(startups), len(startups), *map(programs.handle_of, others)))
 
 
+class Text(str):
+    """What a command prints; a notebook shows its lines."""
+
+    def _repr_html_(self):
+        import html  # pylint: disable=import-outside-toplevel
+        return "<pre>%s</pre>" % html.escape(self)
+
+
 def text_of(function, command, one, options):
     """What a command prints of a program."""
     program = programs.program(one, "main")
     made = _options.make(command, options)
-    return _native.text(function, made.value, programs.handle_of(program)).decode()
+    return Text(_native.text(function, made.value, programs.handle_of(program)).decode())

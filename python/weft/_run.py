@@ -55,9 +55,9 @@ class Fetched:
 
 class Run:  # pylint: disable=too-many-instance-attributes
     __slots__ = ("_notes", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main", "_startup",
-                 "_known")
+                 "_known", "_bar")
 
-    def _begin(self, main, startup, params, options):
+    def _begin(self, main, startup, params, progress, options):  # pylint: disable=too-many-arguments
         if isinstance(main, Transpiled):
             startup = main.startup if startup is None else startup
             main = main.main
@@ -66,6 +66,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._notes = []
         self._names = None
         self._known = None
+        self._bar = None
         arrays = params if params is not None and not isinstance(params, (str, os.PathLike)) else {}
         if not arrays and params is not None:
             options["params"] = params
@@ -76,6 +77,8 @@ class Run:  # pylint: disable=too-many-instance-attributes
                         programs.handle_of(self._startup), names, values, len(arrays)),
             "weft_run_free")
         self._take_notes(stacklevel=4)
+        if progress and self.process == 0:
+            self._bar = True  # made with the first step
 
     def _take_notes(self, stacklevel):
         raw = POINTER(_native.Message)()
@@ -121,8 +124,17 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._names = names
         arrays = _native.Handle(_native.new("weft_run_take_fetched", handle), "weft_arrays_free")
         number, ranks = library.weft_run_fetched_number, library.weft_run_num_ranks(handle)
-        return [Fetched(name, number(handle, i), arrays, i * ranks, ranks)
-                for i, name in enumerate(self._fetch)]
+        fetched = [Fetched(name, number(handle, i), arrays, i * ranks, ranks)
+                   for i, name in enumerate(self._fetch)]
+        if self._bar is not None:
+            self._show(fetched)
+        return fetched
+
+    def _show(self, fetched):
+        if self._bar is True:
+            from weft import _fit  # pylint: disable=import-outside-toplevel
+            self._bar = _fit.Bar(None)
+        self._bar.step({one.name: float(one) for one in fetched})
 
     @property
     def next_step(self) -> int:
@@ -130,8 +142,18 @@ class Run:  # pylint: disable=too-many-instance-attributes
         return _native.lib().weft_run_next_step(self._handle.value)
 
     @property
+    def process(self) -> int:
+        """The number of this process among those of the run; 0 without a launcher."""
+        return _native.lib().weft_run_process(self._handle.value)
+
+    @property
+    def num_processes(self) -> int:
+        """The number of processes of the run."""
+        return _native.lib().weft_run_num_processes(self._handle.value)
+
+    @property
     def num_ranks(self) -> int:
-        """The number of ranks."""
+        """The number of ranks, of all processes."""
         return _native.lib().weft_run_num_ranks(self._handle.value)
 
     def state_dict(self) -> Dict[str, _tensor.Tensor]:
@@ -220,6 +242,9 @@ class Run:  # pylint: disable=too-many-instance-attributes
     def close(self) -> None:
         """Ends the run. Later steps are errors, and so are state_dict, save and checkpoint."""
         _native.lib().weft_status_free(_native.lib().weft_run_end(self._handle.value))
+        if self._bar not in (None, True):
+            self._bar.close()
+        self._bar = None
 
     def __enter__(self):
         return self

@@ -28,18 +28,13 @@ SLOW = KERNELS + SCHEMAS
 RECENT_COMMITS = 50
 # The builder of a schema returns itself: std::move(schema).Attr("axis", 1) leaves it as it should be.
 UNCHECKED = {SCHEMAS: "-bugprone-use-after-move"}
-# Needs a CUDA toolkit; replaces gpu_kernels_nocuda.cc. The others replace sources that need MPI or
-# Gloo.
+# Needs a CUDA toolkit; replaces gpu_kernels_nocuda.cc. The second replaces a source that needs Gloo.
 SKIPPED = (
     "ops/gpu/gpu_kernels.cc",
     "executor/communicators/gloo_communicator_nogloo.cc",
-    "executor/communicators/mpi_communicator_nompi.cc",
-    "executor/communicators/mpi_session_nompi.cc",
     "transpiler/verifier/rules/rule_text.cc",  # includes texts that the build generates
     "ops/half_arrays.cc",  # asks for f16c, which __builtin_cpu_supports of clang 14 does not know
 )
-# As third_party/system.bzl.
-MPI = ["-isystem", "/usr/lib/x86_64-linux-gnu/openmpi/include", "-DOMPI_SKIP_MPICXX"]
 # A name that a line without indentation defines: a type, an alias, a function or a variable.
 DEFINITION = re.compile(
     r"^(?:template <[^>]*>\s*)?(?:"
@@ -149,7 +144,7 @@ def check(sources, scratch):
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(f'#include "{source}"\n' for source in sources)
     command = ["clang-tidy-14", "--quiet", "--config-file=.clang-tidy", path, "--", "-std=c++17"]
-    command += ["-I.", "-isystem", scratch, "-Wno-pragma-once-outside-header", *MPI]
+    command += ["-I.", "-isystem", scratch, "-Wno-pragma-once-outside-header"]
     command.insert(1, "--checks=" + UNCHECKED.get(group_of(sources[0]), ""))
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if result.returncode == 0:

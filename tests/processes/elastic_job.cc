@@ -88,7 +88,10 @@ Args ElasticProgram::RunArgs(const Args& flags) const {
 }
 
 ElasticProgram::Outputs ElasticProgram::Read(const std::string& out) const {
-  return {Contents(save_), Contents(checkpoint_), MetricsWithoutTimes(metrics_), StepsOf(out)};
+  const std::string best = checkpoint_ + ".best";
+  return {Contents(save_), Contents(checkpoint_),
+          access(best.c_str(), F_OK) == 0 ? Contents(best) : "", MetricsWithoutTimes(metrics_),
+          StepsOf(out)};
 }
 
 const ElasticProgram::Outputs& ElasticProgram::Expected(int ranks, const Args& flags) {
@@ -122,7 +125,8 @@ bool ElasticProgram::ResumesWell(int ranks) {
 }
 
 ElasticOutcome ElasticProgram::Run(const std::string& fault, const ElasticOptions& options) {
-  for (const std::string& file : {save_, checkpoint_, metrics_}) unlink(file.c_str());
+  for (const std::string& file : {save_, checkpoint_, checkpoint_ + ".best", metrics_})
+    unlink(file.c_str());
   const ProcessResult result =
       RunProcess(Args{"tools/weft", "launch", "--elastic", "-n", absl::StrCat(options.processes)} +
                  options.launch_flags + Args{"--", "tests/processes/weft_with_faults", fault} +
@@ -149,11 +153,13 @@ ElasticOutcome ElasticProgram::Run(const std::string& fault, const ElasticOption
   const Outputs expected = Expected(options.processes * options.ranks, options.run_flags);
   for (const auto& [what, one, other] : {std::make_tuple("--save", &expected.save, &found.save),
                                          {"--checkpoint", &expected.checkpoint, &found.checkpoint},
+                                         {"--keep_best", &expected.best, &found.best},
                                          {"--metrics", &expected.metrics, &found.metrics},
                                          {"standard output", &expected.lines, &found.lines}}) {
     if (*one == *other) continue;
     absl::StrAppend(&outcome.difference, what, " differs; ");
-    if (one->size() < 4000 && other->size() < 4000 && what[2] != 's' && what[2] != 'c') {
+    if (one->size() < 4000 && other->size() < 4000 && what[2] != 's' && what[2] != 'c' &&
+        what[2] != 'k') {
       absl::StrAppend(&outcome.difference, "expected:\n", *one, "\nfound:\n", *other, "\n");
     }
   }

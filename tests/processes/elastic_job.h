@@ -52,7 +52,7 @@ class ElasticProgram {
 
  private:
   struct Outputs {
-    std::string save, checkpoint, metrics, lines;
+    std::string save, checkpoint, best, metrics, lines;  // best: of --keep_best
   };
   Args RunArgs(const Args& flags) const;
   const Outputs& Expected(int ranks, const Args& flags);

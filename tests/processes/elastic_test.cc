@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,46 @@ TEST(ElasticTest, ProcessesAreLostOneAfterTheOther) {
   ExpectSurvives(&program, "kernel:1:1:0:3:kill+kernel:1:1:3:3:kill", 2);
   // With 2 ranks each: all are in one process at the end.
   ExpectSurvives(&program, "kernel:1:2:2:0:kill", 2, {2, 2, {}, {}});
+}
+
+// The forward pass of fit_a_line.
+constexpr char kTest[] = R"(program {
+  block 0 parent=-1 {
+    var fc_0.b_0 : fp32[1] parameter persistable
+    var fc_0.w_0 : fp32[13, 1] parameter persistable
+    var x : fp32[-1, 13] need_check_feed
+    var y : fp32[-1, 1] need_check_feed
+    var product : fp32[-1, 1]
+    var prediction : fp32[-1, 1]
+    var error : fp32[-1, 1]
+    var square : fp32[-1, 1]
+    var loss : fp32[]
+    Out=[product] = mul(X=[x], Y=[fc_0.w_0]) role=forward
+    Out=[prediction] = elementwise_add(X=[product], Y=[fc_0.b_0]) role=forward {axis=1}
+    Out=[error] = elementwise_sub(X=[prediction], Y=[y]) role=forward
+    Out=[square] = square(X=[error]) role=forward
+    Out=[loss] = reduce_mean(X=[square]) role=loss {dim=ints[], reduce_all=true}
+  }
+}
+)";
+
+TEST(ElasticTest, ALossKeepsTheBestOfValidations) {
+  const std::string test = TestPath("valid.prog");
+  std::ofstream(test) << kTest;
+  // The rate is much too large from step 4 on: the state after step 3 is the best.
+  const Args validates = {"--valid",       test,
+                          "--valid_every", "2",
+                          "--valid_feeds", "tests/data/fit_a_line/feeds.npz",
+                          "--keep_best",   "loss",
+                          "--lr_schedule", "piecewise{boundaries=4,values=0.01:2.0}"};
+  ElasticProgram program(ModeOf("allreduce"));
+  ExpectSurvives(&program, "kernel:1:4:2:1:kill", 2, {4, 1, {}, validates});
+  // Process 0 validates, and keeps the best.
+  ExpectSurvives(&program, "result:1:4:1:0:kill", 2, {4, 1, {}, validates});
+  ExpectSurvives(&program, "checkpoint:1:4:0:0:kill", 2, {4, 1, {}, validates});
+  ExpectSurvives(&program, "checkpoint:1:4:0:1:kill", 2, {4, 1, {}, validates});
+  // The last checkpoint is another.
+  EXPECT_NE(Contents(TestPath("allreduce.ckpt.best")), Contents(TestPath("allreduce.ckpt")));
 }
 
 // The new one gets the state of its rank from the others.

@@ -26,6 +26,7 @@
 #include "proto/formats/pir/op_table.h"
 #include "proto/formats/program_file.h"
 #include "proto/setting.h"
+#include "proto/testing/find_op.h"
 #include "tests/support/rewrite.h"
 #include "tests/support/rounding.h"
 #include "transpiler/testing/message_lines.h"
@@ -392,14 +393,6 @@ TEST(PirModesTest, SharesAreInWrittenFiles) {
       EXPECT_EQ(losses, expected);
     }
   }
-}
-
-pb::OpDesc* FindOp(pb::ProgramDesc* program, const std::string& type, int turn = 0) {
-  for (pb::OpDesc& op : *program->mutable_blocks(0)->mutable_ops()) {
-    if (op.type() == type && turn-- == 0) return &op;
-  }
-  ADD_FAILURE() << "no op " << type;
-  return nullptr;
 }
 
 void SetInts(const std::string& name, const std::vector<int>& values, pb::OpDesc* op) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -11,13 +12,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "executor/communicators/local_communicator.h"
-#include "executor/gpu/local_gpu_communicator.h"
-#include "executor/gpu/nccl_communicator.h"
 #include "executor/plan/run_checks.h"
 #include "executor/run/feed_sources.h"
+#include "executor/run/run_messages.h"
 #include "executor/run/run_state.h"
 #include "executor/run/shared_states.h"
 #include "ops/analysis/core/group_variables.h"
@@ -25,6 +25,7 @@
 #include "ops/analysis/training/data_variables.h"
 #include "proto/all_ops.h"
 #include "proto/program.h"
+#include "tools/job/job_environment.h"
 #include "tools/schedules/plateau_schedule.h"
 #include "tools/schedules/run_schedule.h"
 
@@ -72,24 +73,30 @@ std::map<std::string, Tensor> CopyOf(const std::map<std::string, Tensor>& tensor
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RunSession>> RunSession::Create(RunFlags flags, RunFiles given) {
+absl::StatusOr<std::unique_ptr<RunSession>> RunSession::Create(RunFlags flags, RunFiles given,
+                                                               bool in_job) {
   auto session = std::unique_ptr<RunSession>(new RunSession(std::move(flags)));
   RunSession* const self = session.get();
   self->flags_.by_steps = true;
   self->flags_.say = [self](const Said& said) { self->Say(said); };
   self->given_ = std::move(given);
   WEFT_RETURN_IF_ERROR(CheckRunDevice(self->flags_));
-  if (!self->flags_.resume.empty()) {
-    WEFT_ASSIGN_OR_RETURN(self->resume_, ReadCheckpoint(self->flags_.resume));
-    WEFT_RETURN_IF_ERROR(
-        Annotate(self->flags_.resume, ContinueFrom(*self->resume_, &self->flags_)));
-    self->flags_.steps.reset();
-    const auto best = self->resume_->settings.find(kBestOfCheckpoint);
-    if (best != self->resume_->settings.end()) self->best_ = best->second;
-  }
-  self->step_ = self->flags_.run.begin_step;
-  WEFT_RETURN_IF_ERROR(self->Read(DataOf(*self->given_.main)));
+  WEFT_RETURN_IF_ERROR(self->Join(in_job));
+  const absl::Status status = self->Prepare();
+  if (!status.ok()) return self->Leave(status);
   return session;
+}
+
+absl::Status RunSession::Prepare() {
+  if (!flags_.resume.empty()) {
+    WEFT_ASSIGN_OR_RETURN(resume_, ReadCheckpoint(flags_.resume));
+    WEFT_RETURN_IF_ERROR(Annotate(flags_.resume, ContinueFrom(*resume_, &flags_)));
+    flags_.steps.reset();
+    const auto best = resume_->settings.find(kBestOfCheckpoint);
+    if (best != resume_->settings.end()) best_ = best->second;
+  }
+  step_ = flags_.run.begin_step;
+  return Read(DataOf(*given_.main));
 }
 
 RunSession::~RunSession() { End().IgnoreError(); }
@@ -99,13 +106,68 @@ void RunSession::Free(std::unique_ptr<RunSession> session) {
   if (is_of_another) static_cast<void>(session.release());
 }
 
+absl::Status RunSession::Join(bool in_job) {
+  static std::atomic<bool> has_joined{false};
+  const GetEnv get = [in_job](const char* name) { return in_job ? std::getenv(name) : nullptr; };
+  WEFT_ASSIGN_OR_RETURN(const absl::optional<Job> job, FindJob(get));
+  const bool joins = job.has_value() && job->num_processes > 1;
+  if (joins && has_joined.exchange(true)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this is process ", job->process, " of ", job->num_processes, " that ", job->launcher,
+        " has started, in which one run can join the others, and has: start this one in another "
+        "job, or set option backend to local to train the whole in this process"));
+  }
+  JobSessionOptions options = JobOptions(flags_);
+  options.command = absl::StrCat("a run", flags_.resume.empty() ? "" : " that resumes");
+  WEFT_ASSIGN_OR_RETURN(job_, JobSession::Join(options, get));
+  flags_.run.nranks *= job_->num_processes();
+  flags_.reports = job_->is_first();
+  if (job_->is_first()) return absl::OkStatus();
+  job_->link()->Listen(JobLink::Topic::kOrder, [this](int, std::string message) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    heard_.push_back(std::move(message));
+    changed_.notify_all();
+  });
+  return absl::OkStatus();
+}
+
+absl::Status RunSession::Leave(const absl::Status& status) {
+  if (job_ == nullptr || std::exchange(has_left_, true)) return status;
+  if (!job_->is_first()) job_->link()->Listen(JobLink::Topic::kOrder, nullptr);
+  return job_->Finish(status);
+}
+
+void RunSession::Tell(const std::string& message) {
+  for (int process = 1; process < job_->num_processes(); ++process) {
+    job_->link()->Send(process, JobLink::Topic::kOrder, message);
+  }
+}
+
+absl::StatusOr<std::string> RunSession::Hear() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return !heard_.empty() || end_.has_value(); });
+  if (heard_.empty()) return Fail();
+  std::string message = std::move(heard_.front());
+  heard_.pop_front();
+  return message;
+}
+
+absl::Status RunSession::Share(const absl::Status& status) {
+  if (job_->is_first()) {
+    Tell(StatusMessage(status));
+    return status;
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string message, Hear());
+  return ParseStatus(message);
+}
+
 absl::Status RunSession::Read(std::vector<std::string> names) {
   RunFiles given = given_;
   names_ = std::move(names);
   given.feeds.variables = names_;
   given.feeds.when = BatchReader::When::kInTime;
   given.feeds.read = [this](int64_t) -> absl::StatusOr<std::vector<Tensor>> { return batch_; };
-  WEFT_ASSIGN_OR_RETURN(files_, ReadRunFiles(flags_, /*link=*/nullptr, std::move(given)));
+  WEFT_ASSIGN_OR_RETURN(files_, ReadRunFiles(flags_, job_->link(), std::move(given)));
   flags_.reports = false;  // all is said
   return absl::OkStatus();
 }
@@ -195,22 +257,25 @@ void RunSession::Run() {
   options.warn = [this](const std::string& message) {
     flags_.say({Severity::kWarning, message, /*names_command=*/true});
   };
-  const bool shares_gpu = flags_.backend == "local";
+  options.link = job_->link();
+  options.new_group = job_->new_group();
   ChooseDevice(
-      flags_, [shares_gpu](int rank) { return shares_gpu ? 0 : rank; }, &options);
-  if (flags_.device == "gpu") {
-    options.new_group = [shares_gpu](GroupOptions group) {
-      return shares_gpu ? NewLocalGpuGroup(std::move(group)) : NewNcclGroup(std::move(group), {});
-    };
-  }
+      flags_, [this](int rank) { return job_->GpuOf(rank); }, &options);
   if (plateau.has_value()) {
     options.feedback = Feedback{files_->plateau->variable, plateau->every(),
                                 [&plateau](int64_t step) { return plateau->RateAt(step); }};
     if (!plateau->metric().empty()) options.fetch = files_->reported;
   }
-  const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
+  absl::StatusOr<RunResult> result = absl::UnknownError("");
+  absl::StatusOr<std::map<std::string, std::string>> settings = JobSettings(flags_, *files_);
+  if (settings.ok()) {
+    options.settings = *std::move(settings);
+    result = RunProgram(inputs, options);
+  } else {
+    result = settings.status();
+  }
   std::lock_guard<std::mutex> lock(mutex_);
-  end_ = NameFile(flags_, flags_.backend.empty() ? "local" : flags_.backend, result.status());
+  end_ = NameFile(flags_, job_->backend(), result.status());
   changed_.notify_all();
 }
 
@@ -249,6 +314,28 @@ absl::StatusOr<absl::Span<const StepResult>> RunSession::Step(absl::Span<const s
     batch_ = std::move(batch);
   }
   control_.Give(RunControl::Order::kStep);
+  WEFT_RETURN_IF_ERROR(WaitForResults());
+  ++step_;
+  return absl::MakeConstSpan(results_);
+}
+
+absl::Status RunSession::WaitForResults() {
+  if (!job_->is_first()) {
+    if (!std::exchange(has_told_names_, true)) {
+      WEFT_ASSIGN_OR_RETURN(const std::string names, Hear());
+      fetch_ = absl::StrSplit(names, '\n', absl::SkipEmpty());
+    }
+    std::vector<StepResult> results;
+    for (int rank = 0; rank < nranks(); ++rank) {
+      WEFT_ASSIGN_OR_RETURN(const std::string message, Hear());
+      WEFT_ASSIGN_OR_RETURN(results.emplace_back(), ParseResult(message));
+      results.back().names = &fetch_;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    results_ = std::move(results);
+    batch_.clear();
+    return absl::OkStatus();
+  }
   std::unique_lock<std::mutex> lock(mutex_);
   const auto is_done = [this] { return static_cast<int>(results_.size()) == nranks(); };
   changed_.wait(lock, [&] { return is_done() || end_.has_value(); });
@@ -259,8 +346,13 @@ absl::StatusOr<absl::Span<const StepResult>> RunSession::Step(absl::Span<const s
     changed_.wait(lock, [this] { return end_.has_value(); });
   }
   if (end_.has_value()) return Fail();
-  ++step_;
-  return absl::MakeConstSpan(results_);
+  if (job_->num_processes() == 1) return absl::OkStatus();
+  if (!std::exchange(has_told_names_, true)) Tell(absl::StrJoin(fetch_, "\n"));
+  for (const StepResult& result : results_) {
+    WEFT_ASSIGN_OR_RETURN(const std::string message, ResultMessage(result));
+    Tell(message);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Checkpoint> RunSession::State() {
@@ -271,7 +363,7 @@ absl::StatusOr<Checkpoint> RunSession::State() {
     checkpoint_.reset();
   }
   control_.Give(RunControl::Order::kGiveState);
-  return WaitForState();
+  return job_->is_first() ? WaitForState() : Checkpoint();
 }
 
 absl::StatusOr<Checkpoint> RunSession::WaitForState() {
@@ -285,7 +377,16 @@ absl::StatusOr<Checkpoint> RunSession::WaitForState() {
 
 absl::StatusOr<std::map<std::string, Tensor>> RunSession::Persistables() {
   WEFT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, State());
-  return PersistablesOf(*files_->main, checkpoint);
+  if (!job_->is_first()) {
+    WEFT_ASSIGN_OR_RETURN(const std::string message, Hear());
+    return ParseTensors(message);
+  }
+  std::map<std::string, Tensor> tensors = PersistablesOf(*files_->main, checkpoint);
+  if (job_->num_processes() > 1) {
+    WEFT_ASSIGN_OR_RETURN(const std::string message, TensorsMessage(tensors));
+    Tell(message);
+  }
+  return tensors;
 }
 
 absl::Status RunSession::CheckValues(const std::map<std::string, Tensor>& values) const {
@@ -321,19 +422,20 @@ absl::Status RunSession::CheckAreShared(const std::map<std::string, Tensor>& val
   if (nranks() == 1) return absl::OkStatus();
   copies_state_ = false;
   control_.Give(RunControl::Order::kGiveState);
-  const absl::Status status = WaitForState().status();
+  const absl::Status status = job_->is_first() ? WaitForState().status() : absl::OkStatus();
   copies_state_ = true;
   WEFT_RETURN_IF_ERROR(status);
+  if (!job_->is_first()) return Share(absl::OkStatus());
   for (const std::string& name : StatisticsOf(main())) own_.erase(name);
   for (const auto& [name, group] : FindGroupVariables(main())) own_.erase(name);
   for (const auto& [name, tensor] : values) {
     if (own_.count(name) == 0) continue;
-    return absl::FailedPreconditionError(
+    return Share(absl::FailedPreconditionError(
         absl::StrCat("variable ", name,
                      ": ranks have values of their own, which one value for all would replace; "
-                     "leave it out, set it before they differ, or go on from a checkpoint"));
+                     "leave it out, set it before they differ, or go on from a checkpoint")));
   }
-  return absl::OkStatus();
+  return Share(absl::OkStatus());
 }
 
 absl::Status RunSession::SetPersistables(const std::map<std::string, Tensor>& values) {
@@ -347,33 +449,37 @@ absl::Status RunSession::SetPersistables(const std::map<std::string, Tensor>& va
   WEFT_RETURN_IF_ERROR(CheckAreShared(values));
   copies_state_ = false;
   control_.GiveValues(&values);
-  const absl::Status status = WaitForState().status();
+  const absl::Status status = job_->is_first() ? WaitForState().status() : absl::OkStatus();
   copies_state_ = true;
-  return status;
+  WEFT_RETURN_IF_ERROR(status);
+  return Share(absl::OkStatus());
 }
 
 absl::Status RunSession::WriteCheckpoint(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, State());
-  return weft::WriteCheckpoint(path, checkpoint);
+  return Share(job_->is_first() ? weft::WriteCheckpoint(path, checkpoint) : absl::OkStatus());
 }
 
 absl::Status RunSession::Save(const std::string& path) {
-  WEFT_ASSIGN_OR_RETURN(auto tensors, Persistables());
-  return SaveState(path, *files_, std::move(tensors));
+  WEFT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, State());
+  return Share(job_->is_first()
+                   ? SaveState(path, *files_, PersistablesOf(*files_->main, checkpoint))
+                   : absl::OkStatus());
 }
 
 absl::Status RunSession::End() {
   if (process_ == 0) {
     end_ = absl::OkStatus();
-    return absl::OkStatus();
+    if (job_ == nullptr || job_->num_processes() == 1) return absl::OkStatus();
+    // The others may wait for it.
+    return Leave(absl::AbortedError("the run was ended before its first step"));
   }
   WEFT_RETURN_IF_ERROR(CheckProcess());
   if (thread_.joinable()) {
     control_.Give(RunControl::Order::kEnd);
     thread_.join();
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  return *end_;
+  return Leave(*end_);  // which nobody writes any more
 }
 
 void RunSession::Say(Said said) {

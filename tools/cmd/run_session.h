@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,8 +31,12 @@
 namespace weft {
 
 // What weft run does with its flags, programs and parameters; the caller gives batches, and takes
-// results and states. All ranks are threads of this process, which begin with the first step or
-// state. One thread at a time uses a session.
+// results and states. Ranks are threads of this process, or of the processes of a job, and begin
+// with the first step or state. One thread at a time uses a session.
+//
+// In a job, each process has flags.run.nranks ranks, and makes the same calls in the same order,
+// with the batch of all ranks; all get the results. Process 0 writes files. One session of a
+// process can join.
 //
 // The first error of a step ends the run: later calls return it again. ResourceExhausted if the
 // thread of the run cannot start, which a later call tries again. Errors are those of weft
@@ -40,8 +45,9 @@ namespace weft {
 class RunSession {
  public:
   // `given` has the programs, and the parameters if there are any that are not in a file. Verifies
-  // the programs as weft run does.
-  static absl::StatusOr<std::unique_ptr<RunSession>> Create(RunFlags flags, RunFiles given);
+  // the programs as weft run does. `in_job`: joins the job of a launcher, if there is one.
+  static absl::StatusOr<std::unique_ptr<RunSession>> Create(RunFlags flags, RunFiles given,
+                                                            bool in_job = false);
   // Ends the run after the current step. In a child of a fork, use Free.
   ~RunSession();
 
@@ -56,10 +62,8 @@ class RunSession {
   absl::StatusOr<absl::Span<const StepResult>> Step(absl::Span<const std::string> names,
                                                     std::vector<Tensor> batch);
 
-  // The state before the next step, copied.
-  absl::StatusOr<Checkpoint> State();
-  // Of it, what --save writes: the persistable variables, as on rank 0, or on the first rank of a
-  // group that keeps them equal.
+  // Of the state before the next step, what --save writes: the persistable variables, as on rank 0,
+  // or on the first rank of a group that keeps them equal. Copies.
   absl::StatusOr<std::map<std::string, Tensor>> Persistables();
   // As --checkpoint and --save write it.
   absl::Status WriteCheckpoint(const std::string& path);
@@ -80,7 +84,10 @@ class RunSession {
 
   // The next one.
   int64_t step() const { return step_; }
-  int nranks() const { return flags_.run.nranks; }
+  int nranks() const { return flags_.run.nranks; }  // of all processes
+  int num_processes() const { return job_->num_processes(); }
+  // The number of this one; 0 without a job.
+  int process() const { return job_->link() == nullptr ? 0 : job_->link()->process(); }
   // The fetched variables, in the order of StepResult::values. Empty before the first step.
   const std::vector<std::string>& fetch() const { return fetch_; }
   // Of these, those of which ranks have partial sums.
@@ -98,6 +105,9 @@ class RunSession {
 
  private:
   explicit RunSession(RunFlags flags) : flags_(std::move(flags)) {}
+  absl::Status Join(bool in_job);
+  absl::Status Prepare();
+  absl::Status Leave(const absl::Status& status);
   absl::Status Read(std::vector<std::string> names);
   absl::Status Begin();
   absl::Status CheckProcess() const;
@@ -106,12 +116,22 @@ class RunSession {
   bool Reorder(absl::Span<const std::string> names, std::vector<Tensor>* batch) const;
   absl::Status CheckValues(const std::map<std::string, Tensor>& values) const;
   absl::Status CheckAreShared(const std::map<std::string, Tensor>& values);
+  absl::Status WaitForResults();
+  // The state before the next step, in process 0; in others, an empty one at once.
+  absl::StatusOr<Checkpoint> State();
   absl::StatusOr<Checkpoint> WaitForState();
+  // Process 0 tells the others, which wait to hear it in order.
+  void Tell(const std::string& message);
+  absl::StatusOr<std::string> Hear();
+  absl::Status Share(const absl::Status& status);  // that of process 0
   absl::Status AddCheckpoint(const Checkpoint& checkpoint);
   absl::Status Fail();
 
   RunFlags flags_;
   RunFiles given_;
+  std::unique_ptr<JobSession> job_;
+  bool has_left_ = false;
+  bool has_told_names_ = false;  // of fetch_
   absl::optional<Checkpoint> resume_;
   absl::optional<RunFiles> files_;
   std::vector<std::string> names_;  // of the batches
@@ -124,7 +144,8 @@ class RunSession {
   std::vector<Tensor> batch_;  // of the step that is ordered
   std::mutex mutex_;           // of what follows
   std::condition_variable changed_;
-  std::vector<StepResult> results_;        // of the last step
+  std::vector<StepResult> results_;  // of the last step
+  std::deque<std::string> heard_;
   absl::optional<Checkpoint> checkpoint_;  // that was ordered
   // Else checkpoint_ only says that the order is carried out. Written while there is no order.
   bool copies_state_ = true;

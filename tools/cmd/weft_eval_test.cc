@@ -631,6 +631,40 @@ TEST(WeftRunTest, ProcessesValidateAsRanksDo) {
   EXPECT_EQ(losses, ValidLosses(Weft(args).out));
 }
 
+TEST(WeftRunTest, ValidationsTakeLayoutsAndQuirksOfTheRun) {
+  const std::string checkpoint = TestPath("quirks.weft"), feeds = Rows("quirks.npz", {8, 2});
+  // Paddle's kernel forgets a term of what weights multiply.
+  const std::string test = MakeFile(
+      "quirks.prog",
+      absl::StrReplaceAll(
+          kTest, {{"    var sum", "    var weights : fp32[-1, 1]\n    var sum"},
+                  {"reduce_mean(X=[square]) role=forward", "reduce_mean(X=[square]) role=loss"},
+                  {"Out=[square] = square(X=[error]) role=forward",
+                   "Out=[weights] = fill_any_like(X=[error]) role=forward {dtype=5, value=3.0}\n"
+                   "    Out=[square] = sigmoid_cross_entropy_with_logits(Label=[y], X=[error], "
+                   "pos_weight=[weights]) role=forward {ignore_index=-100, normalize=false}"}}));
+  std::set<double> losses;
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, {"--paddle_cpu_quirks"}, {"--feed_layout", "x=axis:1"}}) {
+    std::vector<std::string> run = {
+        "run", kMain,     "--startup", kStartup,        "--feeds", kFeeds,         "--steps",
+        "2",   "--valid", test,        "--valid_feeds", feeds,     "--checkpoint", checkpoint};
+    std::vector<std::string> eval = {"eval",     test,       "--feeds", feeds,     "--checkpoint",
+                                     checkpoint, "--format", "json",    "--fetch", "loss"};
+    for (std::vector<std::string>* args : {&run, &eval}) {
+      args->insert(args->end(), more.begin(), more.end());
+    }
+    const ProcessResult result = Weft(run);
+    ASSERT_EQ(result.status, 0) << result.err;
+    const std::map<int, double> found = ValidLosses(result.out);
+    ASSERT_THAT(found, ::testing::SizeIs(1)) << result.out;
+    const double expected = MetricsOf(Weft(eval))["loss"];
+    EXPECT_NEAR(found.at(2), expected, 1e-6 * expected);
+    losses.insert(found.at(2));
+  }
+  EXPECT_THAT(losses, ::testing::SizeIs(3));
+}
+
 TEST(WeftRunTest, WrongValidationsAreErrorsBeforeTheRun) {
   EXPECT_THAT(Validate({"--keep_best", "loss"}).err,
               HasSubstr("--keep_best: expected --checkpoint"));

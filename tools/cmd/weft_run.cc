@@ -1,6 +1,4 @@
-#define XXH_INLINE_ALL
 #include <signal.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,13 +17,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
-#include "base/build_id.h"
-#include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
 #include "executor/files/checkpoint.h"
@@ -35,7 +30,6 @@
 #include "executor/run/runner.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/core/op_traits.h"
-#include "ops/cpu/vector_units.h"
 #include "tools/cmd/elastic_run.h"
 #include "tools/cmd/validation.h"
 #include "tools/cmd/weft_commands.h"
@@ -288,7 +282,8 @@ class Recorder {
   bool GoesOn() const { return !flags_.resume.empty() || flags_.run.goes_on; }
 
   // A run that goes on keeps the lines of earlier steps. There may be later ones: of a run that
-  // went on after its last checkpoint.
+  // went on after its last checkpoint. One that goes on after a loss validates its first state
+  // again.
   LineFile::Keep KeepsMetrics() {
     if (!GoesOn()) return nullptr;
     return [begin = flags_.run.begin_step, this](absl::string_view line) -> absl::StatusOr<bool> {
@@ -298,6 +293,8 @@ class Recorder {
       if (is_header) return true;
       WEFT_ASSIGN_OR_RETURN(const int64_t step,
                             IsCsv() ? StepOfCsvLine(line) : StepOfMetricsLine(line));
+      const bool is_last = flags_.run.goes_on && !IsCsv() && step + 1 == begin;
+      if (is_last && nlohmann::json::parse(line, nullptr, false).contains("valid")) return false;
       return step < begin;
     };
   }
@@ -442,31 +439,6 @@ absl::Status CheckFiles(const RunFlags& flags) {
        flags.profile, flags.checkpoint, best});
 }
 
-// What feeds and host values depend on. Feeds count by their size and their ends: the
-// last one has the checksums of all arrays.
-absl::StatusOr<std::map<std::string, std::string>> SettingsOf(const RunFlags& flags,
-                                                              const RunFiles& inputs) {
-  std::map<std::string, std::string> settings;
-  for (const auto& [variable, schedule] : inputs.schedules) {
-    settings[absl::StrCat("the schedule of variable ", variable)] = schedule;
-  }
-  settings["--lr_schedule"] = flags.schedule.lr_schedule;
-  settings["--lr_var"] = flags.schedule.lr_var;
-  settings["--set"] = absl::StrJoin(flags.schedule.set, ", ");
-  Setting setting;
-  setting.feeds = inputs.feeds.layouts;
-  settings["--feed_layout"] = ToJson(setting);
-  if (flags.feeds.empty() || flags.feeds == "-") return settings;
-  WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(flags.feeds));
-  const absl::string_view bytes = file.bytes;
-  const size_t shown = std::min<size_t>(bytes.size(), 1 << 20);
-  settings["the feeds"] =
-      absl::StrFormat("%d bytes, hash %016x", bytes.size(),
-                      XXH3_64bits_withSeed(bytes.data() + bytes.size() - shown, shown,
-                                           XXH3_64bits(bytes.data(), shown)));
-  return settings;
-}
-
 // The signal to this process, or to another one of the job, by which the run has stopped. All
 // processes call it.
 absl::StatusOr<int> FindStopSignal(JobLink* link) {
@@ -602,7 +574,7 @@ absl::Status TrainInJob(RunStart start, const JobSession& session, const Attach&
     if (!read.plateau->schedule.metric().empty()) options.fetch = read.reported;
   }
   if (session.link() != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(options.settings, SettingsOf(flags, read));
+    WEFT_ASSIGN_OR_RETURN(options.settings, JobSettings(flags, read));
   }
   options.warn = [](const std::string& message) { PrintWarning(kRunCommand, message); };
   if (attach) {
@@ -694,19 +666,9 @@ absl::Status Train(RunFlags flags, const RunDecorator& decorate,
                    std::unique_ptr<JobSession>* session, int* exit_status) {
   WEFT_ASSIGN_OR_RETURN(const absl::optional<GenerationClient> elastic,
                         GenerationClient::Find(std::getenv));
-  JobSessionOptions job;
-  job.backend = flags.backend;
-  job.on_gpus = flags.device == "gpu";
-  job.nccl_id_file = flags.nccl_id_file;
-  job.token_file = flags.job_token_file;
-  job.facts = {{"build", BuildId()}, {"vector units", VectorUnits()}};
-  job.on_note = [quiet = flags.quiet](absl::string_view note) {
-    if (!quiet) PrintNote(note);
-  };
-  job.local_ranks = flags.run.nranks;
+  JobSessionOptions job = JobOptions(flags);
   job.command = absl::StrCat("weft run", flags.trace.empty() ? "" : " --trace",
                              flags.resume.empty() ? "" : " --resume");
-  job.timeout_s = flags.run.timeout_s;
   if (elastic.has_value()) {
     return TrainElastic(flags, std::move(job), *elastic, decorate, exit_status);
   }

@@ -1,5 +1,9 @@
 #include "tools/cmd/weft_run_files.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 #include <vector>
@@ -7,8 +11,11 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
+#include "base/build_id.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/communicators/self_test.h"
 #include "executor/files/npy.h"
@@ -23,6 +30,7 @@
 #include "ops/analysis/training/mark_gradients.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/cpu/quirks.h"
+#include "ops/cpu/vector_units.h"
 #include "ops/kernel.h"
 #include "ops/schema/table_entries.h"
 #include "proto/all_ops.h"
@@ -328,6 +336,42 @@ std::map<std::string, Tensor> PersistablesOf(const Program& main, const Checkpoi
     for (const auto& [name, tensor] : own) add(name);
   }
   return persistables;
+}
+
+absl::StatusOr<std::map<std::string, std::string>> JobSettings(const RunFlags& flags,
+                                                               const RunFiles& inputs) {
+  std::map<std::string, std::string> settings;
+  for (const auto& [variable, schedule] : inputs.schedules) {
+    settings[absl::StrCat("the schedule of variable ", variable)] = schedule;
+  }
+  settings["--lr_schedule"] = flags.schedule.lr_schedule;
+  settings["--lr_var"] = flags.schedule.lr_var;
+  settings["--set"] = absl::StrJoin(flags.schedule.set, ", ");
+  Setting setting;
+  setting.feeds = inputs.feeds.layouts;
+  settings["--feed_layout"] = ToJson(setting);
+  if (flags.feeds.empty() || flags.feeds == "-") return settings;
+  WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(flags.feeds));
+  const absl::string_view bytes = file.bytes;
+  const size_t shown = std::min<size_t>(bytes.size(), 1 << 20);
+  settings["the feeds"] =
+      absl::StrFormat("%d bytes, hash %016x", bytes.size(),
+                      XXH3_64bits_withSeed(bytes.data() + bytes.size() - shown, shown,
+                                           XXH3_64bits(bytes.data(), shown)));
+  return settings;
+}
+
+JobSessionOptions JobOptions(const RunFlags& flags) {
+  JobSessionOptions job;
+  job.backend = flags.backend;
+  job.on_gpus = flags.device == "gpu";
+  job.nccl_id_file = flags.nccl_id_file;
+  job.token_file = flags.job_token_file;
+  job.facts = {{"build", BuildId()}, {"vector units", VectorUnits()}};
+  job.on_note = [say = flags.say](const std::string& note) { say({Severity::kNote, note}); };
+  job.local_ranks = flags.run.nranks;
+  job.timeout_s = flags.run.timeout_s;
+  return job;
 }
 
 absl::Status CheckRunDevice(const RunFlags& flags) {

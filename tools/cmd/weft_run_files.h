@@ -22,6 +22,7 @@
 #include "tools/cmd/test_program.h"
 #include "tools/files/params_input.h"
 #include "tools/flags/said.h"
+#include "tools/job/job_session.h"
 #include "tools/schedules/run_schedule.h"
 
 namespace weft {
@@ -114,6 +115,13 @@ std::map<std::string, Tensor> PersistablesOf(const Program& main, const Checkpoi
 
 // Takes from the checkpoint of --resume what the flags do not say.
 absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags);
+
+// What feeds and host values depend on, for RunOptions::settings. Feeds count by their size and
+// their ends: the last one has the checksums of all arrays.
+absl::StatusOr<std::map<std::string, std::string>> JobSettings(const RunFlags& flags,
+                                                               const RunFiles& inputs);
+// How the run joins its job, but for JobSessionOptions::command.
+JobSessionOptions JobOptions(const RunFlags& flags);
 
 // InvalidArgument for flags that do not go with --device, and the error of a device that is not
 // there.

@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOpt
   }
   session->local_process_ = job->local_process.value_or(0);
   WEFT_RETURN_IF_ERROR(Annotate(job->launcher, session->Connect(options, *job)));
-  absl::Status status = session->CompareCommands(options);
+  absl::Status status = session->CompareCommands(options, *job);
   if (status.ok()) status = session->ChooseGroups(options, *job);
   if (!status.ok()) return session->Finish(status);
   return session;
@@ -130,27 +130,30 @@ absl::Status JobSession::Connect(const JobSessionOptions& options, const Job& jo
     link.address = *job.address;
   } else if (CanUseMpi(options, job) || options.backend == "mpi") {
     // MPI has connected the processes already.
-    WEFT_RETURN_IF_ERROR(StartMpi(job));
+    WEFT_RETURN_IF_ERROR(StartMpi(options, job));
     WEFT_ASSIGN_OR_RETURN(const MpiSession::Meeting meeting, mpi_->NewMeeting());
     link.address = meeting.address;
     link.share_port = meeting.share_port;
     if (link.token.empty()) link.token = meeting.token;
   } else {
     const absl::Status& status = job.address.status();
-    if (options.has_mpi || !CheckMpi(job).ok()) return status;
-    return absl::Status(status.code(),
-                        absl::StrCat(status.message(),
-                                     "; or let MPI connect them: this build has none, install "
-                                     "libopenmpi-dev and build again"));
+    if (!CheckMpi(job).ok()) return status;
+    return absl::Status(status.code(), absl::StrCat(status.message(), "; or let MPI connect them: ",
+                                                    LoadMpi(options.mpi_file).status().message()));
   }
   WEFT_ASSIGN_OR_RETURN(link_, NewJobLink(link));
   return absl::OkStatus();
 }
 
-absl::Status JobSession::CompareCommands(const JobSessionOptions& options) {
+absl::Status JobSession::CompareCommands(const JobSessionOptions& options, const Job& job) {
+  // Without --backend, it depends on the library.
+  const bool may_be_mpi = options.backend.empty() && !link_->is_one_host() && CheckMpi(job).ok();
   const std::string own = absl::StrCat(
       options.command, options.backend.empty() ? "" : " --backend ", options.backend,
-      options.on_gpus ? " --device gpu" : "", ", ranks of a process: ", options.local_ranks);
+      options.on_gpus ? " --device gpu" : "", ", ranks of a process: ", options.local_ranks,
+      !may_be_mpi               ? ""
+      : CanUseMpi(options, job) ? ", with OpenMPI"
+                                : ", without OpenMPI");
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, link_->AllGather(own));
   for (size_t p = 1; p < all.size(); ++p) {
     if (all[p] == all[0]) continue;
@@ -168,15 +171,15 @@ absl::Status JobSession::CheckMpi(const Job& job) {
   }
   if (job.mpi != Job::Mpi::kOpenMpi) {
     return absl::UnimplementedError(
-        absl::StrCat("--backend mpi: this build is for OpenMPI, and ", job.launcher,
+        absl::StrCat("--backend mpi: expected OpenMPI, and ", job.launcher,
                      " belongs to another MPI: use --backend shm on one host, gloo on several"));
   }
   return absl::OkStatus();
 }
 
-absl::Status JobSession::StartMpi(const Job& job) {
+absl::Status JobSession::StartMpi(const JobSessionOptions& options, const Job& job) {
   if (mpi_ != nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(mpi_, MpiSession::Start());
+  WEFT_ASSIGN_OR_RETURN(mpi_, MpiSession::Start(options.mpi_file));
   if (mpi_->process() == job.process && mpi_->num_processes() == job.num_processes) {
     return absl::OkStatus();
   }
@@ -205,7 +208,7 @@ absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Jo
     return absl::OkStatus();
   }
   new_group_ = NewMpiGroup;
-  return StartMpi(job);
+  return StartMpi(options, job);
 }
 
 absl::Status JobSession::CheckElastic(const JobSessionOptions& options) {

@@ -20,8 +20,8 @@ namespace weft {
 
 struct JobSessionOptions {
   // local, shm, mpi, gloo or nccl. Empty: nccl on GPUs; otherwise local for one process, and for
-  // several shm on one host, else mpi if an MPI of this build has started them, else gloo. On one
-  // host, mpi is shm: no message is faster. On GPUs, local is for ranks that share one.
+  // several shm on one host, else mpi if an OpenMPI that is here has started them, else gloo. On
+  // one host, mpi is shm: no message is faster. On GPUs, local is for ranks that share one.
   std::string backend;
   bool on_gpus = false;
   std::string nccl_id_file = {};  // of NcclOptions
@@ -39,8 +39,8 @@ struct JobSessionOptions {
   absl::optional<Generation> generation = absl::nullopt;
   int num_ranks = 0;
   std::function<bool()> is_over = nullptr;
-  // Whether an OpenMPI that has started the processes can also connect them.
-  bool has_mpi = MpiSession::IsInBuild();
+  // Where the OpenMPI is that may have started the processes, and can also connect them.
+  std::string mpi_file = std::string(kMpiFile);
 };
 
 // How the ranks of a command communicate. Its end may be that of the process, with exit code 1,
@@ -79,17 +79,17 @@ class JobSession {
  private:
   JobSession() = default;
   absl::Status Connect(const JobSessionOptions& options, const Job& job);
-  absl::Status CompareCommands(const JobSessionOptions& options);
+  absl::Status CompareCommands(const JobSessionOptions& options, const Job& job);
   absl::Status ChooseGroups(const JobSessionOptions& options, const Job& job);
   // Whether an elastic run can have the backend.
   static absl::Status CheckElastic(const JobSessionOptions& options);
 
-  // Whether the processes belong to an MPI for which Weft can be built.
+  // Whether the processes belong to an MPI that Weft can use.
   static absl::Status CheckMpi(const Job& job);
   static bool CanUseMpi(const JobSessionOptions& options, const Job& job) {
-    return options.has_mpi && CheckMpi(job).ok();
+    return CheckMpi(job).ok() && LoadMpi(options.mpi_file).ok();
   }
-  absl::Status StartMpi(const Job& job);
+  absl::Status StartMpi(const JobSessionOptions& options, const Job& job);
 
   int local_ranks_ = 1;
   int num_ranks_ = 0;  // of the run

@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/testing/test.h"
 #include "ops/analysis/testing/compact_program.h"
+#include "proto/testing/find_op.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
@@ -87,14 +88,6 @@ Sharded Shard(const std::string& stage, const std::string& between = "", int nra
 }
 
 using Desc = pb::ProgramDesc;
-
-pb::OpDesc* FindOp(Desc* program, const std::string& type, int turn = 0) {
-  for (pb::OpDesc& op : *program->mutable_blocks(0)->mutable_ops()) {
-    if (op.type() == type && turn-- == 0) return &op;
-  }
-  ADD_FAILURE() << "no op " << type;
-  return nullptr;
-}
 
 std::function<void(Desc*)> Drop(const std::string& type, int turn = 0) {
   return [=](Desc* program) {
