@@ -137,7 +137,7 @@ std::vector<Case> Cases() {
       {"Adam", Layers(OptimizerKind::kAdam, OptimizerKind::kAdam)},
       {"AdamAndSgd", Layers(OptimizerKind::kAdam, OptimizerKind::kSgd)},
   };
-  Case decay{"WeightDecay", Layers(OptimizerKind::kMomentum, OptimizerKind::kMomentum), true};
+  Case decay{"WeightDecay", Layers(OptimizerKind::kMomentum, OptimizerKind::kMomentum)};
   decay.spec.l2_decay = true;
   cases.push_back(decay);
   Case clip{"ClipByValue", Layers(OptimizerKind::kAdam, OptimizerKind::kAdam)};

@@ -190,6 +190,14 @@ RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes
   if (expressions_.AreMade() && AreSeveral(yes, no)) return SelectOfSeveral(condition, yes, no);
   RankValue out = yes;
   out.placement = JoinPlacements(condition.placement, JoinPlacements(yes.placement, no.placement));
+  const auto is_share = [](const RankValue& value) {
+    return value.placement == Placement::kShard || value.is_zero;
+  };
+  const bool are_shares = (yes.placement == Placement::kShard && is_share(no)) ||
+                          (no.placement == Placement::kShard && is_share(yes));
+  if (!expressions_.AreMade() && are_shares && condition.placement == Placement::kReplicated) {
+    out.placement = Placement::kShard;  // of which layout, expressions tell
+  }
   out.rank = -1;
   out.terms = 0;
   out.drawn_by = DrawOf({condition, yes, no});

@@ -101,6 +101,14 @@ pb::OpDesc* FindOp(Desc* program, const std::string& type, int turn = 0, int blo
   return nullptr;
 }
 
+pb::OpDesc::Var* FindSlot(pb::OpDesc* op, const std::string& slot) {
+  for (pb::OpDesc::Var& in : *op->mutable_inputs()) {
+    if (in.parameter() == slot) return &in;
+  }
+  ADD_FAILURE() << "no slot " << slot;
+  return nullptr;
+}
+
 std::function<void(Desc*)> Drop(const std::string& type, int turn = 0, int block = 0) {
   return [=](Desc* program) {
     const pb::OpDesc* const op = FindOp(program, type, turn, block);
@@ -294,6 +302,28 @@ TEST(ShardUpdates, AccumulatedGradientsAreReducedWhenTheyAreUsed) {
   }
 }
 
+// As regularizers of Paddle do it.
+constexpr char kDecay[] = R"(
+    Out=[wd] = scale(X=[w]) role=optimize {scale=0.1}
+    Out=[w@GRAD] = sum(X=[w@GRAD, wd]) role=optimize
+    Out=[bd] = scale(X=[b]) role=optimize {scale=0.1}
+    Out=[b@GRAD] = sum(X=[b@GRAD, bd]) role=optimize
+)";
+
+TEST(ShardUpdates, PartsDecay) {
+  const Sharded sharded = Shard("1", kDecay);
+  ASSERT_THAT(sharded.result.setting.shares, Contains(Key("param_share_0")));
+  EXPECT_EQ(sharded.result.setting.shares.at("param_share_0").size(), 3);
+  EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
+  for (const char* dropped : {"scale", "sum"}) {
+    EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}), Not(IsEmpty()));
+  }
+  const auto of_velocity = [](Desc* main) {
+    FindSlot(FindOp(main, "scale"), "X")->set_arguments(0, "velocity_share_0");
+  };
+  EXPECT_THAT(ErrorsOf(sharded, {"", of_velocity, nullptr, nullptr}), Not(IsEmpty()));
+}
+
 // Both gradients are multiplied by what their squares add up to.
 constexpr char kNorm[] = R"(
     Out=[nw] = squared_l2_norm(X=[w@GRAD]) role=optimize
@@ -392,14 +422,6 @@ constexpr char kScaled[] = R"(
     Out=[w@GRAD, b@GRAD], FoundInfinite=[found] = check_finite_and_unscale(X=[w@GRAD, b@GRAD], Scale=[scale]) role=optimize
     Out=[w@GRAD, b@GRAD], LossScaling=[scale], OutGoodSteps=[good], OutBadSteps=[bad] = update_loss_scaling(X=[w@GRAD, b@GRAD], FoundInfinite=[found], PrevLossScaling=[scale], InGoodSteps=[good], InBadSteps=[bad]) role=optimize {incr_every_n_steps=4, decr_every_n_nan_or_inf=1, incr_ratio=2.0, decr_ratio=0.5}
 )";
-
-pb::OpDesc::Var* FindSlot(pb::OpDesc* op, const std::string& slot) {
-  for (pb::OpDesc::Var& in : *op->mutable_inputs()) {
-    if (in.parameter() == slot) return &in;
-  }
-  ADD_FAILURE() << "no slot " << slot;
-  return nullptr;
-}
 
 TEST(ShardUpdates, RanksAgreeOnTheLossScale) {
   for (const char* buckets : {"bytes", "count{count=1}"}) {
@@ -518,6 +540,9 @@ TEST(ShardUpdates, SaysWhyAParameterStaysWhole) {
               HasSubstr("reads several gradients"));
   EXPECT_THAT(WhyWhole("Out=[t] = scale(X=[vw]) role=optimize {scale=2.0}"),
               HasSubstr("uses vw, too"));
+  EXPECT_THAT(WhyWhole(absl::StrCat(kDecay, "Out=[t] = elementwise_add(X=[wd], Y=[bd]) {axis=1}")),
+              HasSubstr("reads several gradients"));
+  EXPECT_THAT(WhyWhole(absl::StrCat(kDecay, kNorm)), HasSubstr("after weight decay"));
 }
 
 TEST(ShardUpdates, SaysWhyAParameterWithAccumulatedGradientsStaysWhole) {

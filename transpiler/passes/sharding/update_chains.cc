@@ -25,6 +25,7 @@ class ChainFinder {
   UpdateChains Find() {
     for (const Gradient& gradient : analysis_.gradients) Begin(gradient);
     FindReadersOfStacks();
+    FindMakers();
     for (OpId id : program_.block(0).ops()) {
       Visit(program_.op(id));
       const auto completed = completed_by_.equal_range(id);
@@ -62,6 +63,7 @@ class ChainFinder {
     UpdateChain found;
     OpId completed_by;
     int64_t elements = 0;
+    bool decays = false;  // adds a function of the parameter to the gradient
     bool updates = false;
     bool is_reset = false;  // what is accumulated, after the update
     std::string why_not;
@@ -162,6 +164,16 @@ class ChainFinder {
     for (size_t chain : touched) {
       if (touched.size() == 1) break;
       Refuse(chain, absl::StrCat(op.DebugName(), " reads several gradients"));
+    }
+  }
+
+  void FindMakers() {
+    for (const Op& op : AllOps(program_)) {
+      if (!op.SubBlocks().empty()) continue;
+      for (Symbol out : op.output_args()) {
+        const auto [it, is_new] = made_by_.emplace(out, op.id());
+        if (!is_new) it->second = OpId();
+      }
     }
   }
 
@@ -269,6 +281,9 @@ class ChainFinder {
                              !schema->Has(Trait::kSideEffect) && op.SubBlocks().empty();
     if (!is_function && !sums_squares) return "needs all elements";
     if (op.block() != chain->found.block) return "is in another block";
+    for (Symbol in : op.input_args()) TakeDecay(op, in, chain);
+    // Nobody knows that padding stays zero then.
+    if (sums_squares && chain->decays) return "adds up squares after weight decay";
     std::string& signature = chain->found.signature;
     const absl::string_view key = keys_.Of(op, {});
     absl::StrAppend(&signature, key.size(), ":", key);
@@ -287,6 +302,23 @@ class ChainFinder {
     chain->found.ops.push_back(op.id());
     chain->updates = absl::c_linear_search(op.output_args(), Param(*chain));
     return "";
+  }
+
+  // The op that makes `in` of the parameter alone, for `reader`, becomes a part of the chain: it
+  // may run as late as its reader. Other readers are CheckOtherUses' business.
+  void TakeDecay(const Op& reader, Symbol in, Building* chain) {
+    const auto found = made_by_.find(in);
+    if (found == made_by_.end() || !found->second.valid() || owner_.count(in) > 0) return;
+    const Op maker = program_.op(found->second);
+    const auto is_param = [&](Symbol arg) { return arg == Param(*chain); };
+    if (maker.block() != reader.block() || maker.position() > reader.position() ||
+        maker.output_args().size() != 1 || maker.input_args().empty() ||
+        !absl::c_all_of(maker.input_args(), is_param) || SumsSquares(maker.type())) {
+      return;
+    }
+    if (!Append(maker, chain).empty()) return;
+    part_of_.emplace(maker.id(), static_cast<size_t>(chain - chains_.data()));
+    chain->decays = true;
   }
 
   static Symbol Param(const Building& chain) {
@@ -470,6 +502,7 @@ class ChainFinder {
   std::map<int, OpId> run_by_;                // by block of chains other than the root block
   std::map<Symbol, size_t> owner_;            // of gradients, states and temporaries
   std::map<OpId, size_t> part_of_;
+  std::map<Symbol, OpId> made_by_;  // the only op that writes it; invalid: there are several
   std::set<Symbol> is_partial_;
   struct StackReaders {
     int count = 0;
