@@ -193,7 +193,9 @@ Contract ShardUpdates::contract() const {
   return Contract()
       .Needs(kRingsSetUp)
       .ProvidesOnce(kGradientsReduced)
-      .ConflictsWith(kParametersAveraged);
+      .ConflictsWith(kParametersAveraged)
+      .ConflictsWith(kParametersServed)
+      .Provides(kParametersDivided);
 }
 
 Claims ShardUpdates::claims(const PassContext& context) const {
