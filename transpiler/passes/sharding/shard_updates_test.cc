@@ -137,6 +137,17 @@ std::function<void(Desc*)> Reverse(int turn) {
   };
 }
 
+// Puts the first op of a type at the front of the step.
+std::function<void(Desc*)> RunFirst(const std::string& type) {
+  return [=](Desc* program) {
+    const pb::OpDesc op = *FindOp(program, type);
+    Drop(type)(program);
+    auto* const ops = program->mutable_blocks(0)->mutable_ops();
+    *ops->Add() = op;
+    std::rotate(ops->begin(), ops->end() - 1, ops->end());
+  };
+}
+
 void TakePartOfRank1(Desc* startup) {
   for (pb::OpDesc::Attr& attr : *FindOp(startup, "slice")->mutable_attrs()) {
     if (attr.name() == "starts" || attr.name() == "ends") attr.set_ints(0, attr.ints(0) + 5);
@@ -190,6 +201,8 @@ std::vector<Mistake> Mistakes() {
   in_main("TheRingDoesNotWait", Drop("c_wait_compute", 1));
   in_main("GradientsInAnotherOrder", Reverse(1));
   in_main("ParametersInAnotherOrder", Reverse(0));
+  in_main("UsedBeforeItIsGathered", RunFirst("mul"));
+  in_main("UpdatedBeforeItIsGathered", RunFirst("momentum"));
   in_main("UpdatedTwice", UpdateTwice);
   in_main("UpdatedByAnotherShare", UpdateByVelocity);
   in_startup("PartsOfAnotherRank", TakePartOfRank1);
