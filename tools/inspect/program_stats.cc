@@ -202,8 +202,8 @@ class Counter {
     AddTo(&totals->bytes, elements * static_cast<int64_t>(SizeOf(type->dtype)));
   }
 
-  // Parameters are what is marked or trained, such as a part of parameters; and if nothing is, as in
-  // a program for inference, what the program reads and never writes.
+  // Parameters are what is marked or trained, such as a part of parameters; and if nothing is, as
+  // in a program for inference, what the program reads and never writes.
   void CountPersistables() {
     bool marked = false;
     for (VarId id : program_.block(0).vars()) marked |= program_.var(id).is_parameter();
