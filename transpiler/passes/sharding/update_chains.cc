@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "ops/schema/op_key.h"
@@ -106,9 +107,10 @@ class ChainFinder {
 
   OpId RunnerOf(int block) {
     const auto [it, is_new] = run_by_.emplace(block, OpId());
-    for (OpId id : program_.block(0).ops()) {
-      if (!is_new) break;
-      if (absl::c_linear_search(program_.op(id).SubBlocks(), block)) it->second = id;
+    if (is_new) {
+      for (OpId id : program_.block(0).ops()) {
+        if (absl::c_linear_search(program_.op(id).SubBlocks(), block)) it->second = id;
+      }
     }
     return it->second;
   }
@@ -502,7 +504,8 @@ class ChainFinder {
   std::map<int, OpId> run_by_;                // by block of chains other than the root block
   std::map<Symbol, size_t> owner_;            // of gradients, states and temporaries
   std::map<OpId, size_t> part_of_;
-  std::map<Symbol, OpId> made_by_;  // the only op that writes it; invalid: there are several
+  // The only op that writes it; invalid: there are several.
+  absl::flat_hash_map<Symbol, OpId> made_by_;
   std::set<Symbol> is_partial_;
   struct StackReaders {
     int count = 0;
