@@ -219,7 +219,10 @@ absl::StatusOr<SharedStates::Tensors> SharedStates::CommonOf(const Tensors& whol
 absl::Status SharedStates::DivideIn(int nranks, Checkpoint* checkpoint) const {
   std::vector<Tensors> own(nranks);
   for (const auto& [variable, tensors] : shares_) {
-    if (FindValue(*checkpoint, 0, variable) != nullptr) return absl::OkStatus();
+    // A process of an elastic job has kept the parts of its own ranks.
+    for (int rank = 0; rank < nranks; ++rank) {
+      if (FindValue(*checkpoint, rank, variable) != nullptr) return absl::OkStatus();
+    }
     const Tensor* any = nullptr;
     for (const SharedTensor& tensor : tensors) {
       const auto found = checkpoint->shared.find(tensor.name);

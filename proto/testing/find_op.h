@@ -9,10 +9,10 @@
 
 namespace weft::testing {
 
-// Op number `turn` of that type in the root block; null, and a failure of the test, if there is
-// none.
-inline pb::OpDesc* FindOp(pb::ProgramDesc* program, const std::string& type, int turn = 0) {
-  for (pb::OpDesc& op : *program->mutable_blocks(0)->mutable_ops()) {
+// Op number `turn` of that type in a block; null, and a failure of the test, if there is none.
+inline pb::OpDesc* FindOp(pb::ProgramDesc* program, const std::string& type, int turn = 0,
+                          int block = 0) {
+  for (pb::OpDesc& op : *program->mutable_blocks(block)->mutable_ops()) {
     if (op.type() == type && turn-- == 0) return &op;
   }
   ADD_FAILURE() << "no op " << type;

@@ -57,9 +57,11 @@ TEST_P(LegalPairTest, RanksTrainAsTheReference) {
   const int parts = pair.Has(Feature::kAccumulation) ? kPairParts : 1;
   const FeedSource feeds = InTurn(programs.feeds, parts);
   const int64_t steps = int64_t{kPairUpdates} * parts;
+  const bool has_parts = server.has_value() || pair.Has(Feature::kShares);
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained found,
-                            server.has_value()
-                                ? TrainWithServer(programs, *server, feeds, steps, kPairRanks)
+                            has_parts
+                                ? TrainAndSave(programs, server.has_value() ? &*server : nullptr,
+                                               feeds, steps, kPairRanks)
                                 : Train(programs, feeds, steps, kPairRanks));
   WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds expected, Reference(pair));
   EXPECT_EQ(NumDifferent(UpdatesOf(found, parts), expected), 0);
@@ -92,6 +94,12 @@ std::pair<absl::StatusCode, std::string> RefusalOf(const FeaturePair& pair) {
       return {kRefused, "pass parameter-server cannot run: gradients-accumulated already holds"};
     case Verdict::kNeedsMerged:
       return {kRefused, "workers and servers together: op "};
+    case Verdict::kNeedsWhole:
+      return pair.Has(Feature::kServers)
+                 ? std::pair(kRefused, std::string("pass shard-updates cannot run: "
+                                                   "parameters-served already holds"))
+                 : std::pair(kRefused, std::string("pass periodic-broadcast cannot run: "
+                                                   "parameters-divided already holds"));
     default:
       return {absl::StatusCode::kOk, ""};
   }
@@ -116,7 +124,7 @@ TEST_P(IllegalPairTest, IsRefused) {
   if (is_verified) return;
   EXPECT_TRUE(programs.main.Serialize() == main);
   if (verdict == Verdict::kOneExchange || verdict == Verdict::kNeedsReduction ||
-      verdict == Verdict::kNeedsEveryStep) {
+      verdict == Verdict::kNeedsEveryStep || verdict == Verdict::kNeedsWhole) {
     EXPECT_TRUE(programs.startup.Serialize() == startup) << "a contract refuses the pair";
   }
 }

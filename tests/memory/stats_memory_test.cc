@@ -69,6 +69,57 @@ TEST_P(StatsMemoryTest, EstimateIsCloseToARunAndTheRunToWhatLives) {
   EXPECT_LE(stats.live_at_once(), kTolerance * run.live_at_once());
 }
 
+// What a line of `weft stats` says: "state          6: 403986 elements, 1615944 bytes".
+long long BytesOf(const std::string& what, const std::string& stats) {
+  const size_t at = absl::StrCat("\n", stats).find(absl::StrCat("\n", what, " "));
+  EXPECT_NE(at, std::string::npos) << stats;
+  long long count = 0, elements = 0, bytes = 0;
+  EXPECT_EQ(std::sscanf(stats.c_str() + at + what.size(), "%lld: %lld elements, %lld bytes", &count,
+                        &elements, &bytes),
+            3)
+      << stats;
+  return bytes;
+}
+
+// With shares, between steps and in a step.
+TEST(ShardedStatsTest, PredictsWhatARankHolds) {
+  constexpr double kClose = 1.05;
+  for (const std::string model : {"mlp_adam", "bert_tiny"}) {
+    const std::string folder = absl::StrCat("tests/data/", model, "/");
+    const std::string whole = Output({"stats", folder + "main.pb"});
+    for (const std::string stage : {"2", "3"}) {
+      for (const int nranks : {2, 4}) {
+        SCOPED_TRACE(absl::StrCat(model, ", stage ", stage, ", ", nranks, " ranks"));
+        const std::string ranks = absl::StrCat(nranks);
+        const std::string main = absl::StrCat(::testing::TempDir(), "/main.pb");
+        const std::string startup = absl::StrCat(::testing::TempDir(), "/startup.pb");
+        const ProcessResult made =
+            RunProcess({"tools/transpile", "--mode", "zero", "--stage", stage, "--nranks", ranks,
+                        "--buckets", "count{count=4}", "--startup_in", folder + "startup.pb",
+                        "--startup_out", startup, folder + "main.pb", main});
+        ASSERT_EQ(made.status, 0) << made.err;
+        const std::string feeds = folder + "feeds.npz";
+        const std::string batch = absl::StrCat(RowsOf(feeds) / nranks);
+        const std::string predicted = Output({"stats", main, "--batch", batch});
+        const Memory stats = MemoryIn(predicted);
+        const Memory run = MemoryIn(Output({"run", main, "--startup", startup, "--feeds", feeds,
+                                            "--ranks", ranks, "--steps", "2"}));
+        const auto expect_close = [&](double a, double b) {
+          EXPECT_LE(a, kClose * b);
+          EXPECT_LE(b, kClose * a);
+        };
+        expect_close(static_cast<double>(stats.kept), static_cast<double>(run.kept));
+        expect_close(stats.peak(), run.peak());
+        expect_close(stats.live_at_once(), run.live_at_once());
+        for (const char* what : {"parameters", "state"}) {
+          expect_close(static_cast<double>(BytesOf(what, predicted)) * nranks,
+                       static_cast<double>(BytesOf(what, whole)));
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, StatsMemoryTest,
                          Values("mlp_adam", "lenet_momentum", "resnet18_cifar", "bert_tiny",
                                 "wide_deep"));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "proto/setting.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/testing/whole_programs.h"
@@ -83,6 +84,8 @@ Reports ReportsOn(absl::Span<const ProgramDescs* const> ranks, int nranks, const
   if (original != nullptr) before = {&original->main, &original->startup};
   VerifyOptions options = ExpectationsOf(claims, PassContext(), before);
   options.setting.nranks = nranks;
+  const absl::StatusOr<Setting> setting = SettingOf(*of_ranks[0].main);
+  if (setting.ok()) AddShares(*setting, &options.setting);
   options.threads = 1;
   const Findings findings = Verify(of_ranks, options);
   if (!findings.HasErrors() && original != nullptr) {

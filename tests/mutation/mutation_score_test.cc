@@ -28,6 +28,7 @@
 #include "absl/types/span.h"
 #include "base/testing/test.h"
 #include "ops/kernel.h"
+#include "proto/setting.h"
 #include "tests/mutation/block_mutations.h"
 #include "tests/mutation/loss_mutations.h"
 #include "tests/mutation/mutation_cases.h"
@@ -156,7 +157,18 @@ std::string AddMutants(const std::string& name, const Model& original, const Rew
   }
   const Reports before = ReportsOn({programs[0]}, nranks, &original, rewritten.claims);
   if (!before.errors.empty()) return before.errors[0];
-  StreamReplay replay(programs, StateOf(original.main), ReplayOptions{nranks, kSteps});
+  std::vector<std::string> watched = StateOf(original.main);
+  const auto main = Program::FromProto(programs[0]->main);
+  EXPECT_TRUE(main.ok()) << main.status();
+  const auto setting = SettingOf(*main);
+  EXPECT_TRUE(setting.ok()) << setting.status();
+  for (const auto& [share, tensors] : setting->shares) {
+    for (const SharedTensor& tensor : tensors) {
+      watched.erase(std::remove(watched.begin(), watched.end(), tensor.name), watched.end());
+    }
+    watched.push_back(share);
+  }
+  StreamReplay replay(programs, watched, ReplayOptions{nranks, kSteps});
   if (!replay.reference().unsupported.empty()) return replay.reference().unsupported;
   if (!replay.reference().failure.empty()) return replay.reference().failure;
 
@@ -301,6 +313,8 @@ const std::vector<Configuration>& Configurations() {
       {"mindspore_reducer", {{"reduce_method", "mean"}, {"nrings", "2"}}},
       {"singa_half", {{"nrings", "2"}}, true},
       {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}},
+      {"zero"},
+      {"zero", {{"stage", "3"}, {"buckets", "count{count=2}"}}, true, Dialect::kWeft, 3},
   };
   return *all;
 }

@@ -56,7 +56,9 @@ const std::vector<ElasticProgram::Mode>& ElasticProgram::Modes() {
       {"gathered", "fit_a_line", {"--mode", "multi_thread", "--trans_mode", "all_gather"}},
       {"merge", "mlp_gradient_merge", {"--mode", "grad_allreduce"}},
       {"dropout", "mlp_dropout", {"--mode", "grad_allreduce"}},
-      {"adam", "mlp_adam", {"--mode", "grad_allreduce"}}};
+      {"adam", "mlp_adam", {"--mode", "grad_allreduce"}},
+      {"shares", "mlp_adam", {"--mode", "zero", "--stage", "3"}},
+      {"merged_shares", "mlp_gradient_merge", {"--mode", "zero", "--stage", "2"}}};
   return *modes;
 }
 

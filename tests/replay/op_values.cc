@@ -62,11 +62,30 @@ bool OpValues::ComputeSum(const ReplayOp& op) {
 }
 
 bool OpValues::ComputeParts(const ReplayOp& op) {
+  if (op.type == "slice") return ComputeSlice(op);
   if (op.type != "split" || NumberOf(*op.desc, "axis") != 0) return false;
   const std::vector<ValueId>* parts = table_.PartsOf(storage_.Read(op.inputs[0].name));
   if (parts == nullptr || parts->size() != op.outputs.size()) return false;
   const std::vector<ValueId> values = *parts;
   for (size_t i = 0; i < values.size(); ++i) storage_.Write(op.outputs[i].name, values[i]);
+  return true;
+}
+
+// Of equal parts, as an all-to-all gives them.
+bool OpValues::ComputeSlice(const ReplayOp& op) {
+  const std::vector<ValueId>* parts = table_.PartsOf(storage_.Read(op.inputs[0].name));
+  const pb::OpDesc::Attr* const axes = FindAttr(*op.desc, "axes");
+  const pb::OpDesc::Attr* const starts = FindAttr(*op.desc, "starts");
+  const pb::OpDesc::Attr* const ends = FindAttr(*op.desc, "ends");
+  for (const pb::OpDesc::Attr* attr : {axes, starts, ends}) {
+    if (attr == nullptr || attr->ints_size() != 1) return false;
+  }
+  const int begin = starts->ints(0), size = ends->ints(0) - begin;
+  if (parts == nullptr || axes->ints(0) != 0 || begin < 0 || size <= 0) return false;
+  const size_t part = begin / size;
+  if (begin % size != 0 || part >= parts->size()) return false;
+  const ValueId value = (*parts)[part];
+  storage_.Write(op.outputs[0].name, value);
   return true;
 }
 

@@ -24,6 +24,7 @@ class OpValues {
   bool ComputeNumber(const ReplayOp& op);
   bool ComputeSum(const ReplayOp& op);
   bool ComputeParts(const ReplayOp& op);
+  bool ComputeSlice(const ReplayOp& op);
   void ComputeFunction(const ReplayOp& op);
 
   const RankSetting setting_;

@@ -316,13 +316,44 @@ class ReplayRun {
       out.push_back((*runs)[rank].Cells(*calls[rank], "Out", false));
       (*runs)[rank].IssueCollective(*calls[rank]);
     }
+    // Parts of a buffer, or a buffer of parts.
+    const bool divides = collective.kind == CollectiveKind::kReduceScatter ||
+                         collective.kind == CollectiveKind::kAllToAll;
+    const bool gathers = collective.kind == CollectiveKind::kAllGather;
     for (size_t arg = 0; arg < in[0].size(); ++arg) {
+      bool is_whole = true;
       for (int rank = 0; rank < n; ++rank) {
         if (arg >= in[rank].size() || arg >= out[rank].size() ||
             in[rank][arg].size() != in[0][arg].size() ||
-            out[rank][arg].size() != in[0][arg].size()) {
+            out[rank][arg].size() != out[0][arg].size()) {
           return Fail("mismatch: sizes of buffers");
         }
+        is_whole = is_whole && out[rank][arg].size() == in[rank][arg].size();
+        const size_t parts = divides ? out[rank][arg].size() : in[rank][arg].size();
+        if (!is_whole && ((!divides && !gathers) || parts != 1)) {
+          return Fail("mismatch: sizes of buffers");
+        }
+      }
+      if (!is_whole) {
+        std::vector<ValueId> values(n);
+        for (int rank = 0; rank < n; ++rank) {
+          std::vector<ValueId> slices;
+          for (CellId cell : in[rank][arg]) slices.push_back((*runs)[rank].Value(cell));
+          values[numbers[rank]] = slices.size() == 1 ? slices[0] : table_.Concat(slices);
+        }
+        const std::vector<ValueId> results = Results(collective, values, root);
+        for (int rank = 0; rank < n; ++rank) {
+          const std::vector<CellId>& cells = out[rank][arg];
+          for (size_t slice = 0; slice < cells.size(); ++slice) {
+            ValueId value = results[numbers[rank]];
+            if (gathers) {
+              value =
+                  table_.Named(absl::StrCat("slice ", slice, " of ", cells.size(), " of ", value));
+            }
+            (*runs)[rank].SetValue(*calls[rank], arg, cells[slice], value);
+          }
+        }
+        continue;
       }
       for (size_t slice = 0; slice < in[0][arg].size(); ++slice) {
         std::vector<ValueId> values(n);

@@ -269,6 +269,35 @@ TEST(StreamReplay, PartsOfAllRanksAreTheWhole) {
       "");
 }
 
+// Ranks have parts of a buffer of two tensors, which what each of them has of the other changes.
+TEST(StreamReplay, PartsOfBuffersArePutTogether) {
+  constexpr absl::string_view kParts = R"(
+    var x : fp32[4] need_check_feed
+    var w : fp32[2] persistable
+    var g, h, a, b, part, parts, own : fp32[2]
+    var gradients, whole : fp32[4]
+    FusedOutput=[gradients], Output=[g, h] = coalesce_tensor(Input=[g, h]) {copy_data=false}
+    FusedOutput=[whole], Output=[a, b] = coalesce_tensor(Input=[a, b]) {copy_data=false}
+    Out=[g] = some_grad(X=[x])
+    Out=[h] = other_grad(X=[x])
+    Out=[part] = c_reducescatter(X=[gradients]) {ring_id=0, use_calc_stream=true}
+    Out=[whole] = c_allgather(X=[part]) {ring_id=0, use_calc_stream=true}
+    Out=[parts] = alltoall(X=[whole]) {ring_id=0, use_calc_stream=true}
+    Out=[own] = slice(Input=[parts]) {axes=ints[0], starts=ints[0], ends=ints[1]}
+    ParamOut=[w] = sgd(Param=[w], Grad=[own], Other=[b])
+)";
+  EXPECT_EQ(DifferenceOfTexts(kParts, {{"Other=[b]", "Other=[a]"}}), "w after step 0 on rank 0");
+  EXPECT_EQ(
+      DifferenceOfTexts(kParts, {{"c_reducescatter(X=[gradients])", "c_reducescatter(X=[whole])"}}),
+      "w after step 0 on rank 0");
+  EXPECT_EQ(
+      DifferenceOfTexts(kParts, {{"starts=ints[0], ends=ints[1]", "starts=ints[1], ends=ints[2]"}}),
+      "");  // all ranks have sent the same
+  EXPECT_EQ(
+      DifferenceOfTexts(kParts, {{"starts=ints[0], ends=ints[1]", "starts=ints[2], ends=ints[3]"}}),
+      "w after step 0 on rank 0");
+}
+
 TEST(StreamReplay, ConditionsAreComputedOrGuessed) {
   constexpr absl::string_view kBranch = R"(
     var x : fp32[4] need_check_feed

@@ -163,6 +163,8 @@ std::string ExchangeOf(Feature feature, const FeaturePair& pair) {
       return "sparsify-gradients{mode=threshold,spars=0}";
     case Feature::kGather:
       return "gather-gradients";
+    case Feature::kShares:
+      return "shard-updates{stage=3,prefetch=0,buckets=bytes}";
     case Feature::kLocalSgd:
       return "local-sgd";
     case Feature::kPartial:
@@ -255,8 +257,9 @@ std::string PassesOf(const FeaturePair& pair) {
   }
   if (exchange.empty()) exchange.emplace_back("grad-all-reduce");
   // The others divide by themselves, or average.
-  const bool is_summed =
-      exchange[0] == "gather-gradients" || absl::StartsWith(exchange[0], "grad-all-reduce");
+  const bool is_summed = exchange[0] == "gather-gradients" ||
+                         absl::StartsWith(exchange[0], "shard-updates") ||
+                         absl::StartsWith(exchange[0], "grad-all-reduce");
   if (is_summed) passes.emplace_back("scale-loss-grad");
   if (pair.Has(Feature::kServers)) passes.emplace_back("parameter-server");
   passes.insert(passes.end(), exchange.begin(), exchange.end());
@@ -330,6 +333,8 @@ bool Shows(Feature feature, const Program& main) {
       return HasOp(main, "sparsify_threshold");
     case Feature::kGather:
       return HasOp(main, "c_allgather");
+    case Feature::kShares:
+      return HasOp(main, "c_reducescatter");
     case Feature::kLocalSgd:
     case Feature::kPartial:
       return HasOp(main, "c_allreduce_sum");

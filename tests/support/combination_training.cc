@@ -116,8 +116,8 @@ absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource
   return trained;
 }
 
-absl::StatusOr<Trained> TrainWithServer(const TrainingPrograms& programs, const Program& server,
-                                        const FeedSource& feeds, int64_t steps, int ranks) {
+absl::StatusOr<Trained> TrainAndSave(const TrainingPrograms& programs, const Program* server,
+                                     const FeedSource& feeds, int64_t steps, int ranks) {
   // As from a file, without what the passes have erased.
   WEFT_ASSIGN_OR_RETURN(const Program main, Program::Parse(programs.main.Serialize()));
   Trained trained;
@@ -125,13 +125,13 @@ absl::StatusOr<Trained> TrainWithServer(const TrainingPrograms& programs, const 
     RunOptions options;
     options.kernels = &CpuKernels();
     options.nranks = ranks;
-    options.num_servers = 1;
+    options.num_servers = server == nullptr ? 0 : 1;
     options.steps = step + 1;
     options.timeout_s = 60;
     RunInputs inputs;
     inputs.main = &main;
     inputs.startup = &programs.startup;
-    inputs.server = &server;
+    inputs.server = server;
     inputs.feeds = feeds;
     WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
     std::vector<Numbers> values;

@@ -29,10 +29,10 @@ FeedSource InTurn(const FeedSource& whole, int parts);
 absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource& feeds,
                               int64_t steps, int ranks, const KernelTable* kernels = &CpuKernels());
 
-// With a parameter server, which holds what no rank can fetch: the values after each step are those
-// that a run of so many steps leaves, the same for all ranks.
-absl::StatusOr<Trained> TrainWithServer(const TrainingPrograms& programs, const Program& server,
-                                        const FeedSource& feeds, int64_t steps, int ranks);
+// Where a server holds what no rank can fetch (null: there is none), or each rank has a part: the
+// values after each step are those that a run of so many steps leaves, the same for all ranks.
+absl::StatusOr<Trained> TrainAndSave(const TrainingPrograms& programs, const Program* server,
+                                     const FeedSource& feeds, int64_t steps, int ranks);
 
 using UpdatesRun = std::function<absl::StatusOr<Updates>(const TrainingInputs&)>;
 absl::StatusOr<RoundingBounds> MeasureUpdates(const TrainingInputs& inputs,

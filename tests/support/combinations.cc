@@ -40,26 +40,30 @@ constexpr VerdictText kVerdicts[] = {
     {'m', Verdict::kNeedsMerged,
      "Servers merge gradients; what clips or unscales them on a worker sees the gradients of this "
      "worker alone. The verifier refuses the result."},
+    {'w', Verdict::kNeedsWhole,
+     "Each rank has a part of the parameters: none has what a broadcast sends, and servers have "
+     "none."},
 };
 
 // A row for each feature, with a letter for each feature before it.
 constexpr absl::string_view kTable[] = {
-    "",                 // accumulation
-    "y",                // clip by value
-    "yy",               // clip by global norm
-    "yyy",              // AMP
-    "dyyy",             // rows
-    "yyyyy",            // set-optimizer
-    "yyyyyy",           // buckets
-    "yyyfyyy",          // half
-    "yyyfyyee",         // top-k
-    "yyyfyyeee",        // threshold
-    "yyyyyyeeee",       // gather
-    "yrrsyyeeeee",      // LocalSGD
-    "yrrsyyeeeeee",     // partial
-    "yyyyyyyyyyybb",    // broadcast
-    "yyyyyyyyyyyyyy",   // placement
-    "ummmyyyyyyyyyyy",  // servers
+    "",                  // accumulation
+    "y",                 // clip by value
+    "yy",                // clip by global norm
+    "yyy",               // AMP
+    "dyyy",              // rows
+    "yyyyy",             // set-optimizer
+    "yyyyyy",            // buckets
+    "yyyfyyy",           // half
+    "yyyfyyee",          // top-k
+    "yyyfyyeee",         // threshold
+    "yyyyyyeeee",        // gather
+    "yyyyyyeeeee",       // shares
+    "yrrsyyeeeeee",      // LocalSGD
+    "yrrsyyeeeeeee",     // partial
+    "yyyyyyyyyyywbb",    // broadcast
+    "yyyyyyyyyyyyyyy",   // placement
+    "ummmyyyyyyywyyyy",  // servers
 };
 
 const VerdictText& TextOf(Feature a, Feature b) {
@@ -91,6 +95,7 @@ const std::vector<FeatureText>& Features() {
       {Feature::kTopK, "top-k", "`sparsify-gradients{mode=topk}`"},
       {Feature::kThreshold, "threshold", "`sparsify-gradients{mode=threshold}`"},
       {Feature::kGather, "gather", "pass `gather-gradients`"},
+      {Feature::kShares, "shares", "pass `shard-updates`: each rank updates a part"},
       {Feature::kLocalSgd, "LocalSGD", "pass `local-sgd`"},
       {Feature::kPartial, "partial", "pass `partial-averaging`"},
       {Feature::kBroadcast, "broadcast", "pass `periodic-broadcast`"},

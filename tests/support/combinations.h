@@ -22,6 +22,7 @@ enum class Feature {
   kTopK,
   kThreshold,
   kGather,
+  kShares,
   kLocalSgd,
   kPartial,
   kBroadcast,
@@ -49,6 +50,7 @@ enum class Verdict {
   kNeedsReduction,
   kNeedsEveryStep,
   kNeedsMerged,
+  kNeedsWhole,
 };
 
 inline bool IsRefused(Verdict verdict) { return verdict >= Verdict::kOneExchange; }

@@ -77,10 +77,7 @@ TEST_P(EveryModeTest, IsVerifiedOrRefusedWithItsReason) {
 // Why a mode refuses a model of Paddle 3 for the CPU; empty: it does not.
 std::string ReasonOnCpu(const std::string& mode, const std::string& model) {
   if (absl::StartsWith(mode, "singa_sparse")) return "expected a dense tensor on the CPU";
-  // Accumulated gradients are not shared out.
-  if (mode == "zero" && model != "mlp_gradient_merge") {
-    return "Paddle has no reduce-scatter for CPUs";
-  }
+  if (mode == "zero") return "Paddle has no reduce-scatter for CPUs";
   // These exchange parameters, which are fp32.
   const bool averages = mode == "local_sgd" || mode == "singa_partial";
   if (mode == "singa_half" || (model == "mlp_amp" && !averages && mode != "mindspore_reducer")) {

@@ -619,6 +619,20 @@ TEST(PirModesTest, RanksChooseBranchesByTheirOwnBatch) {
   }
 }
 
+// What ranks reduce in the forward pass counts as what one device has, if they update parts of it.
+TEST(PirModesTest, RanksWithPartsChooseBranchesTogether) {
+  for (const char* stage : {"1", "3"}) {
+    const std::string folder = "tests/data/branches/";
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadProgram(folder + "main.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadProgram(folder + "startup.json"));
+    const Flags flags = {{"exact_loss", "on"}, {"stage", stage}};
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result,
+                              Rewrite(InMode("zero", 2, flags), &main, &startup));
+    EXPECT_FALSE(result.setting.shares.empty());
+    EXPECT_THAT(ResultLines(result.messages), Not(Contains(HasSubstr("W7"))));
+  }
+}
+
 // What no pass changes, an unknown op may read, with its blocks: the file is written with it as it
 // is.
 TEST(PirModesTest, UnknownOpsWithBlocksStayWhereTheyAccessNoParameter) {

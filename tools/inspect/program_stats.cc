@@ -202,8 +202,8 @@ class Counter {
     AddTo(&totals->bytes, elements * static_cast<int64_t>(SizeOf(type->dtype)));
   }
 
-  // Parameters are what is marked; without marks what is trained; and if nothing is, as in a
-  // program for inference, what the program reads and never writes.
+  // Parameters are what is marked or trained, such as a part of parameters; and if nothing is, as
+  // in a program for inference, what the program reads and never writes.
   void CountPersistables() {
     bool marked = false;
     for (VarId id : program_.block(0).vars()) marked |= program_.var(id).is_parameter();
@@ -218,7 +218,7 @@ class Counter {
     for (VarId id : program_.block(0).vars()) {
       const Var var = program_.var(id);
       if (!var.persistable()) continue;
-      const bool parameter = marked ? var.is_parameter() : trained_.contains(var.name_symbol());
+      const bool parameter = var.is_parameter() || trained_.contains(var.name_symbol());
       const absl::optional<TensorType> type = DeclaredType(var);
       if (!type.has_value()) continue;  // feed and fetch lists, readers
       AddType(type, parameter ? &stats_.parameters : &stats_.state);

@@ -308,6 +308,8 @@ bool RankFunctions::HoldsDeclaredDims(Symbol name) {
   if (num_writers_.empty()) {
     for (const Op& op : AllOps(program_)) {
       const OpSchema* const schema = FindOpSchema(op.type());
+      // What a branch lists, ops of its block write.
+      if (schema != nullptr && schema->Has(Trait::kBranch)) continue;
       const bool keeps_dims =
           schema != nullptr && (schema->Has(Trait::kCollective) || schema->Has(Trait::kStreamSync));
       for (Symbol out : op.output_args()) {
@@ -552,7 +554,14 @@ void RankFunctions::OfSeveral(const Op& op, const SignatureFacts& facts) {
   const size_t first_update = events_.updates.size();
   for (size_t v = 0; v < layout->size(); ++v) {
     for (size_t i = 0; i < ins.size(); ++i) own[i] = ValueOf(ins[i], v, &table());
-    const absl::Span<const RankValue> made = Of(op, facts, own);
+    absl::Span<const RankValue> made = Of(op, facts, own);
+    // Padding of gradients stays zero, whatever number they are multiplied by.
+    const bool is_product =
+        facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide;
+    if (is_product && own[facts.x].is_zero) {
+      SetAll(expressions_.ZeroValue());
+      made = outs_;
+    }
     for (size_t i = 0; i < outs.size(); ++i) outs[i].push_back(made[i]);
     // One update, of what holds of all.
     for (size_t u = first_update; v > 0 && u < first_update + facts.param.count; ++u) {

@@ -109,6 +109,8 @@ class RankFunctions {
   RankValue Chosen(const RankValue& condition, const RankValue& yes, const RankValue& no,
                    RankValue out);
   RankValue Together(const RankValue& of, absl::Span<const RankValue> values);
+  bool AreSeveral(const RankValue& a, const RankValue& b);
+  RankValue SelectOfSeveral(const RankValue& condition, const RankValue& yes, const RankValue& no);
   // Of an op on values that hold several: value by value.
   void OfSeveral(const Op& op, const SignatureFacts& facts);
   // The layout of the values that the op works on one by one; none: it does not.

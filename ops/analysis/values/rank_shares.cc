@@ -12,14 +12,17 @@ using Placement = RankValue::Placement;
 
 RankValue InOne(const ExpressionTable::Layout& layout, absl::Span<const RankValue> values,
                 ExpressionTable* table) {
-  RankValue one = values[0];
+  // Zero is a part of zero, too, whatever its placement.
+  const auto is_zero = [](const RankValue& value) { return value.is_zero; };
+  const auto first = std::find_if_not(values.begin(), values.end(), is_zero);
+  RankValue one = first == values.end() ? values[0] : *first;
   one.terms = 0;
   one.local_factor = 0;
   one.rows = ExprId();
   one.factor = 0;
   one.is_zero = true;
   for (const RankValue& value : values) {
-    if (value.placement != one.placement) {
+    if (value.placement != one.placement && !value.is_zero) {
       one.placement = Placement::kLocal;
       one.has_unknown_scale = true;
     }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/analysis/values/rank_functions.h"
+#include "ops/analysis/values/rank_shares.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
 
@@ -152,10 +153,51 @@ bool RankFunctions::ScalesLossGrad(const Op& op, const RankValue& value) {
   return is_in_place || loss_gradients_.IsScaledBy(op);
 }
 
+// Whether the values hold several of one layout and placement, or one of them does, and the other
+// is zero.
+bool RankFunctions::AreSeveral(const RankValue& a, const RankValue& b) {
+  const auto holds_several = [&](const RankValue& value) {
+    return !value.is_zero && HoldsSeveral(value, table());
+  };
+  if (!holds_several(a)) return a.is_zero && holds_several(b);
+  if (b.is_zero) return true;
+  return holds_several(b) && a.placement == b.placement &&
+         table().OperationOf(a.expr) == table().OperationOf(b.expr) &&
+         table().ValuesOf(a.expr).size() == table().ValuesOf(b.expr).size();
+}
+
+// Of values that hold several, or are zero: value by value. A share of what is selected is what is
+// selected of shares.
+RankValue RankFunctions::SelectOfSeveral(const RankValue& condition, const RankValue& yes,
+                                         const RankValue& no) {
+  const RankValue& of = yes.is_zero ? no : yes;
+  const auto value_of = [&](const RankValue& several, size_t i) {
+    RankValue value = ValueOf(several, i, &table());
+    if (of.placement == Placement::kShard) value.placement = Placement::kReplicated;
+    return value;
+  };
+  std::vector<RankValue> values;
+  for (size_t i = 0; i < table().ValuesOf(of.expr).size(); ++i) {
+    values.push_back(Select(condition, value_of(yes, i), value_of(no, i)));
+  }
+  RankValue out = InOne(table().LayoutOf(table().OperationOf(of.expr)), values, &table());
+  if (out.placement == Placement::kReplicated) out.placement = of.placement;
+  return out;
+}
+
 RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes,
                                 const RankValue& no) {
+  if (expressions_.AreMade() && AreSeveral(yes, no)) return SelectOfSeveral(condition, yes, no);
   RankValue out = yes;
   out.placement = JoinPlacements(condition.placement, JoinPlacements(yes.placement, no.placement));
+  const auto is_share = [](const RankValue& value) {
+    return value.placement == Placement::kShard || value.is_zero;
+  };
+  const bool are_shares = (yes.placement == Placement::kShard && is_share(no)) ||
+                          (no.placement == Placement::kShard && is_share(yes));
+  if (!expressions_.AreMade() && are_shares && condition.placement == Placement::kReplicated) {
+    out.placement = Placement::kShard;  // of which layout, expressions tell
+  }
   out.rank = -1;
   out.terms = 0;
   out.drawn_by = DrawOf({condition, yes, no});

@@ -67,9 +67,12 @@ class RankInterpreter final : public RankMemory {
   RankValues Run() {
     const bool is_once = options_.is_startup || options_.IsOneRank();
     WalkSteps(is_once);
-    const auto is_equal = [](const RankUpdate& update) { return update.IsEqualOnRanks(); };
+    const auto is_of_all = [](const RankUpdate& update) {
+      return update.IsEqualOnRanks() || (update.param.placement == Placement::kShard &&
+                                         update.grad.placement == Placement::kShard);
+    };
     const bool takes_for_one_device = !forward_reductions_.empty() || !terms_.empty();
-    if (takes_for_one_device && !absl::c_all_of(events_.updates, is_equal)) {
+    if (takes_for_one_device && !absl::c_all_of(events_.updates, is_of_all)) {
       // Ranks that update by values of their own compute no value of one device: once more.
       forward_reductions_.clear();
       terms_.clear();

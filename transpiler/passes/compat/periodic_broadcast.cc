@@ -94,8 +94,12 @@ void PeriodicBroadcast::Options::Bind(OptionBinder& bind) {
 }
 
 Contract PeriodicBroadcast::contract() const {
-  // Local gradients make parameters differ: a broadcast would drop what other ranks learned.
-  return Contract().Needs(kGradientsReduced).ProvidesOnce(kParametersBroadcast);
+  // Local gradients make parameters differ: a broadcast would drop what other ranks learned. And no
+  // rank has what others have parts of.
+  return Contract()
+      .Needs(kGradientsReduced)
+      .ConflictsWith(kParametersDivided)
+      .ProvidesOnce(kParametersBroadcast);
 }
 
 absl::StatusOr<bool> PeriodicBroadcast::Run(const PassContext& context,

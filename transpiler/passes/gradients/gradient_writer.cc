@@ -145,31 +145,25 @@ void GradientWriter::AllocateBuffer(const GradientBucket& bucket) {
   if (is_alone || exchange_.SharingOf(bucket) != Sharing::kBuffer) return;
   FusedTensors tensors = TensorsOf(program_, analysis_, bucket);
   const std::string buffer = buffers_.back() = names_.Next("fused_gradient");
-  if (padding.has_value()) {
-    return AllocatePadded(bucket, *padding, buffer, std::move(tensors));
+  int alignment = kSliceAlignment;
+  std::vector<pb::OpDesc> ops;
+  if (padding.has_value()) alignment = static_cast<int>(SizeOf(tensors.dtype));
+  if (padding.value_or(0) > 0) {
+    tensors.names.push_back(names_.Next("gradient_padding"));
+    tensors.dims.push_back({*padding});
+    rewriter_.AddVar(bucket.block, TensorVar(tensors.names.back(), tensors.dtype, {*padding}));
+    ops.push_back(
+        BuildOp(FillOp(tensors.names.back(), tensors.dtype, {*padding}, 0, kRoleBackward)));
   }
-  rewriter_.AddVar(bucket.block, FusedBuffer(buffer, tensors));
+  rewriter_.AddVar(bucket.block, FusedBuffer(buffer, tensors, alignment));
   const bool is_accumulated = bucket.block != 0;
   const OpId before =
       is_accumulated ? program_.block(bucket.block).ops().front() : bucket.begins_at;
   const FusedValues values = is_accumulated ? FusedValues::kCopied : FusedValues::kDiscarded;
-  rewriter_.InsertBefore(before, Coalesce(tensors, buffer, values, kRoleBackward));
-}
-
-void GradientWriter::AllocatePadded(const GradientBucket& bucket, int64_t padding,
-                                    const std::string& buffer, FusedTensors tensors) {
-  const int alignment = static_cast<int>(SizeOf(tensors.dtype));
-  absl::optional<pb::OpDesc> zeros;
-  if (padding > 0) {
-    tensors.names.push_back(names_.Next("gradient_padding"));
-    tensors.dims.push_back({padding});
-    rewriter_.AddVar(0, TensorVar(tensors.names.back(), tensors.dtype, {padding}));
-    zeros = BuildOp(FillOp(tensors.names.back(), tensors.dtype, {padding}, 0, kRoleBackward));
-  }
-  rewriter_.AddVar(0, FusedBuffer(buffer, tensors, alignment));
-  rewriter_.InsertBefore(bucket.begins_at, Coalesce(tensors, buffer, FusedValues::kDiscarded,
-                                                    kRoleBackward, alignment));
-  if (zeros.has_value()) rewriter_.InsertBefore(bucket.begins_at, *zeros);
+  // Zeros are copied, or written into the buffer.
+  ops.insert(is_accumulated ? ops.end() : ops.begin(),
+             Coalesce(tensors, buffer, values, kRoleBackward, alignment));
+  for (const pb::OpDesc& op : ops) rewriter_.InsertBefore(before, op);
 }
 
 void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end,

@@ -37,8 +37,8 @@ class GradientExchange {
 
   virtual ~GradientExchange() = default;
   virtual Sharing SharingOf(const GradientBucket& bucket) const { return Sharing::kBuffer; }
-  // Of a bucket of the root block that gets a buffer in any case, without gaps between gradients:
-  // the elements, all zero, at its end. None: as usual.
+  // Of a bucket that gets a buffer in any case, without gaps between gradients: the elements, all
+  // zero, at its end. None: as usual.
   virtual absl::optional<int64_t> PaddingOf(const GradientBucket& bucket) const {
     return absl::nullopt;
   }
@@ -98,8 +98,6 @@ class GradientWriter {
   std::string NameOf(int gradient) const;
   std::vector<std::string> VariablesOf(const std::vector<GradientBucket>& buckets, size_t b) const;
   void AllocateBuffer(const GradientBucket& bucket);
-  void AllocatePadded(const GradientBucket& bucket, int64_t padding, const std::string& buffer,
-                      FusedTensors tensors);
   void Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end, Insert insert);
   // Sets ring_of_, and adds the rings of groups.
   void AssignRings(const std::vector<GradientBucket>& buckets);

@@ -332,7 +332,8 @@ Contract ParameterServer::contract() const {
   return Contract()
       .ConflictsWith(kGradientsAccumulated)
       .ConflictsWith(kGradientsReduced)
-      .ConflictsWith(kParametersAveraged);
+      .ConflictsWith(kParametersAveraged)
+      .Provides(kParametersServed);
 }
 
 Claims ParameterServer::claims(const PassContext& context) const {

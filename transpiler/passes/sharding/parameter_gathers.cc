@@ -36,6 +36,7 @@ class GatherWriter {
       for (const UpdateChain* chain : buckets[b].chains) {
         bucket_of_.emplace(chain->tensors[UpdateChain::kParam].name, b);
         in_chains_.insert(chain->ops.begin(), chain->ops.end());
+        if (chain->block != 0) in_chains_.insert(chain->run_by);
       }
     }
   }
@@ -61,7 +62,7 @@ class GatherWriter {
     is_kept_.assign(buckets_.size(), !options_.frees);
     for (OpId id : main_.block(0).ops()) {
       const Op op = main_.op(id);
-      if (op.SubBlocks().empty()) continue;
+      if (op.SubBlocks().empty() || in_chains_.contains(id)) continue;
       ForEachArgument(op, [&](Symbol arg) {
         const auto bucket = bucket_of_.find(arg);
         if (bucket != bucket_of_.end()) is_kept_[bucket->second] = true;
@@ -157,8 +158,8 @@ class GatherWriter {
   const absl::Span<const SharedBucket> buckets_;
   const GatherOptions options_;
   ProgramEdits& edits_;
-  absl::flat_hash_map<Symbol, size_t> bucket_of_;  // of parameters
-  absl::flat_hash_set<OpId> in_chains_;
+  absl::flat_hash_map<Symbol, size_t> bucket_of_;   // of parameters
+  absl::flat_hash_set<OpId> in_chains_;             // and the ops that run blocks of chains
   std::vector<bool> is_kept_;                       // by bucket
   std::vector<Gather> gathers_;                     // by first use
   absl::flat_hash_map<Symbol, std::string> again_;  // of parameters: their names in backward

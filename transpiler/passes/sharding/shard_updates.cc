@@ -73,7 +73,7 @@ class ReduceScatter : public GradientExchange {
     const std::string& share = shared.shares[UpdateChain::kGrad];
     share_of_.emplace(bucket.variable, share);
     const DType dtype = shared.first().tensors[UpdateChain::kGrad].dtype;
-    rewriter->AddVar(0, TensorVar(share, dtype, {shared.share()}));
+    rewriter->AddVar(shared.first().block, TensorVar(share, dtype, {shared.share()}));
     buckets_.push_back(std::move(shared));
   }
 
@@ -193,7 +193,9 @@ Contract ShardUpdates::contract() const {
   return Contract()
       .Needs(kRingsSetUp)
       .ProvidesOnce(kGradientsReduced)
-      .ConflictsWith(kParametersAveraged);
+      .ConflictsWith(kParametersAveraged)
+      .ConflictsWith(kParametersServed)
+      .Provides(kParametersDivided);
 }
 
 Claims ShardUpdates::claims(const PassContext& context) const {

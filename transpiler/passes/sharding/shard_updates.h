@@ -29,6 +29,9 @@ namespace weft {
 // more than that are updated on all ranks, as with grad-all-reduce, which a note says. A variable
 // that stands for several, such as a power of beta, is that of the first parameter.
 //
+// Of gradients that are accumulated over several steps, each rank keeps its own sums, whole. The
+// reduce-scatter and the updates are in the block that uses them up.
+//
 // With stage 3, parameters are gathered once more for the backward pass, under other names:
 // between the two, nobody needs them.
 //
@@ -36,7 +39,8 @@ namespace weft {
 // part (alltoall, of which only what rank 0 sends is kept).
 //
 // Sink::shares gets what shares hold. FailedPrecondition: no startup program; those of
-// grad-all-reduce. InvalidArgument: the number of ranks is unknown. O(arguments).
+// grad-all-reduce. InvalidArgument: the number of ranks is unknown. By contract, a program of which
+// servers have parameters. O(arguments).
 class ShardUpdates : public Pass {
  public:
   static constexpr absl::string_view kName = "shard-updates";

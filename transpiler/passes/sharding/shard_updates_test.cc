@@ -66,14 +66,14 @@ Program Main(const std::string& between = "") {
 }
 
 struct Sharded {
-  Program main = Main(), startup = CompactProgram(kStartup);
-  TranspileResult result;
+  Program original, original_startup;
+  Program main = original, startup = original_startup;
+  TranspileResult result = {};
 };
 
-Sharded Shard(const std::string& stage, const std::string& between = "", int nranks = 2,
-              const std::map<std::string, std::string>& flags = {}) {
-  Sharded sharded;
-  sharded.main = Main(between);
+Sharded ShardPair(Program main, Program startup, const std::string& stage, int nranks = 2,
+                  const std::map<std::string, std::string>& flags = {}) {
+  Sharded sharded{std::move(main), std::move(startup)};
   TranspileOptions options;
   options.mode = "zero";
   options.mode_flags = flags;
@@ -87,12 +87,25 @@ Sharded Shard(const std::string& stage, const std::string& between = "", int nra
   return sharded;
 }
 
+Sharded Shard(const std::string& stage, const std::string& between = "", int nranks = 2,
+              const std::map<std::string, std::string>& flags = {}) {
+  return ShardPair(Main(between), CompactProgram(kStartup), stage, nranks, flags);
+}
+
 using Desc = pb::ProgramDesc;
 
-std::function<void(Desc*)> Drop(const std::string& type, int turn = 0) {
+pb::OpDesc::Var* FindSlot(pb::OpDesc* op, const std::string& slot) {
+  for (pb::OpDesc::Var& in : *op->mutable_inputs()) {
+    if (in.parameter() == slot) return &in;
+  }
+  ADD_FAILURE() << "no slot " << slot;
+  return nullptr;
+}
+
+std::function<void(Desc*)> Drop(const std::string& type, int turn = 0, int block = 0) {
   return [=](Desc* program) {
-    const pb::OpDesc* const op = FindOp(program, type, turn);
-    auto* const ops = program->mutable_blocks(0)->mutable_ops();
+    const pb::OpDesc* const op = FindOp(program, type, turn, block);
+    auto* const ops = program->mutable_blocks(block)->mutable_ops();
     for (int i = 0; i < ops->size(); ++i) {
       if (&ops->Get(i) != op) continue;
       ops->DeleteSubrange(i, 1);
@@ -114,6 +127,17 @@ std::function<void(Desc*)> Reverse(int turn) {
       if (attr.name() != "concated_ranks" && attr.name() != "concated_shapes") continue;
       std::reverse(attr.mutable_longs()->begin(), attr.mutable_longs()->end());
     }
+  };
+}
+
+// Puts the first op of a type at the front of the step.
+std::function<void(Desc*)> RunFirst(const std::string& type) {
+  return [=](Desc* program) {
+    const pb::OpDesc op = *FindOp(program, type);
+    Drop(type)(program);
+    auto* const ops = program->mutable_blocks(0)->mutable_ops();
+    *ops->Add() = op;
+    std::rotate(ops->begin(), ops->end() - 1, ops->end());
   };
 }
 
@@ -170,6 +194,8 @@ std::vector<Mistake> Mistakes() {
   in_main("TheRingDoesNotWait", Drop("c_wait_compute", 1));
   in_main("GradientsInAnotherOrder", Reverse(1));
   in_main("ParametersInAnotherOrder", Reverse(0));
+  in_main("UsedBeforeItIsGathered", RunFirst("mul"));
+  in_main("UpdatedBeforeItIsGathered", RunFirst("momentum"));
   in_main("UpdatedTwice", UpdateTwice);
   in_main("UpdatedByAnotherShare", UpdateByVelocity);
   in_startup("PartsOfAnotherRank", TakePartOfRank1);
@@ -201,13 +227,11 @@ std::vector<Mistake> Mistakes() {
   return all;
 }
 
-std::vector<std::string> ErrorsOf(const Sharded& sharded, const Mistake& mistake,
-                                  const Program& original = Main()) {
-  const Program original_startup = CompactProgram(kStartup);
+std::vector<std::string> ErrorsOf(const Sharded& sharded, const Mistake& mistake) {
   Desc main = sharded.main.ToProto(), startup = sharded.startup.ToProto();
   VerifyOptions options;
   options.setting = sharded.result.setting;
-  options.original = {&original, &original_startup};
+  options.original = {&sharded.original, &sharded.original_startup};
   if (mistake.main != nullptr) mistake.main(&main);
   if (mistake.startup != nullptr) mistake.startup(&startup);
   if (mistake.setting != nullptr) mistake.setting(&options.setting);
@@ -233,6 +257,79 @@ TEST(ShardUpdates, VerifierProvesTheResultAndFindsEveryMistake) {
   }
 }
 
+// Two steps between updates: gradients are added up, divided by a number, and reset, in a block.
+Sharded ShardAccumulated(const std::string& stage, const std::string& between, int nranks = 2) {
+  Program main = Main(between), startup = CompactProgram(kStartup);
+  TranspileOptions options;
+  options.passes = "grad-accumulate{k=2,scale_sense=8}";
+  ProgramPair programs{&main, &startup};
+  WEFT_EXPECT_OK(Transpile(options, programs).status());
+  return ShardPair(std::move(main), std::move(startup), stage, nranks);
+}
+
+// Moves an op of block 1 to its front.
+std::function<void(Desc*)> MoveToFront(const std::string& type, int turn) {
+  return [=](Desc* program) {
+    const pb::OpDesc op = *FindOp(program, type, turn, 1);
+    Drop(type, turn, 1)(program);
+    auto* const ops = program->mutable_blocks(1)->mutable_ops();
+    *ops->Add() = op;
+    std::rotate(ops->begin(), ops->end() - 1, ops->end());
+  };
+}
+
+TEST(ShardUpdates, AccumulatedGradientsAreReducedWhenTheyAreUsed) {
+  std::vector<Mistake> mistakes;
+  for (const char* type : {"coalesce_tensor", "c_wait_compute", "c_reducescatter", "c_wait_comm",
+                           "elementwise_mul", "momentum"}) {
+    mistakes.push_back({type, Drop(type, 0, 1), nullptr, nullptr});
+  }
+  // Of the padding, and of both accumulators.
+  for (const int turn : {0, 1, 2}) {
+    mistakes.push_back({"nobody fills", Drop("fill_constant", turn, 1), nullptr, nullptr});
+  }
+  for (const int turn : {1, 2}) {
+    mistakes.push_back(
+        {"reset before the sum", MoveToFront("fill_constant", turn), nullptr, nullptr});
+  }
+  mistakes.push_back(
+      {"updated twice",
+       [](Desc* main) { *main->mutable_blocks(1)->add_ops() = *FindOp(main, "momentum", 0, 1); },
+       nullptr, nullptr});
+  for (const char* stage : {"1", "3"}) {
+    SCOPED_TRACE(stage);
+    const Sharded sharded = ShardAccumulated(stage, "");
+    EXPECT_THAT(sharded.result.setting.shares, Contains(Key("param_share_0")));
+    EXPECT_EQ(sharded.main.num_blocks(), 2);
+    EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
+    for (const Mistake& mistake : mistakes) {
+      EXPECT_THAT(ErrorsOf(sharded, mistake), Not(IsEmpty())) << mistake.name;
+    }
+  }
+}
+
+// As regularizers of Paddle do it.
+constexpr char kDecay[] = R"(
+    Out=[wd] = scale(X=[w]) role=optimize {scale=0.1}
+    Out=[w@GRAD] = sum(X=[w@GRAD, wd]) role=optimize
+    Out=[bd] = scale(X=[b]) role=optimize {scale=0.1}
+    Out=[b@GRAD] = sum(X=[b@GRAD, bd]) role=optimize
+)";
+
+TEST(ShardUpdates, PartsDecay) {
+  const Sharded sharded = Shard("1", kDecay);
+  ASSERT_THAT(sharded.result.setting.shares, Contains(Key("param_share_0")));
+  EXPECT_EQ(sharded.result.setting.shares.at("param_share_0").size(), 3);
+  EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
+  for (const char* dropped : {"scale", "sum"}) {
+    EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}), Not(IsEmpty()));
+  }
+  const auto of_velocity = [](Desc* main) {
+    FindSlot(FindOp(main, "scale"), "X")->set_arguments(0, "velocity_share_0");
+  };
+  EXPECT_THAT(ErrorsOf(sharded, {"", of_velocity, nullptr, nullptr}), Not(IsEmpty()));
+}
+
 // Both gradients are multiplied by what their squares add up to.
 constexpr char kNorm[] = R"(
     Out=[nw] = squared_l2_norm(X=[w@GRAD]) role=optimize
@@ -244,10 +341,9 @@ constexpr char kNorm[] = R"(
 
 TEST(ShardUpdates, RanksAddUpTheirSquares) {
   const Sharded sharded = Shard("1", kNorm);
-  const Program original = Main(kNorm);
-  EXPECT_THAT(ErrorsOf(sharded, {}, original), IsEmpty());
+  EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
   for (const char* dropped : {"c_allreduce_sum", "squared_l2_norm", "sum"}) {
-    EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}, original), Not(IsEmpty()))
+    EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}), Not(IsEmpty()))
         << dropped;
   }
 }
@@ -263,14 +359,12 @@ constexpr char kStackedNorm[] = R"(
 )";
 
 TEST(ShardUpdates, RanksAddUpAStackOfSquares) {
-  const Program original = Main(kStackedNorm);
   for (const char* buckets : {"bytes", "count{count=1}"}) {
     const Sharded sharded = Shard("1", kStackedNorm, 2, {{"buckets", buckets}});
     EXPECT_THAT(sharded.result.setting.shares, Contains(Key("param_share_0")));
-    EXPECT_THAT(ErrorsOf(sharded, {}, original), IsEmpty());
+    EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
     for (const char* dropped : {"c_allreduce_sum", "squared_l2_norm", "sum", "reduce_sum"}) {
-      EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}, original),
-                  Not(IsEmpty()))
+      EXPECT_THAT(ErrorsOf(sharded, {"", Drop(dropped), nullptr, nullptr}), Not(IsEmpty()))
           << dropped;
     }
   }
@@ -296,7 +390,7 @@ TEST(ShardUpdates, SquaresThatCountTwiceAreOfWholeGradients) {
   const std::string twice = absl::StrReplaceAll(kNorm, {{"X=[nw, nb]", "X=[nw, nb, nb]"}});
   const Sharded sharded = Shard("1", twice);
   EXPECT_THAT(sharded.result.setting.shares, IsEmpty());
-  EXPECT_THAT(ErrorsOf(sharded, {}, Main(twice)), IsEmpty());
+  EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
 }
 
 // The gathers and uses of parameters, in order: "g1" is a gather on ring 1, "w1" the wait for it.
@@ -335,22 +429,13 @@ constexpr char kScaled[] = R"(
     Out=[w@GRAD, b@GRAD], LossScaling=[scale], OutGoodSteps=[good], OutBadSteps=[bad] = update_loss_scaling(X=[w@GRAD, b@GRAD], FoundInfinite=[found], PrevLossScaling=[scale], InGoodSteps=[good], InBadSteps=[bad]) role=optimize {incr_every_n_steps=4, decr_every_n_nan_or_inf=1, incr_ratio=2.0, decr_ratio=0.5}
 )";
 
-pb::OpDesc::Var* FindSlot(pb::OpDesc* op, const std::string& slot) {
-  for (pb::OpDesc::Var& in : *op->mutable_inputs()) {
-    if (in.parameter() == slot) return &in;
-  }
-  ADD_FAILURE() << "no slot " << slot;
-  return nullptr;
-}
-
 TEST(ShardUpdates, RanksAgreeOnTheLossScale) {
-  const Program original = Main(kScaled);
   for (const char* buckets : {"bytes", "count{count=1}"}) {
     const Sharded sharded = Shard("1", kScaled, 2, {{"buckets", buckets}});
     EXPECT_THAT(sharded.result.setting.shares, Contains(Key("param_share_0")));
-    EXPECT_THAT(ErrorsOf(sharded, {}, original), IsEmpty());
+    EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
     const auto errors = [&](std::function<void(Desc*)> change) {
-      return ErrorsOf(sharded, {"", std::move(change), nullptr, nullptr}, original);
+      return ErrorsOf(sharded, {"", std::move(change), nullptr, nullptr});
     };
     // The second cast brings the flag of all ranks back.
     EXPECT_THAT(errors(Drop("cast", 1)), Not(IsEmpty()));
@@ -375,6 +460,16 @@ TEST(ShardUpdates, RanksAgreeOnTheLossScale) {
   }
 }
 
+TEST(ShardUpdates, AccumulatedGradientsHaveNormsAndLossScales) {
+  for (const char* between : {kNorm, kStackedNorm, kScaled}) {
+    const Sharded sharded = ShardAccumulated("2", between);
+    EXPECT_THAT(sharded.result.setting.shares, Contains(Key("param_share_0")));
+    EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
+    const char* const reduction = between == kScaled ? "c_allreduce_max" : "c_allreduce_sum";
+    EXPECT_THAT(ErrorsOf(sharded, {"", Drop(reduction, 0, 1), nullptr, nullptr}), Not(IsEmpty()));
+  }
+}
+
 // Without a loss scale that follows, what is left where an element is not finite counts.
 TEST(ShardUpdates, ASearchAloneNeedsWholeGradients) {
   const std::string search =
@@ -388,12 +483,10 @@ TEST(ShardUpdates, WholeGradientsShareTheLossScale) {
   const std::string between = absl::StrCat(
       kScaled, "Out=[w@GRAD] = clip_by_norm(X=[w@GRAD]) role=optimize {max_norm=1.0}\n");
   const Sharded sharded = Shard("1", between);
-  const Program original = Main(between);
   EXPECT_THAT(sharded.result.setting.shares.at("param_share_0")[0].name, "b");
-  EXPECT_THAT(ErrorsOf(sharded, {}, original), IsEmpty());
+  EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
   // Where a rank alone finds an element that is not finite, its copy of w alone would change.
-  EXPECT_THAT(ErrorsOf(sharded, {"", Drop("c_allreduce_max"), nullptr, nullptr}, original),
-              Not(IsEmpty()));
+  EXPECT_THAT(ErrorsOf(sharded, {"", Drop("c_allreduce_max"), nullptr, nullptr}), Not(IsEmpty()));
   const auto keep_as_is = [](Desc* main) {
     pb::OpDesc* const op = FindOp(main, "update_loss_scaling");
     FindSlot(op, "X")->mutable_arguments()->DeleteSubrange(0, 1);
@@ -401,7 +494,7 @@ TEST(ShardUpdates, WholeGradientsShareTheLossScale) {
       if (out.parameter() == "Out") out.mutable_arguments()->DeleteSubrange(0, 1);
     }
   };
-  EXPECT_THAT(ErrorsOf(sharded, {"", keep_as_is, nullptr, nullptr}, original), Not(IsEmpty()));
+  EXPECT_THAT(ErrorsOf(sharded, {"", keep_as_is, nullptr, nullptr}), Not(IsEmpty()));
 }
 
 TEST(ShardUpdates, RefusesWhatItCannotShareOut) {
@@ -433,14 +526,15 @@ TEST(ShardUpdates, SquaresOfTwoSumsAreApart) {
   EXPECT_THAT(Shard("1", kTwoNorms).result.setting.shares, Contains(Key("param_share_1")));
 }
 
-std::string WhyWhole(const std::string& between) {
-  for (const Remark& remark : Shard("1", between).result.remarks) {
+std::string WhyWhole(const Sharded& sharded) {
+  for (const Remark& remark : sharded.result.remarks) {
     if (remark.subject == "w" && remark.pass == ShardUpdates::kName) {
       return absl::StrCat(remark.what, ": ", remark.why);
     }
   }
   return "none";
 }
+std::string WhyWhole(const std::string& between) { return WhyWhole(Shard("1", between)); }
 
 TEST(ShardUpdates, SaysWhyAParameterStaysWhole) {
   EXPECT_THAT(WhyWhole(""), HasSubstr("shared out"));
@@ -452,6 +546,19 @@ TEST(ShardUpdates, SaysWhyAParameterStaysWhole) {
               HasSubstr("reads several gradients"));
   EXPECT_THAT(WhyWhole("Out=[t] = scale(X=[vw]) role=optimize {scale=2.0}"),
               HasSubstr("uses vw, too"));
+  EXPECT_THAT(WhyWhole(absl::StrCat(kDecay, "Out=[t] = elementwise_add(X=[wd], Y=[bd]) {axis=1}")),
+              HasSubstr("reads several gradients"));
+  EXPECT_THAT(WhyWhole(absl::StrCat(kDecay, kNorm)), HasSubstr("after weight decay"));
+}
+
+TEST(ShardUpdates, SaysWhyAParameterWithAccumulatedGradientsStaysWhole) {
+  const auto why = [](const std::string& between) {
+    return WhyWhole(ShardAccumulated("1", between));
+  };
+  EXPECT_THAT(why("Out=[t] = scale(X=[w]) role=optimize {scale=2.0}"), HasSubstr("uses it, too"));
+  EXPECT_THAT(why("Out=[t] = scale(X=[vw]) role=optimize {scale=2.0}"), HasSubstr("uses vw, too"));
+  EXPECT_THAT(why("Out=[w@GRAD] = clip_by_norm(X=[w@GRAD]) role=optimize {max_norm=1.0}"),
+              HasSubstr("(clip_by_norm) needs all elements"));
 }
 
 }  // namespace

@@ -66,6 +66,41 @@ std::map<std::string, std::string> SharesOf(const Program& main, const UpdateCha
   return names;
 }
 
+// The blocks of the chains, as the ops list them that run them: states are shares, and what lasts
+// no longer than the block is not listed.
+void WriteRunners(const Program& main, absl::Span<const SharedBucket> buckets,
+                  ProgramEdits* edits) {
+  std::map<OpId, std::map<std::string, std::string>> names_of;  // empty: not listed
+  for (const SharedBucket& bucket : buckets) {
+    for (const UpdateChain* chain : bucket.chains) {
+      if (chain->block == 0) continue;
+      std::map<std::string, std::string>& names = names_of[chain->run_by];
+      names.merge(SharesOf(main, *chain, bucket));
+      for (const Tensor& tensor : chain->tensors) {
+        if (!tensor.is_state) names[std::string(main.name(tensor.name))].clear();
+      }
+      names.erase(std::string(main.name(chain->tensors[UpdateChain::kGrad].name)));
+      for (Symbol partial : chain->partials) names[std::string(main.name(partial))].clear();
+    }
+  }
+  for (const auto& [id, names] : names_of) {
+    pb::OpDesc op = main.op(id).ToProto();
+    for (auto* slots : {op.mutable_inputs(), op.mutable_outputs()}) {
+      for (pb::OpDesc::Var& slot : *slots) {
+        std::vector<std::string> listed;
+        for (const std::string& argument : slot.arguments()) {
+          const auto found = names.find(argument);
+          const std::string& name = found == names.end() ? argument : found->second;
+          if (!name.empty() && !absl::c_linear_search(listed, name)) listed.push_back(name);
+        }
+        slot.clear_arguments();
+        for (std::string& name : listed) slot.add_arguments(std::move(name));
+      }
+    }
+    edits->main.Replace(id, op);
+  }
+}
+
 std::map<std::string, std::string> SharesOf(const Program& main,
                                             absl::Span<const SharedBucket> buckets) {
   std::map<std::string, std::string> names;
@@ -217,13 +252,14 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
   for (const SharedBucket& bucket : buckets) {
     const UpdateChain& first = bucket.first();
     for (size_t t = 0; t < first.tensors.size(); ++t) {
-      if (t != UpdateChain::kGrad) edits->main.AddVar(0, ShareVar(bucket, t));
+      if (t == UpdateChain::kGrad) continue;
+      edits->main.AddVar(first.tensors[t].is_state ? 0 : first.block, ShareVar(bucket, t));
     }
     for (size_t p = 0; p < first.partials.size(); ++p) {
-      const VarId whole = main.block(0).FindVar(first.partials[p]);
+      const VarId whole = main.block(first.block).Resolve(first.partials[p]);
       pb::VarDesc partial = main.var(whole).ToProto();
       partial.set_name(bucket.partials[p]);
-      edits->main.AddVar(0, partial);
+      edits->main.AddVar(first.block, partial);
     }
     for (size_t k = 0; k < first.ops.size(); ++k) {
       const UpdateChain* last = &first;
@@ -239,23 +275,29 @@ void WriteSharedUpdates(const Program& main, absl::Span<const SharedBucket> buck
     }
     for (const UpdateChain* chain : bucket.chains) {
       for (size_t t = 0; t < chain->tensors.size(); ++t) {
-        const VarId id = main.block(0).FindVar(chain->tensors[t].name);
+        const VarId id = main.block(chain->block).Resolve(chain->tensors[t].name);
         if (t == UpdateChain::kParam) {
           pb::VarDesc var = main.var(id).ToProto();
           var.set_persistable(false);
           edits->main.ReplaceVar(id, var);
         } else if (t != UpdateChain::kGrad) {
-          forgotten.insert(id);
+          // Others may use a temporary of the root block before the block of the chain.
+          const bool is_of_chain = main.var(id).block() == chain->block;
+          if (chain->tensors[t].is_state || is_of_chain) forgotten.insert(id);
         }
       }
       for (Symbol partial : chain->partials) {
-        forgotten.insert(main.block(0).FindVar(partial));
+        const VarId id = main.block(chain->block).Resolve(partial);
+        if (main.var(id).block() == chain->block) forgotten.insert(id);
       }
       if (chain == bucket.chains[0]) continue;
-      for (Symbol scalar : chain->scalars) forgotten.insert(main.block(0).FindVar(scalar));
+      for (Symbol scalar : chain->scalars) {
+        forgotten.insert(main.block(chain->block).Resolve(scalar));
+      }
     }
   }
   for (VarId id : forgotten) edits->main.EraseVar(id);
+  WriteRunners(main, buckets, edits);
 }
 
 void WriteSums(const Program& main, absl::Span<const UpdateChains::PartialSum> sums,
@@ -276,9 +318,9 @@ void WriteSums(const Program& main, absl::Span<const UpdateChains::PartialSum> s
     }
     if (parts.empty()) continue;
     const auto declare = [&](const std::string& name, Symbol like) {
-      pb::VarDesc var = main.var(main.block(0).FindVar(like)).ToProto();
+      pb::VarDesc var = main.var(main.block(op.block()).Resolve(like)).ToProto();
       var.set_name(name);
-      edits->main.AddVar(0, var);
+      edits->main.AddVar(op.block(), var);
       return name;
     };
     const auto add = [&](const std::vector<std::string>& from, const std::string& to) {
@@ -307,7 +349,8 @@ void WriteSums(const Program& main, absl::Span<const UpdateChains::PartialSum> s
     pb::OpDesc reads_sum = main.op(reader).ToProto();
     SetInput(&reads_sum, "X", {sum});
     edits->main.Replace(reader, reads_sum);
-    edits->main.EraseVar(main.block(0).FindVar(out));
+    const VarId stack = main.block(op.block()).Resolve(out);
+    if (main.var(stack).block() == op.block()) edits->main.EraseVar(stack);
   }
 }
 
@@ -340,7 +383,7 @@ void WriteLists(const Program& main, absl::Span<const OpId> lists,
     };
     const std::string flag(main.name(op.Output("FoundInfinite")[0]));
     const std::string number = edits->names.Next("found_infinite");
-    edits->main.AddVar(0, TensorVar(number, DType::kInt32, {1}));
+    edits->main.AddVar(op.block(), TensorVar(number, DType::kInt32, {1}));
     insert(CastOp(flag, DType::kBool, number, DType::kInt32, op.role()));
     insert(InPlaceOp("c_wait_compute", {number}, {{"ring_id", ring}}, op.role()));
     insert(InPlaceOp("c_allreduce_max", {number}, {{"ring_id", ring}, {"use_calc_stream", false}},

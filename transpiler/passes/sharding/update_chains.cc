@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "ops/schema/op_key.h"
@@ -25,14 +26,17 @@ class ChainFinder {
   UpdateChains Find() {
     for (const Gradient& gradient : analysis_.gradients) Begin(gradient);
     FindReadersOfStacks();
+    FindMakers();
     for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
-      Visit(op);
+      Visit(program_.op(id));
       const auto completed = completed_by_.equal_range(id);
-      for (auto it = completed.first; it != completed.second; ++it) {
-        const Building& chain = chains_[it->second];
-        owner_.emplace(chain.found.tensors[UpdateChain::kGrad].name, it->second);
+      for (auto it = completed.first; it != completed.second; ++it) Complete(it->second);
+    }
+    for (const auto& [block, run_by] : run_by_) {
+      for (size_t i = 0; i < chains_.size(); ++i) {
+        if (chains_[i].found.block == block) Complete(i);
       }
+      for (OpId id : program_.block(block).ops()) Visit(program_.op(id));
     }
     CheckOtherUses();
     CheckSearches();
@@ -42,6 +46,9 @@ class ChainFinder {
     for (Building& chain : chains_) {
       const Symbol param = chain.found.tensors[UpdateChain::kParam].name;
       if (chain.why_not.empty() && !chain.updates) chain.why_not = "no optimizer updates it";
+      if (chain.why_not.empty() && chain.found.block != 0 && !chain.is_reset) {
+        chain.why_not = "no op after its update resets what is accumulated";
+      }
       if (chain.why_not.empty()) {
         result.by_param.emplace(param, std::move(chain.found));
       } else {
@@ -57,7 +64,9 @@ class ChainFinder {
     UpdateChain found;
     OpId completed_by;
     int64_t elements = 0;
+    bool decays = false;  // adds a function of the parameter to the gradient
     bool updates = false;
+    bool is_reset = false;  // what is accumulated, after the update
     std::string why_not;
   };
 
@@ -65,9 +74,7 @@ class ChainFinder {
     Building chain;
     const absl::optional<TensorType> param = DeclaredType(program_, gradient.param);
     const absl::optional<TensorType> grad = DeclaredType(program_, gradient.grad);
-    if (gradient.block != 0) {
-      chain.why_not = "its gradients are accumulated over several steps";
-    } else if (!param.has_value() || !grad.has_value() || NumElements(param->dims) < 0) {
+    if (!param.has_value() || !grad.has_value() || NumElements(param->dims) < 0) {
       chain.why_not = "its shape is unknown";
     } else if (grad->kind != TensorType::Kind::kDense) {
       chain.why_not = "its gradient is row-sparse";
@@ -88,11 +95,28 @@ class ChainFinder {
     if (!is_new) {
       chain.why_not = chains_[it->second].why_not = "it has several gradients";
     }
+    chain.completed_by = gradient.completed_by;
     if (gradient.block == 0) {
-      chain.completed_by = gradient.completed_by;
       completed_by_.emplace(gradient.completed_by, index);
+    } else {
+      chain.found.block = gradient.block;
+      chain.found.run_by = RunnerOf(gradient.block);
     }
     chains_.push_back(std::move(chain));
+  }
+
+  OpId RunnerOf(int block) {
+    const auto [it, is_new] = run_by_.emplace(block, OpId());
+    if (is_new) {
+      for (OpId id : program_.block(0).ops()) {
+        if (absl::c_linear_search(program_.op(id).SubBlocks(), block)) it->second = id;
+      }
+    }
+    return it->second;
+  }
+
+  void Complete(size_t chain) {
+    owner_.emplace(chains_[chain].found.tensors[UpdateChain::kGrad].name, chain);
   }
 
   void Refuse(size_t chain, std::string why) {
@@ -126,6 +150,11 @@ class ChainFinder {
       }
       return;
     }
+    if (!touched.empty() && Resets(op, touched)) {
+      for (size_t chain : touched) chains_[chain].is_reset = true;
+      is_joint_.insert(op.id());
+      return;
+    }
     if (touched.size() == 1) {
       const std::string problem = Append(op, &chains_[touched[0]]);
       if (problem.empty()) {
@@ -140,6 +169,16 @@ class ChainFinder {
     }
   }
 
+  void FindMakers() {
+    for (const Op& op : AllOps(program_)) {
+      if (!op.SubBlocks().empty()) continue;
+      for (Symbol out : op.output_args()) {
+        const auto [it, is_new] = made_by_.emplace(out, op.id());
+        if (!is_new) it->second = OpId();
+      }
+    }
+  }
+
   void FindReadersOfStacks() {
     for (const Op& op : AllOps(program_)) {
       for (Symbol arg : op.input_args()) {
@@ -148,8 +187,8 @@ class ChainFinder {
         ++stack->second.count;
         if (SumsAll(op)) stack->second.sum = op.id();
       }
-      if (op.block() != 0 || !Stacks(op.type()) || op.output_args().size() != 1) continue;
-      const VarId out = program_.block(0).FindVar(op.output_args()[0]);
+      if (!Stacks(op.type()) || op.output_args().size() != 1) continue;
+      const VarId out = program_.block(op.block()).Resolve(op.output_args()[0]);
       const bool is_kept = !out.valid() || program_.var(out).persistable();
       if (!is_kept) reader_of_stack_.emplace(op.output_args()[0], StackReaders());
     }
@@ -157,15 +196,33 @@ class ChainFinder {
 
   // Adds up all elements, and keeps no dimensions: a number takes its place.
   static bool SumsAll(const Op& op) {
-    return SumsElements(op.type()) && op.block() == 0 && op.input_args().size() == 1 &&
+    return SumsElements(op.type()) && op.input_args().size() == 1 &&
            op.BoolAttr("reduce_all").value_or(false) && !op.BoolAttr("keep_dim").value_or(false);
   }
 
-  // The only reader of a stack, if it adds up the elements; invalid otherwise.
+  // The only reader of a stack, if it adds up the elements in the same block; invalid otherwise.
   OpId ReaderOfStack(const Op& op) const {
     const auto found = reader_of_stack_.find(op.output_args()[0]);
-    const bool is_alone = found != reader_of_stack_.end() && found->second.count == 1;
-    return is_alone ? found->second.sum : OpId();
+    if (found == reader_of_stack_.end() || found->second.count != 1) return OpId();
+    const OpId sum = found->second.sum;
+    return sum.valid() && program_.op(sum).block() == op.block() ? sum : OpId();
+  }
+
+  // Overwrites what the chains have accumulated and used, and reads nothing of chains.
+  bool Resets(const Op& op, const std::vector<size_t>& touched) const {
+    if (!op.SubBlocks().empty()) return false;
+    const auto is_owned = [&](Symbol arg) { return owner_.count(arg) > 0; };
+    const auto is_other_than_accumulated = [&](Symbol arg) {
+      const auto owner = owner_.find(arg);
+      return owner != owner_.end() &&
+             chains_[owner->second].found.tensors[UpdateChain::kGrad].name != arg;
+    };
+    return absl::c_none_of(op.input_args(), is_owned) &&
+           absl::c_none_of(op.output_args(), is_other_than_accumulated) &&
+           absl::c_all_of(touched, [&](size_t chain) {
+             return chains_[chain].found.block == op.block() && op.block() != 0 &&
+                    chains_[chain].updates;
+           });
   }
 
   // A sum of which no other input belongs to a chain, and each partial once: a share of a bucket
@@ -225,6 +282,10 @@ class ChainFinder {
     const bool is_function = schema != nullptr && schema->Has(Trait::kElementwise) &&
                              !schema->Has(Trait::kSideEffect) && op.SubBlocks().empty();
     if (!is_function && !sums_squares) return "needs all elements";
+    if (op.block() != chain->found.block) return "is in another block";
+    for (Symbol in : op.input_args()) TakeDecay(op, in, chain);
+    // Nobody knows that padding stays zero then.
+    if (sums_squares && chain->decays) return "adds up squares after weight decay";
     std::string& signature = chain->found.signature;
     const absl::string_view key = keys_.Of(op, {});
     absl::StrAppend(&signature, key.size(), ":", key);
@@ -243,6 +304,23 @@ class ChainFinder {
     chain->found.ops.push_back(op.id());
     chain->updates = absl::c_linear_search(op.output_args(), Param(*chain));
     return "";
+  }
+
+  // The op that makes `in` of the parameter alone, for `reader`, becomes a part of the chain: it
+  // may run as late as its reader. Other readers are CheckOtherUses' business.
+  void TakeDecay(const Op& reader, Symbol in, Building* chain) {
+    const auto found = made_by_.find(in);
+    if (found == made_by_.end() || !found->second.valid() || owner_.count(in) > 0) return;
+    const Op maker = program_.op(found->second);
+    const auto is_param = [&](Symbol arg) { return arg == Param(*chain); };
+    if (maker.block() != reader.block() || maker.position() > reader.position() ||
+        maker.output_args().size() != 1 || maker.input_args().empty() ||
+        !absl::c_all_of(maker.input_args(), is_param) || SumsSquares(maker.type())) {
+      return;
+    }
+    if (!Append(maker, chain).empty()) return;
+    part_of_.emplace(maker.id(), static_cast<size_t>(chain - chains_.data()));
+    chain->decays = true;
   }
 
   static Symbol Param(const Building& chain) {
@@ -272,12 +350,12 @@ class ChainFinder {
       absl::StrAppend(&signature, " s", i);
       return "";
     }
-    const absl::optional<TensorType> type = DeclaredType(program_, arg);
+    const absl::optional<TensorType> type = DeclaredType(program_, arg, op.block());
     if (!type.has_value() || type->kind != TensorType::Kind::kDense) {
       return absl::StrCat("takes ", program_.name(arg), ", whose elements are unknown");
     }
     const int64_t elements = NumElements(type->dims);
-    const bool persists = program_.var(program_.block(0).Resolve(arg)).persistable();
+    const bool persists = program_.var(program_.block(op.block()).Resolve(arg)).persistable();
     const bool is_read = absl::c_linear_search(op.input_args(), arg);
     const bool is_written = absl::c_linear_search(op.output_args(), arg);
     if (elements == chain->elements && (persists ? is_read : is_output && !is_read)) {
@@ -312,33 +390,67 @@ class ChainFinder {
   // States that other ops use, too, and parameters that are written otherwise, or read after the
   // update.
   void CheckOtherUses() {
-    std::map<Symbol, size_t> updated;  // parameters, by now
+    Updated updated;
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
-      if (is_joint_.count(id) > 0) continue;
-      const auto part = part_of_.find(id);
-      const bool is_part = part != part_of_.end();
-      ForEachArgument(op, [&](Symbol arg) {
+      const int block = BlockOfChains(op);
+      if (block == 0) {
+        CheckUses(op, &updated);
+        continue;
+      }
+      // What it lists beside is of chains of the block.
+      for (Symbol arg : op.args()) {
         const auto owner = owner_.find(arg);
-        const bool is_foreign =
-            owner != owner_.end() && (!is_part || part->second != owner->second);
-        if (is_foreign && !IsBeforeCompletion(op, owner->second, arg)) {
-          Refuse(owner->second,
-                 absl::StrCat(op.DebugName(), " uses ", program_.name(arg), ", too"));
-        }
-        const auto done = updated.find(arg);
-        if (done != updated.end()) {
-          Refuse(done->second, absl::StrCat(op.DebugName(), " uses it after its update"));
-        }
-      });
-      for (Symbol arg : op.output_args()) {
         const auto param = of_param_.find(arg);
-        if (param == of_param_.end()) continue;
-        if (is_part && part->second == param->second) {
-          updated.emplace(arg, param->second);
-        } else {
-          Refuse(param->second, absl::StrCat(op.DebugName(), " writes it"));
-        }
+        const auto check = [&](size_t chain) {
+          if (chains_[chain].found.block == block) return;
+          Refuse(chain, absl::StrCat(op.DebugName(), " uses ", program_.name(arg), ", too"));
+        };
+        if (owner != owner_.end()) check(owner->second);
+        if (param != of_param_.end()) check(param->second);
+      }
+      for (OpId inner : program_.block(block).ops()) CheckUses(program_.op(inner), &updated);
+    }
+  }
+
+  using Updated = std::map<Symbol, size_t>;  // parameters, by now
+
+  // The block that the op runs, if it has chains; 0: none.
+  int BlockOfChains(const Op& op) const {
+    for (const auto& [block, run_by] : run_by_) {
+      if (run_by == op.id()) return block;
+    }
+    return 0;
+  }
+
+  void CheckUses(const Op& op, Updated* updated) {
+    if (is_joint_.count(op.id()) > 0) return;
+    const auto part = part_of_.find(op.id());
+    const bool is_part = part != part_of_.end();
+    ForEachArgument(op, [&](Symbol arg) {
+      const auto owner = owner_.find(arg);
+      const bool is_foreign = owner != owner_.end() && (!is_part || part->second != owner->second);
+      if (is_foreign && !IsAnotherValue(op, owner->second, arg)) {
+        Refuse(owner->second, absl::StrCat(op.DebugName(), " uses ", program_.name(arg), ", too"));
+      }
+      const auto done = updated->find(arg);
+      if (done != updated->end()) {
+        Refuse(done->second, absl::StrCat(op.DebugName(), " uses it after its update"));
+      }
+      const auto param = of_param_.find(arg);
+      if (param == of_param_.end() || (is_part && part->second == param->second)) return;
+      // Parameters are gathered for the root block.
+      if (op.block() != 0 && chains_[param->second].found.block == op.block()) {
+        Refuse(param->second, absl::StrCat(op.DebugName(), " uses it, too"));
+      }
+    });
+    for (Symbol arg : op.output_args()) {
+      const auto param = of_param_.find(arg);
+      if (param == of_param_.end()) continue;
+      if (is_part && part->second == param->second) {
+        updated->emplace(arg, param->second);
+      } else {
+        Refuse(param->second, absl::StrCat(op.DebugName(), " writes it"));
       }
     }
   }
@@ -367,11 +479,20 @@ class ChainFinder {
     }
   }
 
-  // The backward ops that make the gradient.
-  bool IsBeforeCompletion(const Op& op, size_t chain, Symbol arg) const {
-    if (chains_[chain].found.tensors[UpdateChain::kGrad].name != arg) return false;
-    const OpId completed_by = chains_[chain].completed_by;
-    return completed_by.valid() && op.position() <= program_.op(completed_by).position();
+  // What the op uses under the name is not what the chain has there: it is a backward op that makes
+  // the gradient, or an op of the step before the block of the chain, which first overwrites it.
+  bool IsAnotherValue(const Op& op, size_t index, Symbol arg) const {
+    const Building& chain = chains_[index];
+    if (op.block() != 0) return false;
+    if (chain.found.tensors[UpdateChain::kGrad].name == arg) {
+      return op.position() <= program_.op(chain.completed_by).position();
+    }
+    if (chain.found.block == 0 || absl::c_linear_search(chain.found.scalars, arg)) return false;
+    const auto is_state = [arg](const UpdateChain::Tensor& tensor) {
+      return tensor.name == arg && tensor.is_state;
+    };
+    return absl::c_none_of(chain.found.tensors, is_state) &&
+           op.position() < program_.op(chain.found.run_by).position();
   }
 
   const Program& program_;
@@ -379,9 +500,12 @@ class ChainFinder {
   OpKeyBuilder keys_;
   std::vector<Building> chains_;
   std::map<Symbol, size_t> of_param_;
-  std::multimap<OpId, size_t> completed_by_;
-  std::map<Symbol, size_t> owner_;  // of gradients, states and temporaries
+  std::multimap<OpId, size_t> completed_by_;  // of the root block
+  std::map<int, OpId> run_by_;                // by block of chains other than the root block
+  std::map<Symbol, size_t> owner_;            // of gradients, states and temporaries
   std::map<OpId, size_t> part_of_;
+  // The only op that writes it; invalid: there are several.
+  absl::flat_hash_map<Symbol, OpId> made_by_;
   std::set<Symbol> is_partial_;
   struct StackReaders {
     int count = 0;

@@ -13,9 +13,11 @@
 
 namespace weft {
 
-// The ops of the root block that lead from a gradient to the update of its parameter, such as
-// clipping by value, weight decay and Adam. Nobody else reads what they write, the new value of the
-// parameter included, and the gradient.
+// The ops that lead from a gradient to the update of its parameter, such as clipping by value,
+// weight decay and Adam. They are in the root block, or in the block that uses up gradients of
+// several steps (Gradient::block). Nobody else reads what they write, the new value of the
+// parameter included, and the gradient, but for what fills an accumulator, and resets it after the
+// update.
 struct UpdateChain {
   // A variable with an element for each of the parameter.
   struct Tensor {
@@ -26,6 +28,8 @@ struct UpdateChain {
   };
   static constexpr size_t kParam = 0, kGrad = 1;  // into `tensors`
 
+  int block = 0;  // of the ops
+  OpId run_by;    // the op of the root block that runs another block
   Dims dims;
   std::vector<OpId> ops;         // in order; the last one updates the parameter
   std::vector<Tensor> tensors;   // states and temporaries come after the gradient

@@ -21,6 +21,10 @@ inline constexpr char kParametersEqual[] = "parameters-equal";
 inline constexpr char kGradientsAccumulated[] = "gradients-accumulated";
 // The main program broadcasts the parameters from one rank, in every step or periodically.
 inline constexpr char kParametersBroadcast[] = "parameters-broadcast";
+// Each rank has a part of the parameters between steps.
+inline constexpr char kParametersDivided[] = "parameters-divided";
+// Servers have some parameters.
+inline constexpr char kParametersServed[] = "parameters-served";
 
 // Detects kGradientsReduced and kParametersAveraged, each for one variable or more; the other
 // properties leave no trace. Collectives on activations (tensor-parallel layers) do not count.

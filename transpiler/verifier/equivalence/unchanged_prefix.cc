@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ops/analysis/values/signature_facts.h"
@@ -120,6 +121,24 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const ProgramFacts& fa
     : program_(facts.program()),
       state_(program_.op_id_limit(), State::kAfter),
       kept_(program_.op_id_limit(), false) {
+  Find(original, facts);
+  FindKeptAfter(original);
+}
+
+// Ops of the original after the prefix, in any order.
+void UnchangedPrefix::FindKeptAfter(const Program& original) {
+  absl::flat_hash_map<absl::string_view, int> left;
+  for (OpId id : original.block(0).ops().subspan(original_ops_)) ++left[original.op(id).bytes()];
+  for (OpId id : program_.block(0).ops()) {
+    if (left.empty() || kept_[id.value()]) continue;
+    const auto found = left.find(program_.op(id).bytes());
+    if (found == left.end()) continue;
+    kept_[id.value()] = true;
+    if (--found->second == 0) left.erase(found);
+  }
+}
+
+void UnchangedPrefix::Find(const Program& original, const ProgramFacts& facts) {
   const Program& program = program_;
   const SignatureTable& signatures = facts.Get<SignatureTable>();
   const bool has_rows = HasRows(original);

@@ -36,10 +36,12 @@ class UnchangedPrefix {
   // Whether inserted ops do only that. `values`: of the same program. O(events).
   bool IsConfirmedBy(const RankValues& values) const;
 
-  // By OpId: the ops of the original, for RankValuesOptions::original_ops.
+  // By OpId: the ops of the original, also after the prefix, for RankValuesOptions::original_ops.
   const std::vector<bool>& kept() const { return kept_; }
 
  private:
+  void Find(const Program& original, const ProgramFacts& facts);
+  void FindKeptAfter(const Program& original);
   bool Confirms(const RankExchange& exchange) const;
   bool Confirms(const RankScale& scale) const;
 
