@@ -198,7 +198,7 @@ void Walk::Cast() {
   Var &x = One(in_), &y = One(out_);
   Expect(Number("in_dtype", -1) == x.dtype && Number("out_dtype", -1) == y.dtype &&
              x.FloatSize() > 0 && y.FloatSize() > 0 && x.parts.size() == y.parts.size(),
-         "the attributes or parts are not those of the variables");
+         "the attributes or parts do not fit the variables");
   const std::vector<Var*> sources = PartsOf(&x), targets = PartsOf(&y);
   for (size_t i = 0; i < sources.size(); ++i) {
     const Var& source = Current(*sources[i], true);

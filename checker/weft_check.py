@@ -624,7 +624,7 @@ class Walk:
         expect(self.number("in_dtype", -1) == source and self.number("out_dtype", -1) == target
                and source in FLOAT_BYTES and target in FLOAT_BYTES
                and [at for _, at in x.parts] == [at for _, at in out.parts] and (None not in [at for _, at in x.parts]),
-               "the attributes or parts are not those of the variables")
+               "the attributes or parts do not fit the variables")
         for a, b in zip(self.parts(x), self.parts(out)):
             is_original = b.of is b
             expect(self.current(a).decl.dims == b.decl.dims

@@ -53,7 +53,7 @@ absl::StatusOr<CreateDevice*> LoadGloo() {
   WEFT_ASSIGN_OR_RETURN(void* const library,
                         LoadLibrary(kGlooFile, RTLD_LOCAL,
                                     "install Gloo (libgloo0), name its directory in "
-                                    "LD_LIBRARY_PATH, or use another --backend"));
+                                    "LD_LIBRARY_PATH, or use another option:backend"));
   CreateDevice* create = nullptr;
   if (FindSymbol(library, kCreateDevice, &create)) return create;
   return absl::UnavailableError(absl::StrCat(

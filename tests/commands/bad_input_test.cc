@@ -101,13 +101,6 @@ TEST_F(BadInputTest, TruncatedProgramIsRefused) {
   }
 }
 
-TEST_F(BadInputTest, BinaryNamedAsTextIsRefused) {
-  MakeFile("bad.pbtxt", MainBytes());
-  ExpectRefuses("bad.pbtxt", "bad.pbtxt: protobuf text: line ");
-  MakeFile("bad.prog", MainBytes());
-  ExpectRefuses("bad.prog", "bad.prog: line ");
-}
-
 TEST_F(BadInputTest, DeeplyNestedTextIsRefused) {
   MakeFile("bad.pbtxt", Repeat("blocks {", 1000000));
   ExpectRefuses("bad.pbtxt", "bad.pbtxt: protobuf text: line 1");

@@ -459,7 +459,8 @@ TEST(WeftRunTest, BadFilesAreNamed) {
   EXPECT_THAT(run(bad_pb, kFeeds), FailsWith(1, "weft run: error: " + bad_pb + ": ", "byte"));
   EXPECT_THAT(run(kMain, "nowhere.npz"), FailsWith(1, "weft run: error: nowhere.npz: ", "No such"));
   EXPECT_THAT(run(kMain, bad_npz), FailsWith(1, "weft run: error: " + bad_npz + ": ", ".npz"));
-  EXPECT_THAT(run("main.txt", kFeeds), FailsWith(1, "weft run: error: main.txt: ", ".pb"));
+  const std::string bad_text = MakeFile("main.txt", "words");
+  EXPECT_THAT(run(bad_text, kFeeds), FailsWith(1, "weft run: error: " + bad_text + ": ", ".pb"));
 }
 
 TEST(WeftRunTest, ParameterThatDoesNotFitIsAnErrorOfItsFile) {

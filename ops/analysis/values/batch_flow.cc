@@ -361,7 +361,9 @@ bool BatchInterpreter::DividesByRanks(const Op& op) {
   const bool is_sum = (in.IsReplicated() || in.IsSharded()) && in.power > 0 && value.is_summed;
   if (is_sum && !value.is_gradient) return true;
   // The original shows that it is new.
-  if (options_.original != nullptr && IsBackward(op) && value.is_gradient) return true;
+  if (options_.original != nullptr && op.block() == 0 && IsBackward(op) && value.is_gradient) {
+    return true;
+  }
   if (loss_gradients_.IsScaledBy(op)) return true;
   const Symbol multiplied = op.input_args()[factor->operand];
   const OpId writer = WriterOf(Resolve(multiplied));

@@ -132,13 +132,14 @@ RankValue RankFunctions::Multiple(const Op& op, const ConstantFactors::Factor& b
     return out;
   }
   // A division by the number of ranks, if the op says so, after a sum over ranks, of the gradient
-  // of a loss before the backward pass, or of any gradient, where the original shows that it is
-  // new.
+  // of a loss before the backward pass, or of any gradient in the root block's backward pass, where
+  // the original shows that it is new. (Blocks divide by how often they do not run.)
   const bool is_original =
       options_.original_ops != nullptr && (*options_.original_ops)[op.id().value()];
   const bool divides = !is_original && options_.setting.nranks.has_value() &&
                        !options_.IsOneRank() && SameFactor(factor * options_.RankFactor(), 1);
-  const bool is_new = options_.original_ops != nullptr && out.is_gradient;
+  const bool is_new =
+      options_.original_ops != nullptr && out.is_gradient && op.block() == 0 && IsBackward(op);
   const bool counts = divides && (op.HasAttr(kNumRanksAttr) || out.unscaled_sums > 0 ||
                                   ScalesLossGrad(op, out) || is_new);
   if (counts) out.ChangeUnscaledSums(-1);
