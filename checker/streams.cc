@@ -105,6 +105,12 @@ void Walk::MakeId() {
   std::vector<std::string_view> all = others->Texts();
   Expect(of <= all.size() && own->Texts().size() == 1, "expected a rank and its endpoint");
   all.insert(all.begin() + static_cast<std::ptrdiff_t>(of), own->Texts()[0]);
+  // The claim quotes them: they must not look like lines of it.
+  for (const std::string_view endpoint : all) {
+    for (const char c : endpoint) {
+      Expect(c > 0x20 && c < 0x7f, "expected endpoints of printable characters");
+    }
+  }
   Expect(all.size() == setting_.nranks &&
              std::set<std::string_view>(all.begin(), all.end()).size() == all.size() &&
              (endpoints.empty() || (all == endpoints && of == rank)),

@@ -248,6 +248,7 @@ bool Walk::CheckIsPlain(const Op& op) const {
     });
   }
   for (const Attr& attr : op.attrs) {
+    Expect(attr.type != 13 && attr.type != 14, "attribute ", attr.name, " names a variable");
     draws = draws || NamesSeed(attr.name);
     if (attr.name == "ring_id") {
       for (const uint64_t ring : attr.Numbers()) is_plain = is_plain && ring >> 63 == 1;
@@ -333,7 +334,8 @@ void Walk::Keep(const Op& op) {
     const bool was_equal = HasValue(*var) ? var->equal : !var->is_data && !var->read_first;
     var->equal = is_equal && (!has_blocks || was_equal);
     var->read_first = var->read_first || (has_blocks && !var->has_value);
-    var->read_since_write = has_blocks;
+    // An op of another role that writes a gradient again uses what is there.
+    var->read_since_write = has_blocks || (!is_backward && main_ == nullptr && var->has_value);
     var->kind = is_scaled ? kScaled : kSame;
     var->has_value = true;
     var->is_rounded = false;
@@ -345,13 +347,15 @@ void Walk::Keep(const Op& op) {
 // A value / n goes in. All outputs are divided by n, too, if the op is linear in what is divided.
 // A whole number divided by n, or rounded after the division, is another one.
 void Walk::CheckScaled(const Op& op, bool has_blocks) {
-  const bool is_gradient = EndsWith(op.type, "_grad") && !EndsWith(op.type, "_grad_grad");
+  const bool is_gradient = EndsWith(op.type, "_grad") && !EndsWith(op.type, "_grad_grad") &&
+                           !EndsWith(op.type, "_double_grad") && !EndsWith(op.type, "_triple_grad");
   const Attr* const bias = op.type == "scale" ? op.Find("bias") : nullptr;
   Expect(!has_blocks && (is_gradient || kLinear.count(op.type) > 0) &&
              (bias == nullptr || bias->IsZero()),
          "it reads a value / n, and is not known to be linear");
   for (const Slot& slot : op.slots) {
-    const bool is_divided = !is_gradient || EndsWith(slot.name, "@GRAD");
+    const bool is_divided = is_gradient ? EndsWith(slot.name, "@GRAD")
+                                        : slot.name != "ScaleTensor" && slot.name != "BiasTensor";
     slot.ForArgs([&](std::string_view name) {
       const Var& var = *VarOf(name);
       Expect(!slot.is_output || is_divided, "its output ", slot.name, " is no gradient");

@@ -401,6 +401,7 @@ class Walk:
             is_plain = is_plain and all(ring < 0 for ring in op.attrs["ring_id"].ints())
         if "execution_stream" in op.attrs:
             is_plain = is_plain and all(s in (b"", b"DefaultStream") for s in op.attrs["execution_stream"].texts())
+        expect(all(attr.type not in (13, 14) for attr in op.attrs.values()), "an attribute names a variable")
         expect(is_plain and "ring_ids" not in op.attrs,
                "no certificate for originals that communicate or share memory")
         names = list(op.attrs) + [text(slot) for is_output, slot in op.slots if not is_output]
@@ -463,7 +464,8 @@ class Walk:
             was_equal = var.equal if self.has_value(var) else not var.decl.is_data and not var.read_first
             var.equal = is_equal and (not has_blocks or was_equal)
             var.read_first |= has_blocks and not var.has_value
-            var.read_since = has_blocks
+            # An op of another role that writes a gradient again uses what is there.
+            var.read_since = has_blocks or (not is_backward and self.main is None and var.has_value)
             var.kind = SCALED if is_scaled else SAME
             var.has_value, var.is_rounded = True, False
             var.version += 1
@@ -471,12 +473,12 @@ class Walk:
 
     def check_scaled(self, has_blocks):
         op = self.op
-        is_gradient = op.type.endswith("_grad") and not op.type.endswith("_grad_grad")
+        is_gradient = op.type.endswith("_grad") and not op.type.endswith(("_grad_grad", "_double_grad", "_triple_grad"))
         bias = op.attrs.get("bias") if op.type == "scale" else None
         expect(not has_blocks and (is_gradient or op.type in LINEAR) and (bias is None or self.is_zero(bias)),
                "it reads a value / n, and is not known to be linear")
         for (is_output, slot), names in op.slots.items():
-            is_divided = not is_gradient or slot.endswith(b"@GRAD")
+            is_divided = slot.endswith(b"@GRAD") if is_gradient else slot not in (b"ScaleTensor", b"BiasTensor")
             for var in map(self.var, names):
                 expect(not is_output or is_divided, "its output %s is no gradient" % text(slot))
                 expect(is_output or (var.kind == SCALED) == is_divided, "it reads %s, which is %sdivided by n"
@@ -727,6 +729,7 @@ class Walk:
                "expected Out, endpoints, and a known number of ranks")
         all_of, own = attrs["other_endpoints"].texts(), attrs["endpoint"].texts()
         expect(0 <= rank <= len(all_of) and len(own) == 1, "expected a rank and its endpoint")
+        expect(all(0x20 < c < 0x7f for text in all_of + own for c in text), "expected endpoints of printable characters")
         all_of.insert(rank, own[0])
         expect(len(all_of) == len(set(all_of)) == self.nranks
                and (not self.endpoints or (all_of == self.endpoints and rank == self.rank)),

@@ -50,7 +50,8 @@ Powers PowersOf(Algebra algebra, const OpSchema& schema, const BatchContext& c) 
       return c.IsFloatOut() || c.IsInteger() ? Powers::kFirst : Powers::kNone;
     case Algebra::kScale:
       if (!c.IsFloatOut()) return Powers::kNone;
-      return c.attrs().Float("bias") != 0 ? Powers::kAffine : Powers::kFirst;
+      if (c.attrs().Float("bias") != 0 || !c.AllIn("BiasTensor").empty()) return Powers::kAffine;
+      return c.AllIn("ScaleTensor").empty() ? Powers::kFirst : Powers::kProduct;
     case Algebra::kIncrement:
       return Powers::kAffine;
     case Algebra::kFill:

@@ -115,7 +115,8 @@ CERTIFIED = b"claim.txt: expected Weft certificate 1"  # nothing else is wrong
 
 
 def crafted():
-    """Yields what the checkers say, ops of the original, those of the result, steps, and other fields of both."""
+    """Yields what the checkers say, ops of the original, ops of the result, steps, and other fields of both; then,
+    perhaps, an op that both have after the gradient, before it is reduced."""
     def same(why, *ops, others=(b"", b"")):
         return why, list(ops), list(ops), "=%d\n" % len(ops) if ops else "", others
 
@@ -131,6 +132,13 @@ def crafted():
     for name, why in ((b"i", b"i, which is divided by n, is not declared as floats"), (b"d", CERTIFIED)):
         casts = [op(b"cast", {b"X": b"f"}, {b"Out": name}), op(b"cast", {b"X": name}, {b"Out": b"f"})]
         yield why, [fill, *casts], [fill, scale(b"f", 0.5), *casts], "=1\n+1\n=2\n", (b"", b"")
+    bilinear = op(b"scale", {b"X": b"f", b"ScaleTensor": b"f"}, {b"Out": b"f"})
+    second = op(b"sin_double_grad", {b"X@GRAD": b"f"}, {b"Out@GRAD": b"f"})
+    for product, why in ((bilinear, b"f, which is divided by n"), (second, b"is not known to be linear")):
+        yield why, [fill, product], [fill, scale(b"f", 0.5), product], "=1\n+1\n=1\n", (b"", b"")
+    yield same(b"names a variable", op(b"relu", {b"X": b"s"}, {b"Out": b"f"}, attr(b"by", 13, b"")))
+    clip = op(b"clip", {b"X": b"w@GRAD"}, {b"Out": b"w@GRAD"}, attr(b"op_role", 0, field(3, 2)))
+    yield (*same(b"w@GRAD before its reduction"), clip)
     may_run = op(b"conditional_block", {b"Cond": b"w"}, {b"Out": b"v"}, attr(b"sub_block", 8, field(12, 1)))
     yield same(b"s may differ between ranks", may_run, op(b"relu", {b"X": b"v"}, {b"Out": b"s"}))
     yield same(CERTIFIED, others=(b"", field(1001, b'{"nranks":2}')))
@@ -146,11 +154,11 @@ def check_crafted(checkers, tmp):
     gradient = op(b"mul_grad", {b"X": b"s", b"Y": b"w"}, {b"Y@GRAD": b"w@GRAD"}, role, pair)
     mean = op(b"c_allreduce_avg", {b"X": b"w@GRAD"}, {b"Out": b"w@GRAD"}, attr(b"use_calc_stream", 6, field(10, 1)))
     inner = [op(b"fill_constant", {}, {b"Out": b"v"})]
-    for why, original, result, steps, others in crafted():
+    for why, original, result, steps, others, *between in crafted():
         write(files[0] + "/claim.txt", b"ranks: 2\ngradients: mean\n")
-        write(files[0] + "/proof.txt", ("weft-proof 1\nmain\n%s=1\n+1\n" % steps).encode())
-        write(files[1], program(original + [gradient], inner, others[0]))
-        write(files[2], program(result + [gradient, mean], inner, others[1]))
+        write(files[0] + "/proof.txt", ("weft-proof 1\nmain\n%s=%d\n+1\n" % (steps, 1 + len(between))).encode())
+        write(files[1], program(original + [gradient, *between], inner, others[0]))
+        write(files[2], program(result + [gradient, *between, mean], inner, others[1]))
         for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
             assert why in verdict, (why, verdict, original)
 

@@ -204,6 +204,11 @@ TEST(ElasticTest, AStopAndALossAtOneTimeLeaveACheckpoint) {
         << fault;
     EXPECT_TRUE(program.ResumesWell(4)) << fault << "\n" << outcome.err;
   }
+  // Nobody takes the place of the process.
+  const ElasticOutcome outcome =
+      program.Run("kernel:1:3:2:1:preempt", {4, 1, {"--max_replacements", "1"}, {}});
+  EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
+  EXPECT_TRUE(program.ResumesWell(4)) << outcome.err;
 }
 
 // What the system still does for it could come later.

@@ -133,6 +133,11 @@ void ElasticLauncher::StartReplacements() {
   for (Process& process : processes()) {
     Member& member = members_[process.rank];
     if (!member.is_replaced || !process.is_reaped) continue;
+    if (IsStopping()) {  // the others go on to the end of their step
+      member.is_replaced = false;
+      generations_->OnKilled(process.rank);
+      continue;
+    }
     if (member.control >= 0) close(std::exchange(member.control, -1));
     member.num_lines_lost += process.num_lines - member.num_lines_before;
     member.num_lines_before = 0;

@@ -126,6 +126,8 @@ class Launcher {
   bool Read(Process* process, bool is_out);
   // Whether a signal that this process has passed on has ended it.
   bool WasStopped(const Process& process) const;
+  // Whether somebody has asked this process to stop.
+  bool IsStopping() const { return !stop_signals_.empty(); }
   void OnFailure(Process* process);
   // Whether all end because of a failure, or are killed.
   bool HasFailed() const {

@@ -650,12 +650,16 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   int num_varying = 0;
   const bool has_operand =
       std::find(facts.is_operand.begin(), facts.is_operand.end(), true) != facts.is_operand.end();
+  // Also where a tensor says the factor.
+  const bool is_product = facts.algebra == Algebra::kMultiply ||
+                          facts.algebra == Algebra::kDivide ||
+                          (facts.algebra == Algebra::kScale && ins_.size() > 1);
   bool is_linear = (facts.is_linear || facts.algebra == Algebra::kBackward ||
                     facts.algebra == Algebra::kMove || facts.algebra == Algebra::kSparsify) &&
                    has_operand;
-  if (facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide) {
+  if (is_product) {
     for (const RankValue& in : ins_) num_varying += in.placement == Placement::kReplicated ? 0 : 1;
-    is_linear = num_varying <= 1 && (facts.algebra == Algebra::kMultiply ||
+    is_linear = num_varying <= 1 && (facts.algebra != Algebra::kDivide ||
                                      ins_[facts.y].placement == Placement::kReplicated);
   }
   // A gradient from which the forward pass goes on, such as that of a penalty: what it computes is
@@ -698,7 +702,6 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
     first_operand = false;
   }
   if (out.placement == Placement::kGathered) out.placement = Placement::kRankSubset;
-  const bool is_product = facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide;
   if (is_product) {
     int unscaled_sums = 0;
     for (size_t i = 0; i < ins_.size(); ++i) {

@@ -393,6 +393,30 @@ TEST(Batch, WhatAnOptimizerReadsIsThatOfOneDevice) {
   EXPECT_THAT(found(kAverage, kStep, "[lr]"), Contains(is_error));
 }
 
+// What is divided in both factors is divided twice.
+TEST(Batch, AScaleByATensorIsAProduct) {
+  const auto step = [](absl::string_view divide, absl::string_view factor,
+                       absl::string_view reduce) {
+    std::string forward = kForward;
+    const size_t first_gradient = forward.find("    X@GRAD=");
+    forward.insert(first_gradient, std::string(divide));
+    return absl::StrCat(kVars, forward, "    Out=[w@GRAD] = scale(X=[w@GRAD], ScaleTensor=[",
+                        factor, "]) role=backward {bias=0.0}\n", reduce, kUpdate);
+  };
+  constexpr char kDivide[] =
+      "    Out=[loss@GRAD] = scale(X=[loss@GRAD]) role=backward {scale=0.5, bias=0.0, nranks=2}\n";
+  constexpr char kSumGradient[] =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const auto is_error = StartsWith("error: ");
+  for (const char* factor : {"loss@GRAD", "loss"}) {
+    EXPECT_THAT(Differences(step("", factor, ""), step(kDivide, factor, kSumGradient), ForRanks(2)),
+                Contains(is_error))
+        << factor;
+  }
+  EXPECT_THAT(Differences(step("", "lr", ""), step(kDivide, "lr", kSumGradient), ForRanks(2)),
+              Not(Contains(is_error)));
+}
+
 // Beside a loss that is a mean.
 TEST(Batch, TheGradientOfASumIsNotAveraged) {
   const auto found = Found({}, {R"(
