@@ -39,7 +39,8 @@ class GlooCommunicatorTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const absl::Status status = NewGlooGroup({}).status();
-    if (!status.ok()) GTEST_SKIP() << status;
+    const bool is_missing = absl::StartsWith(status.message(), "libgloo.so");
+    if (absl::IsUnimplemented(status) || is_missing) GTEST_SKIP() << status;
   }
 
   // Calls body(group, process) in each process.
