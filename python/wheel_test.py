@@ -19,7 +19,7 @@ LIBRARY, WEFT, TRANSPILE, BACKEND, MAIN = map(os.path.abspath, sys.argv[1:])
 
 
 def searched_folders(path):
-    """Where a binary's libraries are searched: with a CUDA toolkit, in its folders, too."""
+    """The folders that a binary searches for libraries. A build with a CUDA toolkit adds some."""
     dynamic = subprocess.run(["readelf", "-d", path], check=True, stdout=subprocess.PIPE,
                              universal_newlines=True).stdout
     entry = re.search(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", dynamic)
