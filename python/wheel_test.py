@@ -8,6 +8,7 @@ import csv
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,14 @@ import tempfile
 import zipfile
 
 LIBRARY, WEFT, TRANSPILE, BACKEND, MAIN = map(os.path.abspath, sys.argv[1:])
+
+
+def searched_folders(path):
+    """Where a binary's libraries are searched: with a CUDA toolkit, in its folders, too."""
+    dynamic = subprocess.run(["readelf", "-d", path], check=True, stdout=subprocess.PIPE,
+                             universal_newlines=True).stdout
+    entry = re.search(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", dynamic)
+    return entry.group(1).split(":") if entry else []
 
 
 def main():
@@ -30,8 +39,7 @@ def main():
         # The package may bring Gloo, which library and commands then load before that of the system.
         shutil.copy(LIBRARY, os.path.join(built, "libgloo.so.0"))
         for path in (LIBRARY, WEFT):
-            dynamic = subprocess.run(["readelf", "-d", path], check=True, stdout=subprocess.PIPE)
-            assert b"[$ORIGIN/../weft]" in dynamic.stdout, path
+            assert "$ORIGIN/../weft" in searched_folders(path), path
         os.environ["WEFT_BUILT"] = built
         name = backend.build_wheel(folder)
         with zipfile.ZipFile(os.path.join(folder, name)) as wheel:
