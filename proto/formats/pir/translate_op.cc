@@ -133,14 +133,7 @@ absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
                                    absl::string_view slot) {
   const ValueIndex value = op(i).first_result + r;
   WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(value));
-  int in_place_of = rule == nullptr ? -1 : rule->results[r].in_place_of;
-  // Of an unknown op that overwrites operands, results are operands in their order.
-  if (rule == nullptr && IsInPlace(op(i).name) && r < op(i).num_operands && type->is_variable()) {
-    const ValueIndex operand = operands(i)[r].value;
-    const bool is_overwritten =
-        operand != kNoValue && document_.value(operand).type == document_.value(value).type;
-    if (is_overwritten) in_place_of = static_cast<int>(r);
-  }
+  const int in_place_of = rule == nullptr ? -1 : rule->results[r].in_place_of;
   if (type->kind == ValueType::Kind::kNull) {
     if (absl::EndsWith(slot, kGradSuffix)) AddSlot(slot, desc_.mutable_outputs());
     return absl::OkStatus();
