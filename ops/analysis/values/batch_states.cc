@@ -1,6 +1,6 @@
 #include "absl/algorithm/container.h"
-#include "ops/analysis/core/synchronized.h"
 #include "ops/analysis/training/data_variables.h"
+#include "ops/analysis/training/synchronized.h"
 #include "ops/analysis/values/batch_interpreter.h"
 #include "ops/schema/op_kinds.h"
 #include "proto/all_ops.h"
@@ -78,10 +78,10 @@ void BatchInterpreter::FindAveragedParameters() {
     };
     if (absl::c_any_of(op.Input("X"), is_reduced)) add(op, op.Output("Out"), &reduced);
   }
-  const absl::flat_hash_set<VarId> synchronized =
-      FindSynchronized(program_, storage(), options_.setting);
   for (VarId var : params) {
-    if (reduced.contains(var) || synchronized.contains(var)) averaged_.insert(var);
+    if (reduced.contains(var) || IsSynchronized(var, facts_, options_.setting)) {
+      averaged_.insert(var);
+    }
   }
 }
 
