@@ -15,6 +15,7 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -390,7 +391,13 @@ TEST(Batch, WhatAnOptimizerReadsIsThatOfOneDevice) {
   constexpr char kStep[] =
       "    Out=[d] = elementwise_mul(X=[w], Y=[s])\n    Out=[w] = assign(X=[d])\n";
   EXPECT_THAT(found(kSum, kStep, "[lr]"), IsEmpty());
-  EXPECT_THAT(found(kAverage, kStep, "[lr]"), Contains(is_error));
+  EXPECT_THAT(found(kAverage, kStep, "[lr]"),
+              Contains(AllOf(is_error, HasSubstr("parameter w is 1/n of the reference value"))));
+  // What nobody has reduced.
+  EXPECT_THAT(found("", kRate, "[r]"),
+              Contains(HasSubstr("W708: op 8 (sgd): input r is a partial sum")));
+  EXPECT_THAT(found("", kStep, "[lr]"),
+              Contains(HasSubstr("W708: op 9 (sgd): parameter w is a partial sum")));
 }
 
 // What is divided in both factors is divided twice.
