@@ -67,9 +67,9 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   bool CarryOver(Widening widening) override;
   // That ranks agree about what optimizers write is for others to prove.
   void VisitOptimizer(const Op& op, const SignatureFacts& facts);
-  // The average of linear updates is that of one device, if ranks average in every step.
   // Whether the factors of gradient and rate, whose product is the update, make up for each other.
   bool IsUpdateByRightProduct(const Op& op, const SignatureFacts& facts) const;
+  // The average of linear updates is that of one device, if ranks average in every step.
   void VisitOwnUpdate(const Op& op, const SignatureFacts& facts);
   bool UpdatesAveraged(const Op& op) const;
 
