@@ -152,7 +152,11 @@ void BatchInterpreter::VisitOptimizer(const Op& op, const SignatureFacts& facts)
     const bool is_gradient = slot.name == facts.grad.name, is_param = slot.name == facts.param.name;
     if (is_right_product && !is_param) continue;
     for (Symbol name : op.args(slot)) {
-      const BatchValue value = Read(name);
+      BatchValue value = Read(name);
+      if (is_gradient && RescalesByRanks(op, facts, value)) {
+        value.relation = value.relation.Times(-1);
+        value.is_guessed = true;
+      }
       const bool may_be_whole = !updates_parts || !(is_gradient || is_param);
       const bool is_right =
           (updates_parts && is_part(value)) || (may_be_whole && value.relation.IsSame());
