@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/core/representation_attrs.h"
+#include "ops/analysis/values/rescaled_gradients.h"
 #include "ops/schema/across_ranks.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/weft_attrs.h"
@@ -158,6 +159,7 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo
     }
     if (absl::c_linear_search(kBookkeeping, name) || ChoosesRepresentation(name)) continue;
     if (name == kOutputGradsAttr && is_block_grad) continue;  // in BlocksText
+    if (name == kRescaleGradAttr && schema != nullptr) continue;
     const AttrSchema* attr = schema == nullptr ? nullptr : schema->FindAttr(name);
     if (attr == nullptr && (schema != nullptr || name == kNumRanksAttr)) continue;
     if (attr != nullptr && !attr->required) {

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/values/rank_shares.h"
+#include "ops/analysis/values/rescaled_gradients.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/row_sums.h"
@@ -206,6 +207,7 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
       if (ReduceGathered(op)) return;
       break;
   }
+  if (GradientFactorOf(op, facts.schema) != 1) return ApplyToRescaled(op, facts);
   Apply(op, facts);
   if (facts.algebra == Algebra::kBackward) FoldConstants(op);
 }
@@ -640,6 +642,18 @@ bool RankFunctions::ChoosesNoGradient(const Op& op, const SignatureFacts& facts)
     if (facts.is_operand[i] && ins_[i].placement != Placement::kReplicated) return false;
   }
   return true;
+}
+
+void RankFunctions::ApplyToRescaled(const Op& op, const SignatureFacts& facts) {
+  const absl::Span<const RankValue> given = ins_;
+  std::vector<RankValue> ins(given.begin(), given.end());
+  const double factor = ExactFactor(static_cast<float>(GradientFactorOf(op, facts.schema)));
+  for (uint32_t i = facts.grad.first; i < facts.grad.first + facts.grad.count; ++i) {
+    ins[i] = Multiple(op, {i, factor});
+  }
+  ins_ = ins;
+  Apply(op, facts);
+  ins_ = given;
 }
 
 // Any function of ins_.

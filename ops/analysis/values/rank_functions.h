@@ -117,6 +117,8 @@ class RankFunctions {
   absl::optional<ExpressionTable::Layout> LayoutOfOperands(const Op& op,
                                                            const SignatureFacts& facts);
   void Apply(const Op& op, const SignatureFacts& facts);
+  // The same of an optimizer that multiplies its gradients: it reads the multiples.
+  void ApplyToRescaled(const Op& op, const SignatureFacts& facts);
   // The gradients of products with constants are multiples of the gradient.
   void FoldConstants(const Op& op);
   void SetRowSums(const Op& op);

@@ -13,7 +13,9 @@
 #include "absl/strings/str_replace.h"
 #include "base/testing/test.h"
 #include "ops/analysis/testing/compact_program.h"
+#include "ops/analysis/training/gradients.h"
 #include "proto/testing/find_op.h"
+#include "transpiler/passes/sharding/update_chains.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
@@ -559,6 +561,29 @@ TEST(ShardUpdates, SaysWhyAParameterWithAccumulatedGradientsStaysWhole) {
   EXPECT_THAT(why("Out=[t] = scale(X=[vw]) role=optimize {scale=2.0}"), HasSubstr("uses vw, too"));
   EXPECT_THAT(why("Out=[w@GRAD] = clip_by_norm(X=[w@GRAD]) role=optimize {max_norm=1.0}"),
               HasSubstr("(clip_by_norm) needs all elements"));
+}
+
+// Such a block has no place among the ops of the root block.
+TEST(UpdateChains, BlocksThatTheRootBlockDoesNotRunAreRefused) {
+  const Program program = CompactProgram(R"(
+    var w, v, w@GRAD : fp32[4] persistable
+    var lr : fp32[1] persistable
+    var due : bool[1] persistable
+    conditional_block(Cond=[due], Input=[w, v, w@GRAD, lr]) {sub_block=block(1), is_scalar_condition=true}
+    block 1:
+    conditional_block(Cond=[due], Input=[w, v, w@GRAD, lr]) {sub_block=block(2), is_scalar_condition=true}
+    block 2:
+    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Velocity=[v], Grad=[w@GRAD], LearningRate=[lr]) {mu=0.9}
+    Out=[w@GRAD] = fill_constant() {shape=longs[4], dtype=5, value=0.0}
+)");
+  GradientAnalysis analysis;
+  Gradient gradient;
+  gradient.param = program.FindSymbol("w");
+  gradient.grad = program.FindSymbol("w@GRAD");
+  gradient.block = 2;
+  analysis.gradients.push_back(gradient);
+  EXPECT_EQ(FindUpdateChains(program, analysis).why_not[gradient.param],
+            "no op of the root block runs the block that updates it");
 }
 
 }  // namespace

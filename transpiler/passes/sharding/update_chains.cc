@@ -101,6 +101,9 @@ class ChainFinder {
     } else {
       chain.found.block = gradient.block;
       chain.found.run_by = RunnerOf(gradient.block);
+      if (!chain.found.run_by.valid() && chain.why_not.empty()) {
+        chain.why_not = "no op of the root block runs the block that updates it";
+      }
     }
     chains_.push_back(std::move(chain));
   }
@@ -417,8 +420,8 @@ class ChainFinder {
 
   // The block that the op runs, if it has chains; 0: none.
   int BlockOfChains(const Op& op) const {
-    for (const auto& [block, run_by] : run_by_) {
-      if (run_by == op.id()) return block;
+    for (int block : op.SubBlocks()) {
+      if (run_by_.count(block) > 0) return block;
     }
     return 0;
   }
