@@ -9,6 +9,7 @@
 //   late        NUMBER * 100 us after that: the end of the run and what is saved there
 //   checkpoint  in process 0, before (0), after (1) or while (2) the checkpoint of the step is
 //   written
+//   begin       in a process that takes the place of one of GENERATION, as soon as it starts
 //   wrong       nowhere: all-reduces have wrong results
 //   none        nowhere
 //
@@ -166,6 +167,9 @@ class FaultyRun {
       : fault_(Fault::Parse(text)),
         place_(absl::StrCat("step ", fault_.step, ", rank ", fault_.rank)) {}
 
+  void Begin() const {
+    if (IsAt("begin")) fault_.Happen();
+  }
   void BeforeKernel(const KernelContext& context) {
     if (!IsAt("kernel") || context.place == nullptr || *context.place != place_) return;
     if (num_kernel_calls_++ == fault_.number) fault_.Happen();
@@ -237,7 +241,7 @@ int Main(int argc, char** argv) {
   if (argc < 2) return kExitUsage;
   std::deque<FaultyRun> faults;
   for (const std::string& text : std::vector<std::string>(absl::StrSplit(argv[1], '+'))) {
-    faults.emplace_back(text);
+    faults.emplace_back(text).Begin();
   }
   int generation = FirstGeneration();
   std::atomic<bool> goes_on = true;

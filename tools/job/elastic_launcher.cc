@@ -124,20 +124,31 @@ void ElasticLauncher::OnLoss(Process* process) {
     --replacements_left_;
     generations_->OnReplaced(process->rank);
   }
-  Note(absl::StrCat(
-      Describe(*process), " was killed by ", SignalName(process->killed_by), "; ",
-      members_[process->rank].is_replaced ? "a new one takes its place" : DescribeLeft()));
+  if (!members_[process->rank].is_replaced) NoteLoss(*process, DescribeLeft());
+}
+
+void ElasticLauncher::NoteLoss(const Process& process, const std::string& consequence) {
+  Note(absl::StrCat(Describe(process), " was killed by ", SignalName(process.killed_by), "; ",
+                    consequence));
 }
 
 void ElasticLauncher::StartReplacements() {
   for (Process& process : processes()) {
     Member& member = members_[process.rank];
     if (!member.is_replaced || !process.is_reaped) continue;
-    if (IsStopping()) {  // the others go on to the end of their step
+    const bool is_lost_again = generations_->IsLostAgain(process.rank);
+    if (is_lost_again && !generations_->IsAnyWaiting()) continue;
+    if (is_lost_again || IsStopping()) {  // the others go on to the end of their step
       member.is_replaced = false;
       generations_->OnKilled(process.rank);
-      continue;
+      if (!is_lost_again) {
+        NoteLoss(process, DescribeLeft());
+        continue;
+      }
+      process.consequence = ": it is the third in its place that is lost before a further step";
+      return OnFailure(&process);
     }
+    NoteLoss(process, "a new one takes its place");
     if (member.control >= 0) close(std::exchange(member.control, -1));
     member.num_lines_lost += process.num_lines - member.num_lines_before;
     member.num_lines_before = 0;

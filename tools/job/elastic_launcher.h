@@ -24,7 +24,7 @@ namespace weft {
 class ElasticLauncher : public Launcher {
  public:
   // `max_replacements`: so many new processes take the places of lost ones, before the next
-  // generation forms.
+  // generation forms. The third loss in one place before a further step ends the job.
   explicit ElasticLauncher(int min_processes, int max_replacements = 0)
       : min_processes_(min_processes), replacements_left_(max_replacements) {}
   ~ElasticLauncher() override;
@@ -54,6 +54,7 @@ class ElasticLauncher : public Launcher {
   void ReadControls();
   void OnMessage(Process* process, absl::string_view text);
   void OnLoss(Process* process);
+  void NoteLoss(const Process& process, const std::string& consequence);
   // A loss ends the job.
   void FailOfLosses(const std::string& consequence);
   void LookForStopped(Time now);
