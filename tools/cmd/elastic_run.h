@@ -59,10 +59,11 @@ class ElasticRun {
   // The last step that the processes of the generation can all read. All call it. A process that
   // has joined the job gets from another what it needs of that step.
   absl::StatusOr<Agreed> Agree(const World& world, JobLink* link);
-  // Gives the processes that lack them the states of their ranks before the step, and what the host
-  // knew. All call it; the process `giver` has them.
-  absl::Status Share(const World& world, const std::vector<bool>& lacks, int giver, int64_t step,
-                     JobLink* link, std::string* host);
+  // Gives each process that lacks them the states of its ranks before the step, and what the host
+  // knew. The process `giver` has them.
+  absl::Status Give(const World& world, const std::vector<bool>& lacks, int64_t step, JobLink* link,
+                    const std::string& host) const;
+  absl::Status Take(const World& world, int giver, JobLink* link, std::string* host);
   // The states of the ranks of this process before the step, as a checkpoint.
   absl::StatusOr<Checkpoint> Resume(const World& world, int64_t step) const;
 
