@@ -56,9 +56,10 @@ class JobLink {
     kPosition,
     kServer,
     kFeedback,
-    kOrder
+    kOrder,
+    kKept
   };
-  static constexpr int kNumTopics = 9;
+  static constexpr int kNumTopics = 10;
 
   // Sends a message to a process, which may be this one. Returns at once.
   virtual void Send(int process, Topic topic, std::string message) = 0;

@@ -17,6 +17,8 @@
 //
 //   preempt  SIGTERM to the launcher, and kill; preempted the other way round, 50 ms later
 //   leave    signals of the launcher do not reach the process any more, and it waits
+//   host     kill of its launcher
+//   cut      the network to the other host is cut (two_hosts.sh)
 //
 // Several faults are joined by "+". Says on standard error at which
 // seconds, on a clock of the host, the fault happens, others notice it, and the run goes on.
@@ -93,6 +95,10 @@ struct Fault {
     const pid_t launcher = getppid();
     if (what == "slow") {
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    } else if (what == "host") {
+      kill(launcher, SIGKILL);
+    } else if (what == "cut") {
+      if (system("ip link set to_other down") != 0) std::abort();
     } else if (what == "leave") {
       signal(SIGTERM, SIG_DFL);  // when the launcher ends
       if (setpgid(0, getpgid(launcher)) == 0) std::this_thread::sleep_for(std::chrono::hours(1));

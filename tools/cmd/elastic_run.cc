@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <iterator>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -140,51 +139,42 @@ absl::StatusOr<ElasticRun::Agreed> ElasticRun::Agree(const World& world, JobLink
   }
   Agreed agreed;
   agreed.all_have_read = true;
-  absl::optional<std::set<int64_t>> common;
-  std::vector<bool> lacks(texts.size());
+  std::vector<std::set<int64_t>> steps(texts.size());
   for (size_t p = 0; p < texts.size(); ++p) {
     const std::vector<std::string> words = absl::StrSplit(texts[p], ',', absl::SkipEmpty());
     agreed.all_have_read = agreed.all_have_read && words[0] == "read";
-    std::set<int64_t> theirs, both;
     for (size_t i = 1; i < words.size(); ++i) {
       int64_t step = 0;
-      if (absl::SimpleAtoi(words[i], &step)) theirs.insert(step);
+      if (!absl::SimpleAtoi(words[i], &step)) continue;
+      steps[p].insert(step);
+      agreed.step = std::max(step, agreed.step.value_or(step));
     }
-    lacks[p] = theirs.empty();
-    if (lacks[p]) continue;
-    if (!common.has_value()) common = theirs;
-    std::set_intersection(common->begin(), common->end(), theirs.begin(), theirs.end(),
-                          std::inserter(both, both.end()));
-    common = std::move(both);
   }
   given_.clear();
-  if (!common.has_value()) {
+  if (!agreed.step.has_value()) {
     kept_ = nullptr;
     return agreed;
   }
-  if (common->empty()) {
-    return absl::DataLossError(
-        "the processes that are left have no step of which all have the states of all ranks");
-  }
-  agreed.step = *common->rbegin();
-  kept_ = own.empty() ? nullptr : std::move(of_step);
+  const auto lacks = [&](int process) { return steps[process].count(*agreed.step) == 0; };
+  kept_ = lacks(world.process()) ? nullptr : std::move(of_step);
   if (kept_ != nullptr) {
     kept_->SetFormer(nullptr);  // nobody goes back further
     WEFT_ASSIGN_OR_RETURN(agreed.host, kept_->Host(*agreed.step));
   }
-  const int giver = static_cast<int>(std::find(lacks.begin(), lacks.end(), false) - lacks.begin());
+  int giver = 0;
+  while (lacks(giver)) ++giver;
   if (world.process() == giver) {
     WEFT_RETURN_IF_ERROR(Give(world, lacks, *agreed.step, link, agreed.host));
-  } else if (lacks[world.process()]) {
+  } else if (kept_ == nullptr) {
     WEFT_RETURN_IF_ERROR(Take(world, giver, link, &agreed.host));
   }
   return agreed;
 }
 
-absl::Status ElasticRun::Give(const World& world, const std::vector<bool>& lacks, int64_t step,
-                              JobLink* link, const std::string& host) const {
+absl::Status ElasticRun::Give(const World& world, const std::function<bool(int)>& lacks,
+                              int64_t step, JobLink* link, const std::string& host) const {
   for (int p = 0; p < world.num_processes(); ++p) {
-    if (!lacks[p]) continue;
+    if (!lacks(p)) continue;
     std::vector<RankState> states;
     for (int rank = FirstRankOf(p, world.size, world.num_processes());
          rank < FirstRankOf(p + 1, world.size, world.num_processes()); ++rank) {
