@@ -113,6 +113,7 @@ class RankFunctions {
   RankValue SelectOfSeveral(const RankValue& condition, const RankValue& yes, const RankValue& no);
   // Of an op on values that hold several: value by value.
   void OfSeveral(const Op& op, const SignatureFacts& facts);
+  int64_t ElementsOfOwner(const ExpressionTable::Layout& layout) const;
   // The layout of the values that the op works on one by one; none: it does not.
   absl::optional<ExpressionTable::Layout> LayoutOfOperands(const Op& op,
                                                            const SignatureFacts& facts);

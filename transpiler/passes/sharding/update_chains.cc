@@ -282,13 +282,16 @@ class ChainFinder {
     if (chain->updates) return "reads what the update leaves";
     const OpSchema* const schema = FindOpSchema(op.type());
     const bool sums_squares = SumsSquares(op.type());
-    const bool is_function = schema != nullptr && schema->Has(Trait::kElementwise) &&
+    const bool needs_whole = NeedsAllElements(op.type());
+    const bool is_function = schema != nullptr &&
+                             (schema->Has(Trait::kElementwise) || needs_whole) &&
                              !schema->Has(Trait::kSideEffect) && op.SubBlocks().empty();
-    if (!is_function && !sums_squares) return "needs all elements";
+    if (!is_function && !sums_squares) return "is not known to work by element, or by tensor";
     if (op.block() != chain->found.block) return "is in another block";
     for (Symbol in : op.input_args()) TakeDecay(op, in, chain);
     // Nobody knows that padding stays zero then.
     if (sums_squares && chain->decays) return "adds up squares after weight decay";
+    chain->found.needs_whole = chain->found.needs_whole || needs_whole;
     std::string& signature = chain->found.signature;
     const absl::string_view key = keys_.Of(op, {});
     absl::StrAppend(&signature, key.size(), ":", key);
