@@ -75,14 +75,13 @@ absl::StatusOr<Certificate> TryToProve(const CertifiedFiles& files, const std::s
 
 absl::StatusOr<FileBytes> ReadBinary(const std::string& path) {
   if (path.empty()) return FileBytes();
-  absl::StatusOr<ProgramFormat> format = ProgramFormatOf(path);
-  WEFT_RETURN_IF_ERROR(Annotate(path, format.status()));
-  if (path == "-" || *format != ProgramFormat::kBinary) {
+  absl::StatusOr<FileBytes> file = path == "-" ? FileBytes() : ReadFile(path);
+  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+  const absl::StatusOr<ProgramFormat> format = FormatOfFile(path, file->bytes);
+  if (path == "-" || !format.ok() || *format != ProgramFormat::kBinary) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": expected a binary program file, of which there are certificates"));
   }
-  absl::StatusOr<FileBytes> file = ReadFile(path);
-  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
   return file;
 }
 
