@@ -61,6 +61,12 @@ void Declare(State* state) {
       state->locals[i].insert(decl.name);
     }
   }
+  size_t count = 0;
+  for (const std::string_view block : {state->blocks[0], state->result}) {
+    for (Fields fields(block); fields.Next(3);) ++count;
+  }
+  state->Spend(0, count * sizeof(void*));
+  state->names.reserve(count);
   for (Fields fields(state->blocks[0]); fields.Next(3);) {
     Var* const var = state->Declare(Decl(fields.Bytes()));
     Expect(var->of == nullptr, var->name, " is declared twice");

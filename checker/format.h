@@ -66,8 +66,7 @@ struct Decl {
   bool IsFloats() const {  // of a known size, in a step
     return type == 7 && !persistable && elements >= 0 && FloatSize() > 0;
   }
-  int FloatSize() const { return SizeOf(dtype); }
-  static int SizeOf(int64_t dtype) {  // bytes of an element of floats; 0: another type
+  int FloatSize() const {  // bytes of an element of floats; 0: another type
     return dtype == 4 || dtype == 22 ? 2 : dtype == 5 ? 4 : dtype == 6 ? 8 : 0;
   }
 };

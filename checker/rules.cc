@@ -155,21 +155,21 @@ struct NewOp {
 
   // Tensors become parts of one buffer.
   uint32_t Coalesce() {
-    const int64_t dtype = op.Number("dtype", -1), size = Decl::SizeOf(dtype);
-    const int64_t given = op.Number("user_defined_size_of_dtype", -1);
+    Expect(in == out && more.size() == 1, "expected Input, the same Output, and FusedOutput");
+    Var& fused = New(more[0]);
+    const int64_t size = fused.FloatSize(), given = op.Number("user_defined_size_of_dtype", -1);
     const int64_t align = op.Number("use_align", 1) == 0 ? 1 : op.Number("align_size", -1);
     const bool copies = op.Number("copy_data", 0) != 0;
-    Expect(size > 0 && align <= 1 << 20 && (given == -1 || given == size) && !in.empty() &&
-               in == out && more.size() == 1,
-           "expected a type of floats and its size, Input, the same Output, and FusedOutput");
+    Expect(size > 0 && op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
+               (given == -1 || given == size),
+           "expected FusedOutput of floats, and attributes with its type and size");
     const bool is_known = align > 0;  // else the device decides where parts begin
     const int64_t unit = std::max<int64_t>(1, align / size);
     std::vector<uint64_t> shapes, ranks;
     int64_t end = 0;
-    Var& fused = New(more[0]);
     for (Var* var : in) {
       state.Spend(0, 64);
-      Expect(var->IsFloats() && var->dtype == dtype && var->elements <= int64_t{1} << 40 &&
+      Expect(var->IsFloats() && var->dtype == fused.dtype && var->elements <= int64_t{1} << 40 &&
                  end < int64_t{1} << 60,
              var->name, " is no tensor of a known size and of this type");
       Expect(!var->in_buffer && var->parts.empty() && var != &fused, var->name,
@@ -189,8 +189,8 @@ struct NewOp {
       Expect(numbers.empty() || numbers == *right,
              "its attributes have other shapes than the variables");
     }
-    Expect(fused.dtype == dtype && (!is_known || fused.elements == end),
-           "FusedOutput is not declared with ", std::to_string(end), " elements of this type");
+    Expect(!in.empty() && (!is_known || fused.elements == end), "FusedOutput is not declared with ",
+           std::to_string(end), " elements");
     return state.Launch(0);
   }
 

@@ -91,10 +91,11 @@ struct State {
   Var* Declare(const Decl& decl) {  // the first one of that name
     const auto [entry, is_new] = names.emplace(decl.name, nullptr);
     if (is_new) {
-      Spend(0, 320);
+      Spend(0, 384);
       entry->second = &vars.emplace_back();
       static_cast<Decl&>(*entry->second) = decl;
-      // Names that are made to share a bucket would take more than linear time.
+      // There is room for all. Names that are made to share a place would take more than linear
+      // time.
       Expect(names.bucket_size(names.bucket(decl.name)) < 64, "too many names have one hash");
     }
     return entry->second;

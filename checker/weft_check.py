@@ -598,16 +598,18 @@ class Walk:
         return self.launch()
 
     def coalesce(self):
-        number, dtype = self.op.number, self.op.number("dtype", -1)
-        size, copies = FLOAT_BYTES.get(dtype, 0), number("copy_data", 0) != 0
+        expect(self.inputs == self.outputs and len(self.more) == 1,
+               "expected Input, the same Output, and FusedOutput")
+        fused, number = new(self.more[0]), self.op.number
+        size, copies = fused.float_size, number("copy_data", 0) != 0
         align = number("align_size", -1) if number("use_align", 1) else 1
-        expect(size and align <= 1 << 20 and number("user_defined_size_of_dtype", -1) in (-1, size)
-               and self.inputs and self.inputs == self.outputs and len(self.more) == 1,
-               "expected a type of floats and its size, Input, the same Output, and FusedOutput")
+        expect(size and number("dtype", -1) == fused.dtype and align <= 1 << 20
+               and number("user_defined_size_of_dtype", -1) in (-1, size),
+               "expected FusedOutput of floats, and attributes with its type and size")
         unit = max(1, align // size)
-        end, shapes, ranks, fused = 0, [], [], new(self.more[0])
+        end, shapes, ranks = 0, [], []
         for var in self.inputs:
-            expect(var.is_floats and var.dtype == dtype and var.elements <= 1 << 40 and end < 1 << 60,
+            expect(var.is_floats and var.dtype == fused.dtype and var.elements <= 1 << 40 and end < 1 << 60,
                    "%s is no tensor of a known size and of this type" % var)
             expect(not var.in_buffer and not var.parts and var is not fused, "%s is in a buffer already" % var)
             var.in_buffer = True
@@ -621,8 +623,8 @@ class Walk:
                 var.kind = LOST
         expect(self.op.ints("concated_shapes") in ([], shapes) and self.op.ints("concated_ranks") in ([], ranks),
                "its attributes have other shapes than the variables")
-        expect(fused.dtype == dtype and (align <= 0 or fused.elements == end),
-               "FusedOutput is not declared with %d elements of this type" % end)
+        expect(self.inputs and (align <= 0 or fused.elements == end),
+               "FusedOutput is not declared with %d elements" % end)
         return self.launch()
 
     def broadcast(self):
