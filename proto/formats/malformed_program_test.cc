@@ -60,7 +60,7 @@ TEST(MalformedProgramTest, WellFormedProgramIsWhatTheFileSays) {
 
 TEST(MalformedProgramTest, BytesTellTheFormatAndNotTheName) {
   pb::ProgramDesc desc;
-  AddBlock(&desc, 0);
+  AddBlock(&desc, -1);
   AddWhile(&desc, 0, 1);
   const std::string bytes = desc.SerializePartialAsString(), text = desc.Utf8DebugString();
   for (const char* name : {"a.pb", "a.pbtxt", "a.json", "a.txt", "a"}) {

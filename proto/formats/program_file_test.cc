@@ -221,8 +221,9 @@ TEST_F(ProgramFileTest, ByteOrderMarkBeforeATextIsSkipped) {
   const std::string mark = "\xEF\xBB\xBF";
   for (const char* of : {"a.pbtxt", "a.prog"}) {
     WEFT_ASSERT_OK(WriteProgram(Example(), Path(of)));
+    const std::string marked = mark + Read(of);
     for (const char* name : {of, "b"}) {
-      WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ReadProgram(FileOf(name, mark + Read(of))));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ReadProgram(FileOf(name, marked)));
       EXPECT_EQ(program.Serialize(), Example().Serialize()) << of << " " << name;
     }
   }
