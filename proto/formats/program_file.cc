@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/free_memory.h"
@@ -89,20 +90,6 @@ absl::string_view FirstWord(absl::string_view text) {
   return text.substr(0, size);
 }
 
-// By the file's bytes; by its name where these leave it open.
-absl::StatusOr<ProgramFormat> FormatOfFile(const std::string& path, absl::string_view bytes) {
-  const absl::StatusOr<ProgramFormat> by_name = ProgramFormatOf(path);
-  if (pir::LooksLikeDocument(bytes)) return ProgramFormat::kPir;
-  if (LooksLikeText(bytes)) {
-    const absl::string_view word = FirstWord(bytes);
-    if (word == "program") return ProgramFormat::kProgramText;
-    const auto* const field = pb::ProgramDesc::descriptor()->FindFieldByName(std::string(word));
-    return field != nullptr ? ProgramFormat::kProtoText : by_name;
-  }
-  constexpr char kBlocks = 1 << 3 | 2;  // the tag of field blocks, of a message
-  return !bytes.empty() && bytes[0] == kBlocks ? ProgramFormat::kBinary : by_name;
-}
-
 absl::StatusOr<Program> ParsePir(const FileBytes& file) {
   if (!pir::LooksLikeDocument(file.bytes)) {
     return absl::InvalidArgumentError(
@@ -164,7 +151,31 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
       absl::StrCat("unknown kind of program file; expected ", kProgramFileNames));
 }
 
-absl::StatusOr<Program> ParseProgramFile(const FileBytes& file, ProgramFormat format) {
+absl::StatusOr<ProgramFormat> FormatOfFile(const std::string& path, absl::string_view bytes) {
+  absl::StatusOr<ProgramFormat> by_name = ProgramFormatOf(path);
+  if (!by_name.ok()) {
+    by_name = absl::InvalidArgumentError(absl::StrCat(
+        by_name.status().message(), "; a binary program of another name begins with field blocks"));
+  }
+  bytes = WithoutByteOrderMark(bytes);
+  if (pir::LooksLikeDocument(bytes)) return ProgramFormat::kPir;
+  if (LooksLikeText(bytes)) {
+    const absl::string_view word = FirstWord(bytes);
+    if (word == "program") return ProgramFormat::kProgramText;
+    const auto* const field = pb::ProgramDesc::descriptor()->FindFieldByName(std::string(word));
+    return field != nullptr ? ProgramFormat::kProtoText : by_name;
+  }
+  constexpr char kBlocks = 1 << 3 | 2;  // the tag of field blocks, of a message
+  return !bytes.empty() && bytes[0] == kBlocks ? ProgramFormat::kBinary : by_name;
+}
+
+absl::string_view WithoutByteOrderMark(absl::string_view bytes) {
+  absl::ConsumePrefix(&bytes, "\xEF\xBB\xBF");
+  return bytes;
+}
+
+absl::StatusOr<Program> ParseProgramFile(FileBytes file, ProgramFormat format) {
+  file.bytes = WithoutByteOrderMark(file.bytes);
   if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
   if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
   if (format == ProgramFormat::kPir) return ParsePir(file);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "base/file.h"
@@ -30,12 +31,18 @@ inline constexpr char kProgramFileNames[] =
 // By the file's name. InvalidArgument, listing kProgramFileNames, for any other name.
 absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
 
-// Errors do not name a path. O(file) memory.
-absl::StatusOr<Program> ParseProgramFile(const FileBytes& file, ProgramFormat format);
+// By the file's bytes; by its name where these leave it open, as the bytes of no program do.
+// InvalidArgument for an unknown name then.
+absl::StatusOr<ProgramFormat> FormatOfFile(const std::string& path, absl::string_view bytes);
 
-// Tells the format by the file's bytes; by its name where they leave it open, as the bytes of no
-// program do. Errors do not name the path. A binary file is mapped as long as the program lives.
-// O(file) memory.
+// Without the byte order mark that some editors put before a text, and that begins no program.
+absl::string_view WithoutByteOrderMark(absl::string_view bytes);
+
+// Errors do not name a path. O(file) memory.
+absl::StatusOr<Program> ParseProgramFile(FileBytes file, ProgramFormat format);
+
+// Tells the format by FormatOfFile. Errors do not name the path. A binary file is mapped as long as
+// the program lives. O(file) memory.
 absl::StatusOr<Program> ReadProgram(const std::string& path);
 
 // Reads several programs. Paths of equal files give the same program, which is read once: the ranks

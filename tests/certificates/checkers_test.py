@@ -47,7 +47,7 @@ def write(path, data):
 
 class Checkers:
     def __init__(self, binary, script):
-        self.binary = binary
+        self.binary, self.script = binary, script
         spec = importlib.util.spec_from_file_location("weft_check", script)
         self.module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.module)
@@ -146,6 +146,19 @@ def crafted():
         yield same(b"setting of the result", others=(b"", field(1001, setting)))
 
 
+def check_python_alone(script, files):
+    """It prints one verdict, whatever it cannot print and whoever does not read it."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    command = [sys.executable, script, *files]
+    done = subprocess.run(command, capture_output=True, env=environment)
+    assert done.returncode == 1 and not done.stderr and done.stdout.startswith(b"not certified: "), done
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert done.returncode == 1 and not done.stderr, done
+
+
 def check_crafted(checkers, tmp):
     files = [tmp + "/crafted", tmp + "/original.pb", tmp + "/result.pb"]
     os.mkdir(files[0])
@@ -161,6 +174,10 @@ def check_crafted(checkers, tmp):
         write(files[2], program(result + [gradient, *between, mean], inner, others[1]))
         for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
             assert why in verdict, (why, verdict, original)
+    write(files[0] + "/claim.txt", b"ranks: 2\ngradients: mean\n\xe9")
+    write(files[0] + "/proof.txt", "weft-proof 1\nown \u00e9\n".encode())
+    assert checkers.agree(files)
+    check_python_alone(checkers.script, files)
 
 
 def damaged(data, rng):
@@ -201,6 +218,9 @@ def main(transpile, weft, weft_check, script, programs, damages="40"):
                 assert checkers.agree(files) == b"", (model, mode, checkers.agree(files))
                 claim, proof = read(cert + "/claim.txt"), read(cert + "/proof.txt")
                 assert claim.count(b"\n") <= 40, claim
+                write(cert + "/claim.txt", claim + b"- And more.\n" * 40)
+                assert checkers.agree(files), claim
+                write(cert + "/claim.txt", claim)
                 schedule = next(line for line in claim.split(b"\n") if line.startswith(b"schedule: "))
                 assert cert.encode() + b": " + schedule in done.stderr, done.stderr
                 if model == MODELS[0] and "--dialect" not in mode:
