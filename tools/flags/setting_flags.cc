@@ -185,7 +185,7 @@ std::string AveragingClaim(const AveragingSchedule& schedule, bool has_original)
       : schedule.fragments > 1 ? ": after its turn, a fragment is equal on all ranks, and"
                                : ": after these steps they are equal on all ranks, and",
       " the state of the outer optimizer is ", is_whole ? "so always" : "equal on all ranks always",
-      schedule.sent == AveragingSchedule::Sent::kWhole
+      schedule.sent == AveragingSchedule::Sent::kNative
           ? ""
           : "; what a rank sends and what it keeps are its outer gradient",
       has_original ? ""

@@ -157,7 +157,7 @@ absl::flat_hash_set<VarId> FindSynchronized(const ProgramFacts& facts) {
 bool IsSynchronized(VarId var, const ProgramFacts& facts, const Setting& setting) {
   const bool is_claimed = setting.averaging.has_value() &&
                           (setting.averaging->delay > 0 || setting.averaging->mix > 0 ||
-                           setting.averaging->sent != AveragingSchedule::Sent::kWhole);
+                           setting.averaging->sent != AveragingSchedule::Sent::kNative);
   return is_claimed && facts.Get(FindSynchronized).contains(var);
 }
 
