@@ -20,6 +20,7 @@ void AddCoreKernels(KernelTable* table) {
   AddPutAlongAxisKernels(table);
   AddRandomKernels(table);
   AddStridedViewKernels(table);
+  AddAttentionKernels(table);
   AddBatchNormKernels(table);
   AddConvKernels(table);
   AddDropoutKernels(table);
