@@ -149,7 +149,7 @@ class _Step(nn.Module):
 def _user_frames(stack):
     """Of a formatted stack, the frames outside of torch and of this file."""
     frames = re.split(r"^(?=\s*File )", stack, flags=re.MULTILINE)
-    ours = (os.path.dirname(torch.__file__), __file__, "<")
+    ours = (os.path.dirname(torch.__file__), "torch/", __file__, "<")
     return "".join(f for f in frames
                    if not f.strip().startswith(tuple(f'File "{path}' for path in ours))).strip()
 

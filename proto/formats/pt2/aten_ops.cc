@@ -257,8 +257,13 @@ absl::Status Translator::Permute(const Node& node) {
 
 // To the shape that the file gives the output; one symbolic size follows from the others.
 absl::Status Translator::Reshape(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
   const std::vector<int64_t>& dims = MetaOf(node.outputs[0]).dims;
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
+  const auto sum = row_sums_.find(makers_.Origin(value));
+  if (sum != row_sums_.end() && vars_.find(sum->first) == vars_.end()) {
+    if (AddBiasGrad(sum->second, -1, node.outputs[0])) return absl::OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
   if (std::count(dims.begin(), dims.end(), -1) > 1) {
     return node.Error("expected a shape with one symbolic size at most, that of the batch");
   }
@@ -270,11 +275,50 @@ absl::Status Translator::Reduce(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, node.Ints("dim", std::vector<int64_t>()));
   WEFT_ASSIGN_OR_RETURN(const bool keeps, node.Bool("keepdim", false));
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
+  const bool sums_rows = keeps && dims == std::vector<int64_t>{0} &&
+                         Rules().at(node.target).op == "reduce_sum" && Follows(value);
+  if (sums_rows && !param_of_gradient_.contains(node.outputs[0])) {
+    row_sums_[node.outputs[0]] = value;
+    return absl::OkStatus();
+  }
   WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
   Add(Rules().at(node.target).op, {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}})
       .Ints("dim", dims.empty() ? std::vector<int64_t>{0} : dims)
       .Bool("keep_dim", keeps)
       .Bool("reduce_all", dims.empty());
+  return absl::OkStatus();
+}
+
+// The sum of a gradient over all axes but that of a bias is the gradient of the bias: the op for it
+// says so to analyses. Whatever is added, its gradient is that sum. Prefers the parameter of which
+// `out` is the gradient.
+bool Translator::AddBiasGrad(const std::string& gradient, int axis, const std::string& out) {
+  const auto param = param_of_gradient_.find(out);
+  const BiasSum* found = nullptr;
+  for (const BiasSum& sum : bias_sums_) {
+    if (sum.axis != axis || sum.dims != MetaOf(gradient).dims ||
+        sum.bias_dims != MetaOf(out).dims) {
+      continue;
+    }
+    const bool is_preferred = param != param_of_gradient_.end() && param->second == sum.bias;
+    if (found == nullptr || is_preferred) found = &sum;
+  }
+  if (found == nullptr) return false;
+  const std::string from = VarOf(gradient);
+  Add("elementwise_add_grad", {{"Out@GRAD", {from}}, {"X", {found->x}}, {"Y", {found->bias}}},
+      {{"Y@GRAD", {Output(out)}}})
+      .Int("axis", axis);
+  return true;
+}
+
+absl::Status Translator::AddBias(const Node& node, absl::string_view argument, const std::string& x,
+                                 int axis) {
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
+  const std::string bias = VarOf(value);
+  Add("elementwise_add", {{"X", {x}}, {"Y", {bias}}}, {{"Out", {Output(node.outputs[0])}}})
+      .Int("axis", axis);
+  bias_sums_.push_back({x, bias, axis, MetaOf(node.outputs[0]).dims, MetaOf(value).dims});
   return absl::OkStatus();
 }
 
@@ -299,11 +343,48 @@ absl::Status Translator::MultiplyMatrices(const Node& node, absl::string_view x,
   Add("matmul_v2", {{"X", {a.var}}, {"Y", {b.var}}}, {{"Out", {out}}})
       .Bool("trans_x", a.is_transposed)
       .Bool("trans_y", b.is_transposed);
+  WEFT_ASSIGN_OR_RETURN(const std::string of_x, node.Tensor(x));
+  WEFT_ASSIGN_OR_RETURN(const std::string of_y, node.Tensor(y));
+  if (!Follows(of_x) && !Follows(of_y)) {
+    products_.push_back({a, b, MetaOf(node.outputs[0]).dims});
+  }
   return absl::OkStatus();
+}
+
+// A product with the gradient of another product is the gradient of a factor of that: the op for
+// it says so to analyses, and computes the same whatever the other factor is.
+absl::StatusOr<bool> Translator::AddFactorGrad(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string left, node.Tensor("self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string right, node.Tensor("mat2"));
+  if (Follows(left) == Follows(right)) return false;
+  WEFT_ASSIGN_OR_RETURN(const Operand a, MatrixOf(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const Operand b, MatrixOf(node, "mat2"));
+  const bool is_left = Follows(left);
+  const Operand &gradient = is_left ? a : b, &factor = is_left ? b : a;
+  std::vector<int64_t> dims = MetaOf(is_left ? left : right).dims;  // of the gradient
+  if (gradient.is_transposed) std::reverse(dims.begin(), dims.end());
+  for (const Product& product : products_) {
+    const auto& [x, y, out_dims] = product;
+    if (x.is_transposed || dims != out_dims) continue;
+    // Of Out = X op(Y): X@GRAD = Out@GRAD op(Y)^T; Y@GRAD = X^T Out@GRAD, or its transposed.
+    const bool of_x = is_left && !gradient.is_transposed && factor.var == y.var &&
+                      factor.is_transposed != y.is_transposed;
+    const bool of_y = factor.var == x.var && gradient.is_transposed == y.is_transposed &&
+                      is_left == y.is_transposed && factor.is_transposed != y.is_transposed;
+    if (!of_x && !of_y) continue;
+    Add("matmul_v2_grad", {{"Out@GRAD", {gradient.var}}, {"X", {x.var}}, {"Y", {y.var}}},
+        {{of_x ? "X@GRAD" : "Y@GRAD", {Output(node.outputs[0])}}})
+        .Bool("trans_x", false)
+        .Bool("trans_y", y.is_transposed);
+    return true;
+  }
+  return false;
 }
 
 absl::Status Translator::MatrixProduct(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const bool is_added, AddFactorGrad(node));
+  if (is_added) return absl::OkStatus();
   return MultiplyMatrices(node, "self", "mat2", Output(node.outputs[0]));
 }
 
@@ -315,9 +396,7 @@ absl::Status Translator::AddMatrixProduct(const Node& node) {
   }
   const std::string product = Temporary("mm", MetaOf(node.outputs[0]));
   WEFT_RETURN_IF_ERROR(MultiplyMatrices(node, "mat1", "mat2", product));
-  WEFT_ASSIGN_OR_RETURN(const std::string bias, Var(node, "self"));
-  Add("elementwise_add", {{"X", {product}}, {"Y", {bias}}}, {{"Out", {Output(node.outputs[0])}}});
-  return absl::OkStatus();
+  return AddBias(node, "self", product, -1);
 }
 
 absl::Status Translator::Softmax(const Node& node) {
@@ -369,9 +448,7 @@ absl::Status Translator::Convolution(const Node& node) {
   WEFT_RETURN_IF_ERROR(SetConvolution(
       node, Add("conv2d", {{"Filter", {weight}}, {"Input", {input}}}, {{"Output", {out}}})));
   if (!has_bias) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const std::string bias, Var(node, "bias"));
-  Add("elementwise_add", {{"X", {out}}, {"Y", {bias}}}, {{"Out", {Output(value)}}}).Int("axis", 1);
-  return absl::OkStatus();
+  return AddBias(node, "bias", out, 1);
 }
 
 // The gradients of input, weight and bias, or some of them.
@@ -389,6 +466,8 @@ absl::Status Translator::ConvolutionGrad(const Node& node) {
                   {{"Filter", {weight}}, {"Input", {input}}, {"Output@GRAD", {grad}}}, outputs)));
   }
   if (node.outputs[2].empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("grad_output"));
+  if (AddBiasGrad(value, 1, node.outputs[2])) return absl::OkStatus();
   Add("reduce_sum", {{"X", {grad}}}, {{"Out", {Output(node.outputs[2])}}})
       .Ints("dim", {0, 2, 3})
       .Bool("keep_dim", false)

@@ -335,8 +335,9 @@ absl::Status Translator::Declare() {
 
 std::string Translator::Output(const std::string& value, const TensorMeta& meta) {
   const auto gradient = param_of_gradient_.find(value);
-  std::string name =
-      gradient != param_of_gradient_.end() ? absl::StrCat(gradient->second, kGradSuffix) : value;
+  std::string name = value;
+  if (gradient != param_of_gradient_.end()) name = absl::StrCat(gradient->second, kGradSuffix);
+  if (value == seed_->outputs[0]) name = absl::StrCat(vars_.at(loss_), kGradSuffix);
   while (names_.contains(name)) name += "_";
   DeclareVar(name, meta);
   vars_[value] = name;
@@ -356,9 +357,17 @@ std::string Translator::VarOf(const std::string& value) {
   const std::string& origin = makers_.Origin(value);
   const auto found = vars_.find(origin);
   if (found != vars_.end()) return found->second;
+  const auto sum = row_sums_.find(origin);
+  if (sum != row_sums_.end()) {
+    const std::string x = VarOf(sum->second), out = Output(origin);
+    Add("reduce_sum", {{"X", {x}}}, {{"Out", {out}}})
+        .Ints("dim", {0})
+        .Bool("keep_dim", true)
+        .Bool("reduce_all", false);
+    return out;
+  }
   // A matrix that only products have read so far.
-  const std::string x = VarOf(transposed_.at(origin));
-  const std::string out = Output(origin);
+  const std::string x = VarOf(transposed_.at(origin)), out = Output(origin);
   Add("transpose2", {{"X", {x}}}, {{"Out", {out}}}).Ints("axis", {1, 0});
   return out;
 }

@@ -150,6 +150,10 @@ class Translator {
   absl::Status MultiplyMatrices(const Node& node, absl::string_view x, absl::string_view y,
                                 const std::string& out);
   absl::StatusOr<std::pair<std::string, std::string>> SquaresOf(const Node& node);
+  absl::StatusOr<bool> AddFactorGrad(const Node& node);
+  absl::Status AddBias(const Node& node, absl::string_view argument, const std::string& x,
+                       int axis);
+  bool AddBiasGrad(const std::string& gradient, int axis, const std::string& out);
   absl::Status SetConvolution(const Node& node, NewOp op);
   absl::Status SetPool(const Node& node, NewOp op);
 
@@ -174,6 +178,21 @@ class Translator {
   absl::flat_hash_map<std::string, std::string> transposed_;
   // By prediction and target: the difference and its square.
   std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> squares_;
+  // Products of the forward pass.
+  struct Product {
+    Operand x, y;
+    std::vector<int64_t> dims;
+  };
+  std::vector<Product> products_;
+  // What layers add: x + bias, the bias along an axis.
+  struct BiasSum {
+    std::string x, bias;  // variables
+    int axis;
+    std::vector<int64_t> dims, bias_dims;
+  };
+  std::vector<BiasSum> bias_sums_;
+  // By value: the gradient whose sum over the first axis, which stays with size 1, it is.
+  absl::flat_hash_map<std::string, std::string> row_sums_;
   std::map<std::string, double> rates_;
   std::map<double, std::string> rate_variables_;
 };

@@ -9,6 +9,7 @@ optimizer itself, and the parameters after them.
 
 import os
 import sys
+import zipfile
 
 import numpy as np
 import torch
@@ -91,7 +92,7 @@ def write(name, out):
 
 
 def refused(out):
-    """A step by hand: gelu has no op yet, and the update is that of no optimizer."""
+    """Steps by hand: an operator that has no op, and an update that is that of no optimizer."""
     params = {"w": torch.ones(3, 2)}
 
     def with_operator(params, state, batch):
@@ -111,9 +112,22 @@ def refused(out):
     export_function(with_update, params, {}, {"x": x, "y": y}, os.path.join(out, "update.pt2"))
 
 
+def without_folder(path):
+    """Stacks name this file without the folder that it lies in."""
+    folder = os.path.dirname(os.path.abspath(__file__)) + "/"
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in entries.items():
+            archive.writestr(zipfile.ZipInfo(name), data.replace(folder.encode(), b""))
+
+
 if __name__ == "__main__":
     folder = os.path.join(sys.argv[1], "pt2")
     os.makedirs(folder, exist_ok=True)
     for model_name in MODELS:
         write(model_name, folder)
     refused(folder)
+    for file in sorted(os.listdir(folder)):
+        if file.endswith(".pt2"):
+            without_folder(os.path.join(folder, file))
