@@ -337,6 +337,7 @@ std::string Translator::Output(const std::string& value, const TensorMeta& meta)
   const auto gradient = param_of_gradient_.find(value);
   std::string name = value;
   if (gradient != param_of_gradient_.end()) name = absl::StrCat(gradient->second, kGradSuffix);
+  if (value == loss_) name = "loss";
   if (value == seed_->outputs[0]) name = absl::StrCat(vars_.at(loss_), kGradSuffix);
   while (names_.contains(name)) name += "_";
   DeclareVar(name, meta);
