@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<int64_t>> Pair(const Node& node, absl::string_view ar
 }
 
 absl::StatusOr<int> Reduction(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const double number, node.Number("reduction", kMean));
+  WEFT_ASSIGN_OR_RETURN(const int64_t number, node.Int("reduction", kMean));
   if (number == kNone || number == kMean || number == kSum) return static_cast<int>(number);
   return node.ArgumentError("reduction", "0, 1 or 2");
 }
@@ -401,21 +401,21 @@ absl::Status Translator::AddMatrixProduct(const Node& node) {
 
 absl::Status Translator::Softmax(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const double axis, node.Number("dim"));
+  WEFT_ASSIGN_OR_RETURN(const int64_t axis, node.Int("dim"));
   WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
   Add(Rules().at(node.target).op, {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}})
-      .Int("axis", static_cast<int64_t>(axis));
+      .Int("axis", axis);
   return absl::OkStatus();
 }
 
 absl::Status Translator::SoftmaxGrad(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const double axis, node.Number("dim"));
+  WEFT_ASSIGN_OR_RETURN(const int64_t axis, node.Int("dim"));
   WEFT_ASSIGN_OR_RETURN(const std::string out, Var(node, "output"));
   WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
   Add(Rules().at(node.target).op, {{"Out", {out}}, {"Out@GRAD", {grad}}},
       {{"X@GRAD", {Output(node.outputs[0])}}})
-      .Int("axis", static_cast<int64_t>(axis));
+      .Int("axis", axis);
   return absl::OkStatus();
 }
 
@@ -430,11 +430,11 @@ absl::Status Translator::SetConvolution(const Node& node, NewOp op) {
   WEFT_ASSIGN_OR_RETURN(const auto strides, Pair(node, "stride", {1, 1}));
   WEFT_ASSIGN_OR_RETURN(const auto paddings, Pair(node, "padding", {0, 0}));
   WEFT_ASSIGN_OR_RETURN(const auto dilations, Pair(node, "dilation", {1, 1}));
-  WEFT_ASSIGN_OR_RETURN(const double groups, node.Number("groups", 1));
+  WEFT_ASSIGN_OR_RETURN(const int64_t groups, node.Int("groups", 1));
   op.Ints("strides", strides)
       .Ints("paddings", paddings)
       .Ints("dilations", dilations)
-      .Int("groups", static_cast<int64_t>(groups));
+      .Int("groups", groups);
   return absl::OkStatus();
 }
 
@@ -525,7 +525,7 @@ absl::string_view ReductionName(int reduction) {
 
 absl::Status Translator::NllLoss(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const int reduction, Reduction(node));
-  WEFT_ASSIGN_OR_RETURN(const double ignored, node.Number("ignore_index", -100));
+  WEFT_ASSIGN_OR_RETURN(const int64_t ignored, node.Int("ignore_index", -100));
   WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
   WEFT_ASSIGN_OR_RETURN(const std::string label, Var(node, "target"));
   Slots inputs = {{"Label", {label}}};
@@ -537,13 +537,13 @@ absl::Status Translator::NllLoss(const Node& node) {
   Add("nll_loss", inputs,
       {{"Out", {Output(node.outputs[0])}}, {"Total_weight", {Output(node.outputs[1])}}})
       .Text("reduction", ReductionName(reduction))
-      .Long("ignore_index", static_cast<int64_t>(ignored));
+      .Long("ignore_index", ignored);
   return absl::OkStatus();
 }
 
 absl::Status Translator::NllLossGrad(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const int reduction, Reduction(node));
-  WEFT_ASSIGN_OR_RETURN(const double ignored, node.Number("ignore_index", -100));
+  WEFT_ASSIGN_OR_RETURN(const int64_t ignored, node.Int("ignore_index", -100));
   WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
   WEFT_ASSIGN_OR_RETURN(const std::string label, Var(node, "target"));
   WEFT_ASSIGN_OR_RETURN(const std::string total, Var(node, "total_weight"));
@@ -556,7 +556,7 @@ absl::Status Translator::NllLossGrad(const Node& node) {
   inputs.push_back({"X", {x}});
   Add("nll_loss_grad", inputs, {{"X@GRAD", {Output(node.outputs[0])}}})
       .Text("reduction", ReductionName(reduction))
-      .Long("ignore_index", static_cast<int64_t>(ignored));
+      .Long("ignore_index", ignored);
   return absl::OkStatus();
 }
 

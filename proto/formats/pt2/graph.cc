@@ -255,6 +255,16 @@ absl::StatusOr<double> Node::Number(absl::string_view argument,
                    : ArgumentError(argument, "a number");
 }
 
+absl::StatusOr<int64_t> Node::Int(absl::string_view argument,
+                                  absl::optional<int64_t> otherwise) const {
+  const Json* const found = Find(argument);
+  if (found == nullptr && otherwise.has_value()) return *otherwise;
+  const Json* const value = found == nullptr ? nullptr : pt2::Find(*found, "as_int");
+  return value != nullptr && value->is_number_integer()
+             ? absl::StatusOr<int64_t>(value->get<int64_t>())
+             : ArgumentError(argument, "an integer");
+}
+
 absl::StatusOr<bool> Node::Bool(absl::string_view argument, absl::optional<bool> otherwise) const {
   const Json* const found = Find(argument);
   if (found == nullptr && otherwise.has_value()) return *otherwise;
@@ -370,7 +380,7 @@ class GraphReader {
                        "; pass a constant tensor to the step as state (register_buffer)"));
     }
     WEFT_RETURN_IF_ERROR(Make(input.value, where));
-    if (!names_.emplace(input.name, true).second) {
+    if (!names_.emplace(input.name, input.kind != Input::Kind::kData).second) {
       return absl::InvalidArgumentError(absl::StrCat(where, ": ", input.name, " is there twice"));
     }
     graph_.inputs.push_back(std::move(input));
@@ -432,7 +442,8 @@ class GraphReader {
         GetText(*body, kind == "parameter_mutation" ? "parameter_name" : "buffer_name", where));
     WEFT_ASSIGN_OR_RETURN(std::string value, GetText(*arg, "name", where));
     WEFT_RETURN_IF_ERROR(CheckIsMade(value, where));
-    if (names_.find(name) == names_.end()) {
+    const auto input = names_.find(name);
+    if (input == names_.end() || !input->second) {
       return absl::InvalidArgumentError(
           absl::StrCat(where, ": ", name, " is neither a parameter nor a buffer"));
     }
@@ -443,7 +454,8 @@ class GraphReader {
   }
 
   Graph graph_;
-  absl::flat_hash_map<std::string, bool> made_, names_;
+  absl::flat_hash_map<std::string, bool> made_;   // values
+  absl::flat_hash_map<std::string, bool> names_;  // of inputs: whether they may change
 };
 
 // --- The archive

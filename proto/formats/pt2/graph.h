@@ -51,6 +51,8 @@ class Node {
   bool IsTensor(absl::string_view argument) const;
   absl::StatusOr<double> Number(absl::string_view argument,
                                 absl::optional<double> otherwise = absl::nullopt) const;
+  absl::StatusOr<int64_t> Int(absl::string_view argument,
+                              absl::optional<int64_t> otherwise = absl::nullopt) const;
   absl::StatusOr<bool> Bool(absl::string_view argument, absl::optional<bool> otherwise) const;
   // -1: symbolic sizes.
   absl::StatusOr<std::vector<int64_t>> Ints(absl::string_view argument,

@@ -15,10 +15,10 @@ namespace weft::pt2 {
 
 // Parameters and buffers are persistable variables of the names that they have in PyTorch's
 // state_dict, inputs are data variables, the loss is loss, and other values have the names of their
-// nodes. Symbolic sizes are -1. The gradient of the loss begins at a tensor of ones like it; a gradient of a
-// parameter is what the update of the parameter reads, without decay that is added to it. Updates
-// (proto/formats/pt2/updates.h) come last: other ops read what parameters and state are at the
-// start of the step. A learning rate is a persistable variable, optimizer.lr.
+// nodes. Symbolic sizes are -1. The gradient of the loss begins at a tensor of ones like it; a
+// gradient of a parameter is what the update of the parameter reads, without decay that is added to
+// it. Updates (proto/formats/pt2/updates.h) come last: other ops read what parameters and state are
+// at the start of the step. A learning rate is a persistable variable, optimizer.lr.
 //
 // InvalidArgument, Unimplemented: errors of the archive, of FindUpdates; operators that no op of
 // Weft computes (all of them at once, the first with its line in the user's script). O(bytes).

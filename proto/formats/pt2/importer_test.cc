@@ -164,6 +164,13 @@ TEST(Pt2ImporterTest, OtherVersionsAreRefusedWithBothNumbers) {
               HasSubstr("byteorder: expected little, found big"));
 }
 
+TEST(Pt2ImporterTest, InputsDoNotChange) {
+  EXPECT_THAT(Refusal(Edited("mlp_sgd", "model.json",
+                             "{\"name\": \"add_7\"}, \"parameter_name\": \"2.bias\"",
+                             "{\"name\": \"add_7\"}, \"parameter_name\": \"input\"")),
+              HasSubstr("input is neither a parameter nor a buffer"));
+}
+
 TEST(Pt2ImporterTest, DamagedArchivesAreRefused) {
   const std::string& whole = Archived("mlp_sgd");
   EXPECT_THAT(Refusal(whole.substr(0, whole.size() / 2)),

@@ -97,6 +97,7 @@ absl::StatusOr<pb::ProgramDesc> Translator::Run() {
   }
   role_ = kRoleOptimize;
   node_ = nullptr;
+  MakeNewValues();
   WEFT_RETURN_IF_ERROR(AddUpdates());
   WEFT_RETURN_IF_ERROR(AddMutations());
   return std::move(desc_);
@@ -280,9 +281,7 @@ void Translator::FindNeeded() {
     values.push_back(update.beta2_power);
   }
   for (const Input& input : graph_.inputs) {
-    const auto mutation = graph_.mutations.find(input.name);
-    if (input.kind != Input::Kind::kBuffer || mutation == graph_.mutations.end()) continue;
-    if (updates_.states.count(input.name) == 0) values.push_back(mutation->second);
+    if (IsComputedState(input)) values.push_back(graph_.mutations.at(input.name));
   }
   needed_ = NodesFor(std::move(values));
 }
@@ -459,6 +458,22 @@ std::string Translator::RateVariable(double rate) {
   return name;
 }
 
+// What updates and states read may not be computed yet (transposed_, row_sums_): it must be before
+// anything changes.
+void Translator::MakeNewValues() {
+  for (const Update& update : updates_.updates) VarOf(update.grad);
+  for (const Input& input : graph_.inputs) {
+    if (IsComputedState(input)) VarOf(graph_.mutations.at(input.name));
+  }
+}
+
+// Whether the step leaves a new value in a buffer, and no update does.
+bool Translator::IsComputedState(const Input& input) const {
+  const auto mutation = graph_.mutations.find(input.name);
+  return input.kind == Input::Kind::kBuffer && mutation != graph_.mutations.end() &&
+         updates_.states.count(input.name) == 0 && makers_.Origin(mutation->second) != input.value;
+}
+
 absl::Status Translator::AddUpdates() {
   for (const Update& update : updates_.updates) {
     const std::string& p = update.param;
@@ -502,17 +517,15 @@ absl::Status Translator::AddUpdates() {
   return absl::OkStatus();
 }
 
-// State that no update writes, such as counters of steps. Their new values may read each other, so
-// all are computed before the first changes.
+// State that no update writes, such as counters of steps. New values may follow from each other's
+// old ones: all are in variables of their own before the first state changes.
 absl::Status Translator::AddMutations() {
+  absl::flat_hash_set<std::string> inputs;
+  for (const Input& input : graph_.inputs) inputs.insert(input.name);
   for (const Input& input : graph_.inputs) {
-    const auto mutation = graph_.mutations.find(input.name);
-    if (mutation == graph_.mutations.end() || updates_.states.count(input.name) > 0) continue;
-    const std::string& value = makers_.Origin(mutation->second);
-    if (value == input.value || input.kind == Input::Kind::kParameter) continue;
-    // What makes it may be what another state is at the start of a step.
-    const std::string from = VarOf(value);
-    if (makers_.Of(value) == nullptr) {
+    if (!IsComputedState(input)) continue;
+    const std::string from = VarOf(graph_.mutations.at(input.name));
+    if (inputs.contains(from)) {
       return absl::UnimplementedError(absl::StrCat("state ", input.name, ": becomes ", from,
                                                    ", an input of the step: expected a value that "
                                                    "the step computes"));

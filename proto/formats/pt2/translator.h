@@ -91,6 +91,8 @@ class Translator {
   absl::Status TranslateNode(const Node& node);
   // Names the pair of a parameter and its gradient, which the op completes.
   static void MarkPair(const std::string& param, const std::string& gradient, pb::OpDesc* op);
+  void MakeNewValues();
+  bool IsComputedState(const Input& input) const;
   absl::Status AddUpdates();
   absl::Status AddMutations();
   std::string RateVariable(double rate);
