@@ -290,9 +290,9 @@ absl::Status Translator::Reduce(const Node& node) {
   return absl::OkStatus();
 }
 
-// The sum of a gradient over all axes but that of a bias is the gradient of the bias: the op for it
-// says so to analyses. Whatever is added, its gradient is that sum. Prefers the parameter of which
-// `out` is the gradient.
+// The sum of a gradient over all axes but the axis of a bias is the gradient of the bias: the op
+// for it says so to analyses. Whatever is added, its gradient is that sum. Prefers the parameter of
+// which `out` is the gradient.
 bool Translator::AddBiasGrad(const std::string& gradient, int axis, const std::string& out) {
   const auto param = param_of_gradient_.find(out);
   const BiasSum* found = nullptr;

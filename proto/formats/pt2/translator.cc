@@ -239,10 +239,10 @@ absl::StatusOr<std::string> Translator::GradientIn(const Update& update) const {
         continue;
       }
     }
-    const std::string what = absl::StrCat(
-        "parameter ", update.param,
-        ": expected an update by a gradient, linear in that of the loss but for decay that is "
-        "added, found another value");
+    const std::string what = absl::StrCat("parameter ", update.param,
+                                          ": expected an update by a gradient, linear in the "
+                                          "gradient of the loss but for decay that is "
+                                          "added, found another value");
     return node == nullptr ? absl::UnimplementedError(what) : node->Error(what);
   }
 }

@@ -108,7 +108,7 @@ class Finder {
       for (const std::string& state : {update.velocity, update.mean, update.square}) {
         if (state.empty() || result_.states.insert(state).second) continue;
         return absl::InvalidArgumentError(absl::StrCat(
-            "parameter ", input.name, ": its state ", state, " is that of another parameter, too"));
+            "parameter ", input.name, ": its state ", state, " belongs to another parameter, too"));
       }
       result_.updates.push_back(std::move(update));
     }
