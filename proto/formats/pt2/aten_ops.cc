@@ -265,7 +265,7 @@ absl::Status Translator::Reshape(const Node& node) {
   }
   WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
   if (std::count(dims.begin(), dims.end(), -1) > 1) {
-    return node.Error("expected a shape with one symbolic size at most, that of the batch");
+    return node.Error("expected a shape with one symbolic size at most, the size of the batch");
   }
   Add("reshape2", {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}}).Ints("shape", dims);
   return absl::OkStatus();
