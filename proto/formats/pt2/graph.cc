@@ -461,7 +461,11 @@ class GraphReader {
 // --- The archive
 // -----------------------------------------------------------------------------------
 
-bool LooksLikeArchive(absl::string_view bytes) { return absl::StartsWith(bytes, "PK\3\4"); }
+bool LooksLikeArchive(absl::string_view bytes) {
+  constexpr size_t kEnd = 1 << 20;  // has the names of the last entries
+  const size_t begin = bytes.size() - std::min(bytes.size(), kEnd);
+  return absl::StartsWith(bytes, "PK\3\4") && absl::StrContains(bytes.substr(begin), kModel);
+}
 
 absl::StatusOr<Archive> Archive::Open(FileBytes file) {
   absl::StatusOr<ZipArchive> zip = ZipArchive::Open(std::move(file));

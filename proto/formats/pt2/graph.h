@@ -21,7 +21,7 @@
 
 namespace weft::pt2 {
 
-// Whether bytes begin as those of a zip archive.
+// Whether bytes are a zip archive that has a graph. O(1).
 bool LooksLikeArchive(absl::string_view bytes);
 
 struct TensorMeta {
