@@ -21,6 +21,7 @@
 #include "proto/formats/pir/exporter.h"
 #include "proto/formats/pir/importer.h"
 #include "proto/formats/program_bytes.h"
+#include "proto/formats/pt2/importer.h"
 #include "proto/text/program_text.h"
 
 namespace weft {
@@ -104,6 +105,10 @@ absl::StatusOr<Program> ParsePir(const FileBytes& file) {
 absl::StatusOr<SerializedProgram> PiecesOf(const Program& program, ProgramFormat format,
                                            std::string* text) {
   SerializedProgram serialized;
+  if (format == ProgramFormat::kPt2) {
+    return absl::UnimplementedError(
+        "a program cannot be written as an archive of PyTorch (.pt2): write .pb, .pbtxt or .prog");
+  }
   if (format == ProgramFormat::kBinary) {
     serialized = program.SerializeToPieces();
   } else if (format == ProgramFormat::kProtoText) {
@@ -147,6 +152,7 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
   if (absl::EndsWith(name, ".pbtxt")) return ProgramFormat::kProtoText;
   if (absl::EndsWith(name, ".prog")) return ProgramFormat::kProgramText;
   if (absl::EndsWith(name, ".json")) return ProgramFormat::kPir;
+  if (absl::EndsWith(name, ".pt2")) return ProgramFormat::kPt2;
   return absl::InvalidArgumentError(
       absl::StrCat("unknown kind of program file; expected ", kProgramFileNames));
 }
@@ -159,6 +165,7 @@ absl::StatusOr<ProgramFormat> FormatOfFile(const std::string& path, absl::string
   }
   bytes = WithoutByteOrderMark(bytes);
   if (pir::LooksLikeDocument(bytes)) return ProgramFormat::kPir;
+  if (pt2::LooksLikeArchive(bytes)) return ProgramFormat::kPt2;
   if (LooksLikeText(bytes)) {
     const absl::string_view word = FirstWord(bytes);
     if (word == "program") return ProgramFormat::kProgramText;
@@ -179,6 +186,7 @@ absl::StatusOr<Program> ParseProgramFile(FileBytes file, ProgramFormat format) {
   if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
   if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
   if (format == ProgramFormat::kPir) return ParsePir(file);
+  if (format == ProgramFormat::kPt2) return pt2::ImportProgram(file);
   // The owner is not moved: LooksLikeText reads the bytes of a refused program.
   absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
   if (program.ok() || !LooksLikeText(file.bytes)) return program;

@@ -200,6 +200,13 @@ TEST_F(ProgramFileTest, BytesTellTheFormatAndNotTheName) {
               IsInvalidArgument("begins with field blocks"));
 }
 
+TEST_F(ProgramFileTest, ArchivesOfPyTorchAreNotWritten) {
+  const absl::Status status = WriteProgram(Example(), Path("a.pt2"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a.pt2: a program cannot be written as"));
+  EXPECT_FALSE(ReadFile(Path("a.pt2")).ok());
+}
+
 constexpr char kPir[] =
     R"({"base_code":{"magic":"pir","trainable":true,"version":4},"program":{"regions":[{"#":"r",)"
     R"("blocks":[{"#":"b","args":[],"ops":[{"#":"1.barrier","A":[],"I":[],"O":[],"OA":[]}]}]}]}})";
