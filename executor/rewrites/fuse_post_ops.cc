@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "executor/plan/instructions.h"
-#include "executor/rewrites/plan_uses.h"
+#include "executor/step/step_resources.h"
 #include "ops/kernel_types.h"
 #include "ops/make_kernel.h"
 #include "ops/schema/op_schema.h"
@@ -31,6 +31,11 @@ int OnlyOutput(const Plan::PlanOp& op) {
   return only;
 }
 
+int InputOf(const Plan::PlanOp& op, absl::string_view slot) {
+  const int i = op.kernel_spec.Input(slot);
+  return i < 0 ? Plan::kNoVariable : op.inputs[i];
+}
+
 // Of fp32, or of bf16, which Fuse allows only where the kernel computes with it.
 bool IsFloat(const absl::optional<TensorType>& type) {
   return type.has_value() && type->kind == TensorType::Kind::kDense &&
@@ -47,7 +52,31 @@ int ChannelAxis(const Plan::PlanOp& op, int rank) {
 class PostOpFuser {
  public:
   PostOpFuser(const std::vector<int>& accessed, Plan* plan)
-      : plan_(plan), uses_(accessed, *plan), is_removed_(plan->ops.size(), false) {}
+      : plan_(plan),
+        accesses_(*plan),
+        is_kept_(accesses_.is_loose),
+        writes_(plan->variables.size(), 0),
+        readers_(plan->variables.size()),
+        is_removed_(plan->ops.size(), false) {
+    for (int v : accessed) is_kept_[v] = true;
+    for (size_t v = 0; v < is_kept_.size(); ++v) {
+      if (plan->variables[v].persistable || accesses_.is_entry[v]) is_kept_[v] = true;
+    }
+    for (size_t position = 0; position < plan->instructions.size(); ++position) {
+      const Plan::Instruction& instruction = plan->instructions[position];
+      if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
+      const Plan::PlanOp& op = plan->ops[instruction.index];
+      for (int i = 0; i < static_cast<int>(op.inputs.size()); ++i) {
+        const int v = op.inputs[i];
+        if (v < 0) continue;
+        readers_[v].push_back({instruction.index, i});
+        if (accesses_.in_block[position]) is_kept_[v] = true;
+      }
+      for (int v : op.outputs) {
+        if (v >= 0) ++writes_[v];
+      }
+    }
+  }
 
   void Run() {
     for (size_t i = 0; i < plan_->instructions.size();) {
@@ -68,6 +97,10 @@ class PostOpFuser {
   }
 
  private:
+  struct Reader {
+    int op, input;
+  };
+
   // The next instruction but for those that an op of the compute stream may be moved past: of other
   // streams, and waits of its own.
   size_t NextOnStream(size_t i) const {
@@ -79,7 +112,7 @@ class PostOpFuser {
     };
     ++i;
     while (i < plan_->instructions.size() && is_passed(plan_->instructions[i]) &&
-           !uses_.accesses.in_block[i]) {
+           !accesses_.in_block[i]) {
       ++i;
     }
     return i;
@@ -87,7 +120,16 @@ class PostOpFuser {
 
   int OpAt(size_t i) const { return plan_->instructions[i].index; }
 
-  bool IsPlain(size_t i) const { return uses_.IsPlain(*plan_, i); }
+  // An op of the compute stream that only computes dense outputs from its inputs.
+  bool IsPlain(size_t i) const {
+    const Plan::Instruction& instruction = plan_->instructions[i];
+    if (instruction.kind != Plan::Instruction::Kind::kRunOp || instruction.stream != 0) {
+      return false;
+    }
+    const Plan::PlanOp& op = plan_->ops[instruction.index];
+    return !accesses_.in_block[i] && op.Is<Plan::KernelWork>() && op.reads_inputs && !op.has_rows &&
+           op.kernel_spec.schema != nullptr;
+  }
 
   const absl::optional<TensorType>& TypeOf(int v) const { return plan_->variables[v].declared; }
 
@@ -142,10 +184,10 @@ class PostOpFuser {
     is_removed_[last] = true;
     plan_->ops[last].work = Plan::NoWork();
     if (result != out) {
-      for (const PlanUses::Reader& reader : uses_.readers[result]) {
+      for (const Reader& reader : readers_[result]) {
         if (reader.op == last) continue;
         plan_->ops[reader.op].inputs[reader.input] = out;
-        uses_.readers[out].push_back(reader);
+        readers_[out].push_back(reader);
       }
     }
     return true;
@@ -153,13 +195,12 @@ class PostOpFuser {
 
   // Whether only op `last` reads the value of a variable.
   bool MayLose(int v, int last) const {
-    if (uses_.is_kept[v] || uses_.writes[v] != 1) return false;
-    return absl::c_all_of(uses_.readers[v], [&](const PlanUses::Reader& reader) {
-      return reader.op == last || IsUnread(reader);
-    });
+    if (is_kept_[v] || writes_[v] != 1) return false;
+    return absl::c_all_of(
+        readers_[v], [&](const Reader& reader) { return reader.op == last || IsUnread(reader); });
   }
 
-  bool IsUnread(const PlanUses::Reader& reader) const {
+  bool IsUnread(const Reader& reader) const {
     const Plan::PlanOp& op = plan_->ops[reader.op];
     if (!op.Is<Plan::KernelWork>() || !op.reads_inputs || op.has_rows) return false;
     const absl::StatusOr<Kernel> kernel = MakeKernel(*op.factory(), op.kernel_spec);
@@ -167,8 +208,11 @@ class PostOpFuser {
   }
 
   Plan* const plan_;
-  PlanUses uses_;
-  std::vector<bool> is_removed_;  // by op
+  const PlanAccesses accesses_;               // of the plan as it was
+  std::vector<bool> is_kept_;                 // by variable: must be written as the program says
+  std::vector<int> writes_;                   // by variable: ops
+  std::vector<std::vector<Reader>> readers_;  // by variable
+  std::vector<bool> is_removed_;              // by op
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "executor/rewrites/rewrites.h"
 
 #include "executor/rewrites/channels_last.h"
-#include "executor/rewrites/fuse_attention.h"
 #include "executor/rewrites/fuse_post_ops.h"
 #include "executor/rewrites/implied_waits.h"
 #include "executor/rewrites/merge_updates.h"
@@ -12,7 +11,6 @@ namespace weft {
 void RewritePlan(const KernelTable& kernels, const RewriteOptions& options, Plan* plan) {
   KeepChannelsLast(kernels, options.accessed, plan);
   if (options.fuses_ops) {
-    FuseAttention(kernels, options.accessed, plan);
     FusePostOps(options.accessed, plan);
     StartUpdatesFromZero(options.accessed, plan);
     MergeUpdates(plan);

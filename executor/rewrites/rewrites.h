@@ -16,11 +16,10 @@ struct RewriteOptions {
   bool fuses_ops = true;
 };
 
-// Images with their channels last (channels_last.h), attention as one op (fuse_attention.h), sums
-// and activations as the last step of another op (fuse_post_ops.h), updates of zeros that do not
-// read them (updates_from_zero.h), and updates of several parameters in one op (merge_updates.h);
-// without waits that others imply (implied_waits.h). Results are the same, but for rounding.
-// O(plan).
+// Images with their channels last (channels_last.h), sums and activations as the last step of
+// another op (fuse_post_ops.h), updates of zeros that do not read them (updates_from_zero.h), and
+// updates of several parameters in one op (merge_updates.h); without waits that others imply
+// (implied_waits.h). Results are the same, but for rounding. O(plan).
 void RewritePlan(const KernelTable& kernels, const RewriteOptions& options, Plan* plan);
 
 }  // namespace weft

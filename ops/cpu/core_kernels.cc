@@ -20,7 +20,6 @@ void AddCoreKernels(KernelTable* table) {
   AddPutAlongAxisKernels(table);
   AddRandomKernels(table);
   AddStridedViewKernels(table);
-  AddAttentionKernels(table);
   AddBatchNormKernels(table);
   AddConvKernels(table);
   AddDropoutKernels(table);

@@ -35,7 +35,6 @@ void AddStridedViewKernels(KernelTable* table);    // transpose2, slice, expand_
 
 // --- Layers -------------------------------------------------------------------------------------
 
-void AddAttentionKernels(KernelTable* table);    // attention (ops/schema/attention_ops.h)
 void AddBatchNormKernels(KernelTable* table);    // batch_norm, affine_channel
 void AddConvKernels(KernelTable* table);         // conv2d, conv2d_transpose, ...
 void AddDropoutKernels(KernelTable* table);      // dropout

@@ -39,11 +39,6 @@ DnnlPrimitive MatMul(const GemmShape& s, const PostOps& post_ops = {}) {
   const memory::desc bias = Matrices(1, 1, s.n, Transpose::kNo, kDnnlType<Result>);
   std::vector<DnnlPrimitive::Argument> inputs = {{DNNL_ARG_SRC, a, a}, {DNNL_ARG_WEIGHTS, b, b}};
   post_ops.AddTo(c, bias, has_bias, &attributes, &inputs);
-  if (s.adds) {
-    dnnl::post_ops sum;
-    sum.append_sum(1);
-    attributes.set_post_ops(sum);
-  }
   const dnnl::matmul::primitive_desc description(
       has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes,
       DnnlCpuEngine());
@@ -63,23 +58,16 @@ void Multiply(const GemmShape& s, const double* a, const double* b, double* c) {
   const bool flips_a = s.a == Transpose::kYes, flips_b = s.b == Transpose::kYes;
   const Map<const MatrixXd> as(a, flips_a ? s.m : s.k, flips_a ? s.k : s.m);
   const Map<const MatrixXd> bs(b, flips_b ? s.k : s.n, flips_b ? s.n : s.k);
-  const auto store = [&](const auto& product) {
-    if (s.adds) {
-      to.noalias() += s.alpha * product;
-      return;
-    }
-    to.noalias() = product;
-    if (s.alpha != 1) to *= s.alpha;
-  };
   if (flips_a && flips_b) {
-    store(bs.transpose() * as.transpose());
+    to.noalias() = bs.transpose() * as.transpose();
   } else if (flips_a) {
-    store(bs * as.transpose());
+    to.noalias() = bs * as.transpose();
   } else if (flips_b) {
-    store(bs.transpose() * as);
+    to.noalias() = bs.transpose() * as;
   } else {
-    store(bs * as);
+    to.noalias() = bs * as;
   }
+  if (s.alpha != 1) to *= s.alpha;
 }
 
 }  // namespace
@@ -127,7 +115,7 @@ absl::Status BatchedGemm<T, Result>::Run(const T* a, const T* b, Result* c,
       return Failure(error);
     }
   } else if (s.k == 0) {
-    if (!s.adds) std::fill_n(c, s.batch * s.m * s.n, Result(0));
+    std::fill_n(c, s.batch * s.m * s.n, Result(0));
   } else if constexpr (std::is_same_v<T, double>) {
     for (int64_t i = 0; i < s.batch; ++i, c += s.m * s.n) {
       Multiply(s, a + (s.repeats_a ? 0 : i * s.m * s.k), b + (s.repeats_b ? 0 : i * s.k * s.n), c);

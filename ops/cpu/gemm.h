@@ -35,15 +35,14 @@ class Gemm {
   std::shared_ptr<Primitive> primitive_;
 };
 
-// Equal products of a batch: C[i] = alpha op(A[i]) op(B[i]), or C[i] += that. Matrices are as for
-// Gemm, and those of a batch follow one another in memory.
+// Equal products of a batch: C[i] = alpha op(A[i]) op(B[i]). Matrices are as for Gemm, and those of
+// a batch follow one another in memory.
 struct GemmShape {
   Transpose a = Transpose::kNo, b = Transpose::kNo;
   int64_t m = 0, n = 0, k = 0;
   double alpha = 1;
   int64_t batch = 1;
   bool repeats_a = false, repeats_b = false;  // a single matrix for the whole batch
-  bool adds = false;                          // to C; without post-ops
 };
 
 // The products of one shape, for float and double, computed as in Gemm, and for BFloat16 where
