@@ -26,28 +26,24 @@ memory::desc DescOf(const AxisRows& rows) {
                       memory::format_tag::abc);
 }
 
-// Forward: dnnl::softmax_forward, or logsoftmax_forward.
-template <typename Forward>
-typename Forward::primitive_desc Describe(const AxisRows& rows) {
+dnnl::softmax_forward::primitive_desc DescribeSoftmax(const AxisRows& rows) {
   return {{dnnl::prop_kind::forward_training, DescOf(rows), /*axis=*/1},
           DnnlAttributes(),
           DnnlCpuEngine()};
 }
 
-template <typename Forward>
-DnnlPrimitive MakeForward(const AxisRows& rows) {
+DnnlPrimitive MakeSoftmax(const AxisRows& rows) {
   const memory::desc desc = DescOf(rows);
-  const auto forward = Describe<Forward>(rows);
-  return DnnlPrimitive(Forward(forward), forward.scratchpad_desc(), {{DNNL_ARG_SRC, desc, desc}},
-                       {{DNNL_ARG_DST, desc, desc}});
+  const auto forward = DescribeSoftmax(rows);
+  return DnnlPrimitive(dnnl::softmax_forward(forward), forward.scratchpad_desc(),
+                       {{DNNL_ARG_SRC, desc, desc}}, {{DNNL_ARG_DST, desc, desc}});
 }
 
-template <typename Forward, typename Backward>
-DnnlPrimitive MakeBackward(const AxisRows& rows) {
+DnnlPrimitive MakeSoftmaxGrad(const AxisRows& rows) {
   const memory::desc desc = DescOf(rows);
-  const typename Backward::primitive_desc backward({desc, desc, /*axis=*/1}, DnnlAttributes(),
-                                                   DnnlCpuEngine(), Describe<Forward>(rows));
-  return DnnlPrimitive(Backward(backward), backward.scratchpad_desc(),
+  const dnnl::softmax_backward::primitive_desc backward({desc, desc, /*axis=*/1}, DnnlAttributes(),
+                                                        DnnlCpuEngine(), DescribeSoftmax(rows));
+  return DnnlPrimitive(dnnl::softmax_backward(backward), backward.scratchpad_desc(),
                        {{DNNL_ARG_DST, desc, desc}, {DNNL_ARG_DIFF_DST, desc, desc}},
                        {{DNNL_ARG_DIFF_SRC, desc, desc}});
 }
@@ -85,30 +81,11 @@ void SoftmaxRows(const AxisRows& rows, const T* x, DnnlOfShape<AxisRows>* of_sha
   const int64_t size = rows.count() * rows.length;
   if (size == 0) return;
   if constexpr (std::is_same_v<T, float>) {
-    (*of_shape)(rows, MakeForward<dnnl::softmax_forward>).Run({x}, {y});
+    (*of_shape)(rows, MakeSoftmax).Run({x}, {y});
     BoundBelow(rows, size, y);
   } else {
     for (int64_t r = 0; r < rows.count(); ++r) {
       SoftmaxRow(x + rows.Start(r), rows.length, rows.stride, y + rows.Start(r));
-    }
-  }
-}
-
-// y = x - log Σ exp x of the rows x, possibly in place.
-template <typename T>
-void LogSoftmaxRows(const AxisRows& rows, const T* x, DnnlOfShape<AxisRows>* of_shape, T* y) {
-  if (rows.count() * rows.length == 0) return;
-  if constexpr (std::is_same_v<T, float>) {
-    (*of_shape)(rows, MakeForward<dnnl::logsoftmax_forward>).Run({x}, {y});
-  } else {
-    for (int64_t r = 0; r < rows.count(); ++r) {
-      const int64_t start = rows.Start(r), end = start + rows.length * rows.stride;
-      T largest = -std::numeric_limits<T>::infinity();
-      for (int64_t i = start; i < end; i += rows.stride) largest = std::max(largest, x[i]);
-      double sum = 0;
-      for (int64_t i = start; i < end; i += rows.stride) sum += std::exp(x[i] - largest);
-      const T log_sum = static_cast<T>(std::log(sum));
-      for (int64_t i = start; i < end; i += rows.stride) y[i] = x[i] - largest - log_sum;
     }
   }
 }
@@ -123,63 +100,116 @@ DnnlOfShape<AxisRows> PrimitiveFor(const Tensor& x, int64_t axis,
   return of_shape;
 }
 
-// Out = softmax of X, or its logarithm.
-template <bool is_log>
+// Out = softmax of X.
 absl::StatusOr<Kernel> Softmax(OpKernel op) {
-  using Forward = std::conditional_t<is_log, dnnl::logsoftmax_forward, dnnl::softmax_forward>;
   const In x = op.in("X");
   const Out out = op.out("Out");
   const int64_t axis = op.attrs().Int("axis");
   return op.InPlace().Make(Floats(x), [=](const KernelContext& types, auto zero) {
     using T = decltype(zero);
-    return [=, of_shape = PrimitiveFor<T>(x(types), axis, MakeForward<Forward>)](
+    return [=, of_shape = PrimitiveFor<T>(x(types), axis, MakeSoftmax)](
                const KernelContext& ctx) mutable -> absl::Status {
       WEFT_ASSIGN_OR_RETURN(const AxisRows rows, AxisRows::Along(axis, x(ctx).dims()));
-      if constexpr (is_log) {
-        LogSoftmaxRows(rows, x.data<T>(ctx), &of_shape, out.data<T>(ctx));
-      } else {
-        SoftmaxRows(rows, x.data<T>(ctx), &of_shape, out.data<T>(ctx));
+      SoftmaxRows(rows, x.data<T>(ctx), &of_shape, out.data<T>(ctx));
+      return absl::OkStatus();
+    };
+  });
+}
+
+// X@GRAD = Out (Out@GRAD - sum over the row of Out Out@GRAD).
+absl::StatusOr<Kernel> SoftmaxGrad(OpKernel op) {
+  const In out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t axis = op.attrs().Int("axis");
+  return op.InPlace(dx, dout).Make(Floats(out), [=](const KernelContext& types, auto zero) {
+    using T = decltype(zero);
+    return [=, of_shape = PrimitiveFor<T>(out(types), axis, MakeSoftmaxGrad)](
+               const KernelContext& ctx) mutable -> absl::Status {
+      WEFT_ASSIGN_OR_RETURN(const AxisRows rows, AxisRows::Along(axis, out(ctx).dims()));
+      const T *p = out.data<T>(ctx), *dp = dout.data<T>(ctx);
+      T* to = dx.data<T>(ctx);
+      if (out(ctx).size() == 0) return absl::OkStatus();
+      if constexpr (std::is_same_v<T, float>) {
+        of_shape(rows, MakeSoftmaxGrad).Run({p, dp}, {to});
+        return absl::OkStatus();
+      }
+      for (int64_t r = 0; r < rows.count(); ++r) {
+        const int64_t start = rows.Start(r), end = start + rows.length * rows.stride;
+        double dot = 0;
+        for (int64_t i = start; i < end; i += rows.stride) dot += double{p[i]} * dp[i];
+        for (int64_t i = start; i < end; i += rows.stride) {
+          to[i] = p[i] * (dp[i] - static_cast<T>(dot));
+        }
       }
       return absl::OkStatus();
     };
   });
 }
 
-// Of softmax, X@GRAD = Out (Out@GRAD - Σ Out Out@GRAD); of its logarithm,
-// X@GRAD = Out@GRAD - exp(Out) Σ Out@GRAD. Sums over the row.
-template <bool is_log>
-absl::StatusOr<Kernel> SoftmaxGrad(OpKernel op) {
-  using Forward = std::conditional_t<is_log, dnnl::logsoftmax_forward, dnnl::softmax_forward>;
-  using Backward = std::conditional_t<is_log, dnnl::logsoftmax_backward, dnnl::softmax_backward>;
-  constexpr auto kMake = MakeBackward<Forward, Backward>;
+// --- log_softmax ---------------------------------------------------------------------------------
+
+bool RunsAsVectors(const AxisRows& rows) { return rows.stride == 1 && rows.length >= kFewClasses; }
+
+// y = x - log Σ exp x of one row, possibly in place.
+template <typename T>
+void LogSoftmaxRow(const T* x, const AxisRows& rows, T* y) {
+  const int64_t n = rows.length, stride = rows.stride;
+  if (RunsAsVectors(rows)) {
+    const T largest = LargestOf(x, n);
+    const auto term = [=](int64_t i) { return double{std::exp(x[i] - largest)}; };
+    const T log_sum = static_cast<T>(std::log(SumOf<T>(n, term)));
+    return ForEach<T>(n, [=](int64_t i) { y[i] = x[i] - largest - log_sum; });
+  }
+  T largest = -std::numeric_limits<T>::infinity();
+  for (int64_t k = 0; k < n; ++k) largest = std::max(largest, x[k * stride]);
+  double sum = 0;
+  for (int64_t k = 0; k < n; ++k) sum += std::exp(x[k * stride] - largest);
+  const T log_sum = static_cast<T>(std::log(sum));
+  for (int64_t k = 0; k < n; ++k) y[k * stride] = x[k * stride] - largest - log_sum;
+}
+
+// Out = X - log Σ exp X.
+absl::StatusOr<Kernel> LogSoftmax(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t axis = op.attrs().Int("axis");
+  return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const AxisRows rows = RowsAlong(x(ctx).dims(), axis);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      LogSoftmaxRow(x.data<T>(ctx) + rows.Start(r), rows, out.data<T>(ctx) + rows.Start(r));
+    }
+  });
+}
+
+// X@GRAD = Out@GRAD - exp(Out) Σ Out@GRAD.
+absl::StatusOr<Kernel> LogSoftmaxGrad(OpKernel op) {
   const In out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   const int64_t axis = op.attrs().Int("axis");
-  return op.InPlace(dx, dout).Make(Floats(out), [=](const KernelContext& types, auto zero) {
-    using T = decltype(zero);
-    return [=, of_shape = PrimitiveFor<T>(out(types), axis, kMake)](
-               const KernelContext& ctx) mutable -> absl::Status {
-      WEFT_ASSIGN_OR_RETURN(const AxisRows rows, AxisRows::Along(axis, out(ctx).dims()));
-      const T *y = out.data<T>(ctx), *dy = dout.data<T>(ctx);
-      T* to = dx.data<T>(ctx);
-      if (out(ctx).size() == 0) return absl::OkStatus();
-      if constexpr (std::is_same_v<T, float>) {
-        of_shape(rows, kMake).Run({y, dy}, {to});
-        return absl::OkStatus();
-      }
-      for (int64_t r = 0; r < rows.count(); ++r) {
-        const int64_t start = rows.Start(r), end = start + rows.length * rows.stride;
-        double sum = 0;
-        for (int64_t i = start; i < end; i += rows.stride)
-          sum += is_log ? dy[i] : double{y[i]} * dy[i];
-        for (int64_t i = start; i < end; i += rows.stride) {
-          to[i] = is_log ? dy[i] - std::exp(y[i]) * static_cast<T>(sum)
-                         : y[i] * (dy[i] - static_cast<T>(sum));
+  return op.InPlace(dx, dout).InPlace(dx, out).Make(
+      Floats(out), [=](const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        const T *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+        T* to = dx.data<T>(ctx);
+        const AxisRows rows = RowsAlong(out(ctx).dims(), axis);
+        for (int64_t r = 0; r < rows.count(); ++r) {
+          const int64_t start = rows.Start(r), end = start + rows.length * rows.stride;
+          if (RunsAsVectors(rows)) {
+            const T *y = ys + start, *dy = dys + start;
+            T* const dx_row = to + start;
+            const auto sum =
+                static_cast<T>(SumOf<T>(rows.length, [=](int64_t i) { return double{dy[i]}; }));
+            ForEach<T>(rows.length, [=](int64_t i) { dx_row[i] = dy[i] - std::exp(y[i]) * sum; });
+            continue;
+          }
+          double sum = 0;
+          for (int64_t i = start; i < end; i += rows.stride) sum += dys[i];
+          for (int64_t i = start; i < end; i += rows.stride) {
+            to[i] = dys[i] - std::exp(ys[i]) * static_cast<T>(sum);
+          }
         }
-      }
-      return absl::OkStatus();
-    };
-  });
+      });
 }
 
 // --- softmax_with_cross_entropy ------------------------------------------------------------------
@@ -205,7 +235,7 @@ T NegativeLog(T p) {
 // Loss of every row: the sum over classes of -label log p.
 template <typename T>
 void SoftLoss(const AxisRows& rows, const T* p, const T* label, T* loss) {
-  const bool as_vectors = rows.stride == 1 && rows.length >= kFewClasses;
+  const bool as_vectors = RunsAsVectors(rows);
   for (int64_t r = 0; r < rows.count(); ++r) {
     const int64_t start = rows.Start(r), stride = rows.stride;
     const auto term = [=](int64_t at) { return double{label[at]} * NegativeLog(p[at]); };
@@ -228,8 +258,7 @@ absl::StatusOr<Kernel> SoftmaxWithCrossEntropy(OpKernel op) {
       .Make(Floats(logits), [=](const KernelContext& types, auto zero) {
         using T = decltype(zero);
         DnnlOfShape<AxisRows> made;
-        if (options.use_softmax)
-          made = PrimitiveFor<T>(logits(types), options.axis, MakeForward<dnnl::softmax_forward>);
+        if (options.use_softmax) made = PrimitiveFor<T>(logits(types), options.axis, MakeSoftmax);
         return [=, of_shape = made](const KernelContext& ctx) mutable -> absl::Status {
           WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
                                 AxisRows::Along(options.axis, logits(ctx).dims()));
@@ -316,8 +345,8 @@ absl::StatusOr<Kernel> SoftmaxWithCrossEntropyGrad(OpKernel op) {
 }  // namespace
 
 void AddSoftmaxKernels(KernelTable* table) {
-  table->Add("softmax", Softmax<false>, SoftmaxGrad<false>);
-  table->Add("log_softmax", Softmax<true>, SoftmaxGrad<true>);
+  table->Add("softmax", Softmax, SoftmaxGrad);
+  table->Add("log_softmax", LogSoftmax, LogSoftmaxGrad);
   table->Add("softmax_with_cross_entropy", SoftmaxWithCrossEntropy, SoftmaxWithCrossEntropyGrad);
 }
 
