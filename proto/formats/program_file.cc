@@ -163,17 +163,18 @@ absl::StatusOr<ProgramFormat> FormatOfFile(const std::string& path, absl::string
     by_name = absl::InvalidArgumentError(absl::StrCat(
         by_name.status().message(), "; a binary program of another name begins with field blocks"));
   }
+  if (pt2::LooksLikeArchive(bytes)) return ProgramFormat::kPt2;
+  constexpr char kBlocks = 1 << 3 | 2;  // the tag of field blocks, of a message
+  if (!bytes.empty() && bytes[0] == kBlocks && !LooksLikeText(bytes)) return ProgramFormat::kBinary;
   bytes = WithoutByteOrderMark(bytes);
   if (pir::LooksLikeDocument(bytes)) return ProgramFormat::kPir;
-  if (pt2::LooksLikeArchive(bytes)) return ProgramFormat::kPt2;
   if (LooksLikeText(bytes)) {
     const absl::string_view word = FirstWord(bytes);
     if (word == "program") return ProgramFormat::kProgramText;
     const auto* const field = pb::ProgramDesc::descriptor()->FindFieldByName(std::string(word));
     return field != nullptr ? ProgramFormat::kProtoText : by_name;
   }
-  constexpr char kBlocks = 1 << 3 | 2;  // the tag of field blocks, of a message
-  return !bytes.empty() && bytes[0] == kBlocks ? ProgramFormat::kBinary : by_name;
+  return by_name;
 }
 
 absl::string_view WithoutByteOrderMark(absl::string_view bytes) {
@@ -182,7 +183,8 @@ absl::string_view WithoutByteOrderMark(absl::string_view bytes) {
 }
 
 absl::StatusOr<Program> ParseProgramFile(FileBytes file, ProgramFormat format) {
-  file.bytes = WithoutByteOrderMark(file.bytes);
+  const bool is_text = format != ProgramFormat::kBinary && format != ProgramFormat::kPt2;
+  if (is_text) file.bytes = WithoutByteOrderMark(file.bytes);
   if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
   if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
   if (format == ProgramFormat::kPir) return ParsePir(file);

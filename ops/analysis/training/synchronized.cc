@@ -1,6 +1,7 @@
 #include "ops/analysis/training/synchronized.h"
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -38,8 +39,9 @@ bool IsLinear(Algebra algebra) {
 // Sets of variables, as classes of Storage.
 class SynchronizedFinder {
  public:
-  explicit SynchronizedFinder(const ProgramFacts& facts)
+  SynchronizedFinder(const ProgramFacts& facts, const Setting& setting)
       : facts_(facts),
+        setting_(setting),
         program_(facts.program()),
         storage_(facts.Get<Storage>()),
         traits_(facts.Get<OpTraits>()) {}
@@ -96,7 +98,11 @@ class SynchronizedFinder {
   // What ranks compute from their batches, or draw, but for the parameters: these they average.
   void FindOwn() {
     Classes start;
-    for (VarId var : facts_.Get(FindData)) start.insert(ClassOf(var));
+    for (VarId var : facts_.Get(FindData)) {
+      const auto layout = setting_.feeds.find(std::string(program_.var(var).name()));
+      const bool is_whole = layout != setting_.feeds.end() && !layout->second.axis.has_value();
+      if (!is_whole) start.insert(ClassOf(var));
+    }
     for (const Op& op : AllOps(program_)) {
       if (AlgebraOf(op) == Algebra::kRandom) Insert(op, op.output_args(), &start);
     }
@@ -116,7 +122,8 @@ class SynchronizedFinder {
       if (readers == readers_.end()) continue;
       for (OpId id : readers->second) {
         const Op op = program_.op(id);
-        if (!pass(op)) continue;
+        // Ops that wait leave what they list as it is.
+        if (traits_.Has(op, Trait::kStreamSync) || !pass(op)) continue;
         for (Symbol out : op.output_args()) {
           const uint64_t made = storage_.ClassOf(op.block(), out);
           if (without != nullptr && without->contains(made)) continue;
@@ -141,6 +148,7 @@ class SynchronizedFinder {
   }
 
   const ProgramFacts& facts_;
+  const Setting& setting_;
   const Program& program_;
   const Storage& storage_;
   const OpTraits& traits_;
@@ -150,15 +158,12 @@ class SynchronizedFinder {
 
 }  // namespace
 
-absl::flat_hash_set<VarId> FindSynchronized(const ProgramFacts& facts) {
-  return SynchronizedFinder(facts).Find();
-}
-
-bool IsSynchronized(VarId var, const ProgramFacts& facts, const Setting& setting) {
+absl::flat_hash_set<VarId> FindSynchronized(const ProgramFacts& facts, const Setting& setting) {
   const bool is_claimed = setting.averaging.has_value() &&
                           (setting.averaging->delay > 0 || setting.averaging->mix > 0 ||
                            setting.averaging->sent != AveragingSchedule::Sent::kNative);
-  return is_claimed && facts.Get(FindSynchronized).contains(var);
+  if (!is_claimed) return {};
+  return SynchronizedFinder(facts, setting).Find();
 }
 
 }  // namespace weft

@@ -12,14 +12,13 @@ namespace weft {
 // The variables of the root block that ops make, in any step, of what an all-reduce has given all
 // ranks, if that is a linear function of parameters. From the parameters to the all-reduce lead
 // linear ops, and from there also products and quotients. None of them reads what is computed from
-// a batch or drawn: outer optimizers do not, and a loss that ranks reduce moves no parameter.
-// O(arguments).
-absl::flat_hash_set<VarId> FindSynchronized(const ProgramFacts& facts);
-
-// Whether `setting` says that outer gradients travel for several steps, are mixed with what a rank
-// has, or are rounded, and FindSynchronized has `var`. Otherwise an average becomes a parameter at
-// once, and its value in one step says so.
-bool IsSynchronized(VarId var, const ProgramFacts& facts, const Setting& setting);
+// a part of the batch or drawn: outer optimizers do not, and a loss that ranks reduce moves no
+// parameter. O(arguments).
+//
+// Empty unless `setting` says that outer gradients travel for several steps, are mixed with what a
+// rank has, or are rounded. Otherwise an average becomes a parameter at once, and its value in one
+// step says so.
+absl::flat_hash_set<VarId> FindSynchronized(const ProgramFacts& facts, const Setting& setting);
 
 }  // namespace weft
 

@@ -375,7 +375,7 @@ bool BatchInterpreter::RescalesByRanks(const Op& op, const SignatureFacts& facts
   const bool divides =
       IsNthPart(GradientFactorOf(op, facts.schema), options_.setting.nranks.value_or(1));
   return divides && !own_scalings_.contains(op.id()) &&
-         (IsSumOverRanks(gradient) || options_.original != nullptr);
+         (IsSumOverRanks(gradient) || (options_.original != nullptr && op.block() == 0));
 }
 
 bool BatchInterpreter::IsSumOverRanks(const BatchValue& value) {

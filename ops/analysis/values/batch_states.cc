@@ -78,8 +78,9 @@ void BatchInterpreter::FindAveragedParameters() {
     };
     if (absl::c_any_of(op.Input("X"), is_reduced)) add(op, op.Output("Out"), &reduced);
   }
+  const absl::flat_hash_set<VarId> synchronized = FindSynchronized(facts_, options_.setting);
   for (VarId var : params) {
-    if (reduced.contains(var) || IsSynchronized(var, facts_, options_.setting)) {
+    if (reduced.contains(var) || synchronized.contains(var)) {
       averaged_.insert(var);
     }
   }

@@ -8,6 +8,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "ops/analysis/core/representation_attrs.h"
 #include "ops/analysis/values/rescaled_gradients.h"
 #include "ops/schema/across_ranks.h"
@@ -365,6 +366,9 @@ void OpOperations::AppendBlock(int block, const OuterNames& outer, std::string* 
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
     absl::StrAppend(text, Of(op).value());
+    // Elsewhere, the gradient is multiplied by it.
+    const double factor = GradientFactorOf(op, FindOpSchema(op.type()));
+    if (factor != 1) absl::StrAppendFormat(text, " * %.17g", factor);
     for (Symbol arg : OrderedArgs(op)) {
       const absl::string_view name = program_.name(arg);
       const VarId var = program_.block(block).Resolve(arg);

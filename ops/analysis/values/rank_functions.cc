@@ -528,6 +528,27 @@ int64_t RankFunctions::ElementsOfOwner(const ExpressionTable::Layout& layout) co
   return all == own * nranks ? own : 0;
 }
 
+bool RankFunctions::AreTensorsOfOwners(const Op& op) const {
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    if (ins_[i].placement != Placement::kShard) continue;
+    const VarId var = program_.block(op.block()).Resolve(op.input_args()[i]);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    const int64_t elements = type.has_value() ? NumElements(type->dims) : -1;
+    bool is_known = false;
+    for (const auto& [variable, tensors] : options_.setting.shares) {
+      const VarId share = program_.block(0).FindVar(variable);
+      const absl::optional<TensorType> whole =
+          share.valid() ? DeclaredType(program_.var(share)) : absl::nullopt;
+      if (!whole.has_value() || NumElements(whole->dims) != elements) continue;
+      is_known = true;
+      if (ElementsOfOwner(weft::LayoutOf(tensors)) != elements) return false;
+    }
+    if (!is_known) return false;
+  }
+  return true;
+}
+
 absl::optional<ExpressionTable::Layout> RankFunctions::LayoutOfOperands(
     const Op& op, const SignatureFacts& facts) {
   const bool is_by_element = facts.is_elementwise && facts.algebra != Algebra::kRandom;
@@ -795,7 +816,8 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
                                  ins_.empty() && facts.algebra == Algebra::kNone;
   if (is_unknown_source && !options_.IsOneRank()) out.placement = Placement::kLocal;
   // Without expressions, nothing is said about one device.
-  const bool is_by_tensor = NeedsAllElements(op.type()) && !expressions_.AreMade();
+  const bool is_by_tensor =
+      NeedsAllElements(op.type()) && !expressions_.AreMade() && AreTensorsOfOwners(op);
   const bool shard_by_shard = has_shard && only_shards && (facts.is_elementwise || is_by_tensor);
   if (has_shard) out.placement = shard_by_shard ? Placement::kShard : Placement::kLocal;
   if (has_part) out.placement = Placement::kLocal;

@@ -229,11 +229,12 @@ std::vector<Mistake> Mistakes() {
   return all;
 }
 
-std::vector<std::string> ErrorsOf(const Sharded& sharded, const Mistake& mistake) {
+std::vector<std::string> ErrorsOf(const Sharded& sharded, const Mistake& mistake,
+                                  bool has_original = true) {
   Desc main = sharded.main.ToProto(), startup = sharded.startup.ToProto();
   VerifyOptions options;
   options.setting = sharded.result.setting;
-  options.original = {&sharded.original, &sharded.original_startup};
+  if (has_original) options.original = {&sharded.original, &sharded.original_startup};
   if (mistake.main != nullptr) mistake.main(&main);
   if (mistake.startup != nullptr) mistake.startup(&startup);
   if (mistake.setting != nullptr) mistake.setting(&options.setting);
@@ -567,6 +568,7 @@ TEST(ShardUpdates, OwnersUpdateWholeParameters) {
       EXPECT_EQ(shares.size(), 2);
       EXPECT_EQ(shares.at("param_share_0")[0].name, "v");
       EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
+      EXPECT_THAT(ErrorsOf(sharded, {}, /*has_original=*/false), IsEmpty());
       for (const char* type : {"c_allgather", "c_reducescatter", "scale", optimizer}) {
         EXPECT_THAT(ErrorsOf(sharded, {type, Drop(type), nullptr, nullptr}), Not(IsEmpty()))
             << type;
@@ -597,6 +599,8 @@ TEST(ShardUpdates, NormsOfPartsAreRefused) {
     WEFT_ASSERT_OK_AND_ASSIGN(sharded.original, Program::FromProto(original));
     const auto retype = [](Desc* main) { Retype("momentum", "lars_momentum", main); };
     EXPECT_THAT(ErrorsOf(sharded, {"", retype, nullptr, nullptr}), Not(IsEmpty()));
+    EXPECT_THAT(ErrorsOf(sharded, {"", retype, nullptr, nullptr}, /*has_original=*/false),
+                Not(IsEmpty()));
   }
 }
 

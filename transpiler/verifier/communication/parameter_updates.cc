@@ -166,6 +166,7 @@ class UpdateChecker {
         program_(facts.program()),
         parameters_(program_),
         options_(options),
+        synchronized_(FindSynchronized(facts, options.setting)),
         values_(values),
         what_if_(what_if),
         report_(ref, findings) {}
@@ -201,6 +202,7 @@ class UpdateChecker {
   const Program& program_;
   const UpdatedParameters parameters_;
   const RankValuesOptions& options_;
+  const absl::flat_hash_set<VarId> synchronized_;
   const RankValues& values_;
   WhatIfFlows* const what_if_;  // may be null
   Reporter report_;
@@ -264,7 +266,7 @@ void UpdateChecker::CheckUpdate(const Update& update) {
 }
 
 bool UpdateChecker::IsAveraged(VarId var) const {
-  return values_.AtEnd(var).averaged_across_ranks || IsSynchronized(var, facts_, options_.setting);
+  return values_.AtEnd(var).averaged_across_ranks || synchronized_.contains(var);
 }
 
 // A mode that averages gradients averages the statistics of rows, too.
