@@ -489,7 +489,8 @@ class ChainFinder {
   // the gradient, or an op of the step before the block of the chain, which first overwrites it.
   bool IsAnotherValue(const Op& op, size_t index, Symbol arg) const {
     const Building& chain = chains_[index];
-    if (op.block() != 0) return false;
+    // Of a chain that is refused, ops may be missing.
+    if (op.block() != 0 || !chain.why_not.empty()) return false;
     if (chain.found.tensors[UpdateChain::kGrad].name == arg) {
       return op.position() <= program_.op(chain.completed_by).position();
     }
