@@ -43,7 +43,7 @@ class KeptStates {
   // Of the ranks of `world`. All processes of the link call it at the same time; null: there are no
   // others. Processes with the same `host` see each other's memory (ProcessIdentity).
   // FailedPrecondition: they do not. ResourceExhausted. The link must outlive all calls but of
-  // Steps, Read and Host.
+  // Steps, Read and Host, and end before this does: it delivers copies.
   static absl::StatusOr<std::unique_ptr<KeptStates>> Create(
       const World& world, JobLink* link, const std::string& host = ThisProcess().host);
 

@@ -1,6 +1,7 @@
 #include "tools/cmd/elastic_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <set>
@@ -55,7 +56,9 @@ absl::Status CheckProgram(const RunFlags& flags, const Program& main) {
 }
 
 // The next message of a topic to which nobody listens otherwise, or the failure of the job.
-absl::StatusOr<std::string> Receive(JobLink* link, JobLink::Topic topic) {
+// DeadlineExceeded; Internal: another process than `sender` has sent it.
+absl::StatusOr<std::string> Receive(JobLink* link, JobLink::Topic topic, int sender,
+                                    double timeout_s) {
   std::mutex mutex;
   std::condition_variable has_come;
   absl::optional<absl::StatusOr<std::string>> received;
@@ -64,15 +67,22 @@ absl::StatusOr<std::string> Receive(JobLink* link, JobLink::Topic topic) {
     if (!received.has_value()) received = std::move(what);
     has_come.notify_all();
   };
-  link->Listen(topic, [&](int, std::string message) { set(std::move(message)); });
+  link->Listen(topic, [&](int process, std::string message) {
+    if (process == sender) return set(std::move(message));
+    set(absl::InternalError(
+        absl::StrCat("expected states from process ", sender, ", found some from ", process)));
+  });
   link->OnFailure([&](const absl::Status& failure) { set(failure); });
   {
     std::unique_lock<std::mutex> lock(mutex);
-    has_come.wait(lock, [&] { return received.has_value(); });
+    has_come.wait_for(lock, std::chrono::duration<double>(timeout_s),
+                      [&] { return received.has_value(); });
   }
   link->OnFailure(nullptr);
   link->Listen(topic, nullptr);
-  return *std::move(received);
+  if (received.has_value()) return *std::move(received);
+  return absl::DeadlineExceededError(absl::StrCat(
+      "process ", sender, " has given no states within ", timeout_s, " s (--timeout_s)"));
 }
 
 // What the run is about to do, for those who have seen processes go.
@@ -92,7 +102,8 @@ void PrintGeneration(const Generation& generation, const World& world, int64_t s
 absl::StatusOr<RunStart> ElasticRun::Prepare(const RunFlags& flags, JobLink* link,
                                              const Reader& read) {
   WEFT_RETURN_IF_ERROR(CheckFlags(flags));
-  WEFT_ASSIGN_OR_RETURN(const Agreed agreed, Agree(WorldOf(flags.run.nranks, link), link));
+  WEFT_ASSIGN_OR_RETURN(const Agreed agreed,
+                        Agree(WorldOf(flags.run.nranks, link), link, flags.run.timeout_s));
   absl::optional<Checkpoint> resume;
   if (!agreed.all_have_read) {
     WEFT_ASSIGN_OR_RETURN(first_, read(flags, link));
@@ -123,7 +134,8 @@ int64_t ElasticRun::LastStep() const {
   return steps.empty() ? 0 : *steps.rbegin();
 }
 
-absl::StatusOr<ElasticRun::Agreed> ElasticRun::Agree(const World& world, JobLink* link) {
+absl::StatusOr<ElasticRun::Agreed> ElasticRun::Agree(const World& world, JobLink* link,
+                                                     double timeout_s) {
   // Of the last generation, or of the one before, if the last one did not get so far.
   std::shared_ptr<KeptStates> of_step = kept_;
   std::set<int64_t> own;
@@ -166,7 +178,7 @@ absl::StatusOr<ElasticRun::Agreed> ElasticRun::Agree(const World& world, JobLink
   if (world.process() == giver) {
     WEFT_RETURN_IF_ERROR(Give(world, lacks, *agreed.step, link, agreed.host));
   } else if (kept_ == nullptr) {
-    WEFT_RETURN_IF_ERROR(Take(world, giver, link, &agreed.host));
+    WEFT_RETURN_IF_ERROR(Take(world, giver, link, timeout_s, &agreed.host));
   }
   return agreed;
 }
@@ -187,8 +199,10 @@ absl::Status ElasticRun::Give(const World& world, const std::function<bool(int)>
   return absl::OkStatus();
 }
 
-absl::Status ElasticRun::Take(const World& world, int giver, JobLink* link, std::string* host) {
-  WEFT_ASSIGN_OR_RETURN(const std::string message, Receive(link, JobLink::Topic::kState));
+absl::Status ElasticRun::Take(const World& world, int giver, JobLink* link, double timeout_s,
+                              std::string* host) {
+  WEFT_ASSIGN_OR_RETURN(const std::string message,
+                        Receive(link, JobLink::Topic::kState, giver, timeout_s));
   const absl::string_view text = message;
   size_t size = 0;
   const size_t comma = text.find(',');
@@ -237,10 +251,10 @@ absl::Status ElasticRun::Attach(JobLink* link, std::function<std::string()> know
                                 RunOptions* options) {
   const World world = WorldOf(options->nranks, link);
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<KeptStates> kept, KeptStates::Create(world, link));
-  if (world.process() == 0) WEFT_RETURN_IF_ERROR(kept->Deliver(options->begin_step, knows()));
   given_.clear();
   kept->SetFormer(std::move(kept_));
-  kept_ = std::move(kept);
+  kept_ = std::move(kept);  // before anything fails: the link delivers to it
+  if (world.process() == 0) WEFT_RETURN_IF_ERROR(kept_->Deliver(options->begin_step, knows()));
   options->kept = kept_.get();
   inputs->on_result = [add = std::move(inputs->on_result), last_rank = options->nranks - 1,
                        says_cost = !options->goes_on, kept = kept_.get(), knows = std::move(knows),

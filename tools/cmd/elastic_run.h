@@ -58,13 +58,14 @@ class ElasticRun {
   };
   // The last step of which a process of the generation has all states. All call it. A process that
   // has not, as it has just joined the job, or is on a host that got no further, gets from another
-  // what it needs of that step.
-  absl::StatusOr<Agreed> Agree(const World& world, JobLink* link);
+  // what it needs of that step. DeadlineExceeded: that has not come.
+  absl::StatusOr<Agreed> Agree(const World& world, JobLink* link, double timeout_s);
   // Gives each process that lacks them the states of its ranks before the step, and what the host
   // knew. The process `giver` has them.
   absl::Status Give(const World& world, const std::function<bool(int)>& lacks, int64_t step,
                     JobLink* link, const std::string& host) const;
-  absl::Status Take(const World& world, int giver, JobLink* link, std::string* host);
+  absl::Status Take(const World& world, int giver, JobLink* link, double timeout_s,
+                    std::string* host);
   // The states of the ranks of this process before the step, as a checkpoint.
   absl::StatusOr<Checkpoint> Resume(const World& world, int64_t step) const;
 

@@ -1,5 +1,4 @@
 // weft launch: starts a command several times, as one job.
-#include <signal.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -107,7 +106,7 @@ absl::optional<std::string> StepOf(const std::string& path, const std::string& j
 int ExitStatusOf(const absl::Status& status) {
   if (absl::IsNotFound(status)) return kExitNotFound;
   if (absl::IsPermissionDenied(status)) return kExitNotExecutable;
-  if (absl::IsCancelled(status)) return 128 + SIGINT;
+  if (absl::IsCancelled(status)) return 128 + Launcher::PendingStop();
   return kExitFailed;
 }
 

@@ -18,16 +18,6 @@
 namespace weft {
 namespace {
 
-// Blocked, as the launcher reads signals when it waits for its processes.
-bool IsStopPending() {
-  sigset_t pending;
-  if (sigpending(&pending) != 0) return false;
-  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
-    if (sigismember(&pending, signal) == 1) return true;
-  }
-  return false;
-}
-
 // What launcher 0 and another one must agree on.
 std::string SizeOf(const LaunchOptions& options) {
   return absl::StrCat(options.hosts.hosts, " hosts with ", options.processes, " processes");
@@ -53,9 +43,9 @@ absl::Status ControlledLauncher::OnAttempt(const LaunchOptions& options) {
   if (hosts.hosts == 1) return absl::OkStatus();
   std::vector<std::string> texts;
   const std::string own = absl::StrCat(SizeOf(options), "\n", job_id());
-  absl::StatusOr<std::unique_ptr<HostLinks>> links =
-      HostLinks::Connect(hosts, own, IsStopPending, &texts);
-  if (!links.ok() && IsStopPending()) {
+  absl::StatusOr<std::unique_ptr<HostLinks>> links = HostLinks::Connect(
+      hosts, own, [] { return PendingStop() != 0; }, &texts);
+  if (!links.ok() && PendingStop() != 0) {
     return absl::CancelledError("stopped before the launchers of all hosts had come");
   }
   WEFT_ASSIGN_OR_RETURN(links_, std::move(links));
@@ -95,7 +85,7 @@ absl::StatusOr<int> ControlledLauncher::FileOf(int rank, std::vector<std::string
 }
 
 void ControlledLauncher::OnDone() {
-  if (links_ != nullptr) links_->Finish();
+  if (links_ != nullptr && !links_->Finish([] { return PendingStop() != 0; })) ReadSignals();
 }
 
 void ControlledLauncher::SayTo(int rank, absl::string_view text) {

@@ -111,7 +111,11 @@ void ElasticLauncher::OnOtherEnd(int rank, int signal, int exit_status) {
   if (signal != 0 && IsElastic()) {
     members_[rank].is_lost = true;
     generations_->OnKilled(rank);
-    if (!generations_->IsDone()) return NoteLoss(DescribeRank(rank), signal, DescribeLeft());
+    if (!generations_->IsDone()) {
+      NoteLoss(DescribeRank(rank), signal, DescribeLeft());
+      if (generations_->num_left() == 0) FailOfLosses("");
+      return;
+    }
     if (generations_->TakesPart(rank)) return;
   }
   generations_->OnExit(rank, exit_status);
@@ -122,14 +126,17 @@ void ElasticLauncher::OnOtherEnd(int rank, int signal, int exit_status) {
 }
 
 void ElasticLauncher::OnHostLoss(int host, absl::string_view reason) {
-  bool has_lost = false;
-  for (size_t rank = 0; rank < members_.size(); ++rank) {
+  bool has_lost = false, do_all_take_part = true;
+  for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
     if (members_[rank].host != host || std::exchange(members_[rank].has_ended, true)) continue;
     has_lost = members_[rank].is_lost = true;
-    generations_->OnKilled(static_cast<int>(rank));
+    do_all_take_part = do_all_take_part && generations_->TakesPart(rank);
+    generations_->OnKilled(rank);
   }
   if (!has_lost) return;
   Note(absl::StrCat("host ", host, " is lost: ", reason, "; ", DescribeLeft()));
+  const bool is_missed = generations_->IsDone() ? !do_all_take_part : generations_->num_left() == 0;
+  if (is_missed && !HasFailed()) FailOfLosses("");
 }
 
 void ElasticLauncher::OnEnd(Process* process) {
@@ -177,7 +184,11 @@ void ElasticLauncher::StartReplacements() {
     Member& member = members_[process.rank];
     if (!member.is_replaced || !process.is_reaped) continue;
     const bool is_lost_again = generations_->IsLostAgain(process.rank);
-    if (is_lost_again && !generations_->IsAnyWaiting()) continue;
+    // Whoever runs may tell of a further step.
+    const bool may_wait =
+        generations_->IsDone() ||
+        absl::c_any_of(processes(), [](const Process& p) { return p.IsRunning(); });
+    if (is_lost_again && !generations_->IsAnyWaiting() && may_wait) continue;
     if (is_lost_again || IsStopping()) {  // the others go on to the end of their step
       member.is_replaced = false;
       generations_->OnKilled(process.rank);

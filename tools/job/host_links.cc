@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <future>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -86,10 +88,20 @@ std::vector<HostLinks::Event> HostLinks::Take() {
   return std::exchange(events_, {});
 }
 
-void HostLinks::Finish() {
-  for (const std::unique_ptr<JobLink>& link : links_) {
-    if (link != nullptr) link->Finish().IgnoreError();  // all is known that matters
+bool HostLinks::Finish(const std::function<bool()>& is_over) {
+  const auto finished = std::async(std::launch::async, [this] {
+    for (const std::unique_ptr<JobLink>& link : links_) {
+      if (link != nullptr) link->Finish().IgnoreError();  // all is known that matters
+    }
+  });
+  while (finished.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+    if (!is_over()) continue;
+    for (const std::unique_ptr<JobLink>& link : links_) {
+      if (link != nullptr) link->Abort(0, absl::CancelledError("the launcher was stopped"));
+    }
+    return false;
   }
+  return true;
 }
 
 }  // namespace weft

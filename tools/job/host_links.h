@@ -52,8 +52,9 @@ class HostLinks {
   int file() const { return file_; }
   std::vector<Event> Take();
 
-  // Waits until the other launchers call it, too, and have all that was sent, or are lost.
-  void Finish();
+  // Waits until the other launchers call it, too, and have all that was sent, or are lost. False:
+  // `is_over` has said true before, and the links have ended.
+  bool Finish(const std::function<bool()>& is_over);
 
  private:
   HostLinks() = default;

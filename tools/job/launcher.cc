@@ -134,6 +134,15 @@ absl::Status Launcher::TakeSignals() {
   return signal_fd_ >= 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "signalfd");
 }
 
+int Launcher::PendingStop() {
+  sigset_t pending;
+  if (sigpending(&pending) != 0) return 0;
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    if (sigismember(&pending, signal) == 1) return signal == SIGHUP ? SIGTERM : signal;
+  }
+  return 0;
+}
+
 Launcher::~Launcher() {
   if (signal_fd_ >= 0) close(signal_fd_);
 }

@@ -69,6 +69,10 @@ class Launcher {
   // started, or another error of the system; none of them runs then.
   absl::StatusOr<LaunchResult> Run(const LaunchOptions& options, int attempt);
 
+  // The signal to stop that has come, and that no launcher has read yet; 0: none. SIGTERM stands
+  // for SIGHUP, too.
+  static int PendingStop();
+
   // The same in all attempts: WEFT_JOB_ID.
   const std::string& job_id() const { return job_id_; }
 
@@ -133,6 +137,8 @@ class Launcher {
   Clock::duration grace() const { return grace_; }
   // Reads what is there, once. Whether there was something.
   bool Read(Process* process, bool is_out);
+  // Deals with the signals that have come.
+  void ReadSignals();
   // Whether a signal that this process has passed on has ended one with this status.
   bool WasStopped(int exit_status) const;
   // Whether somebody has asked this process to stop.
@@ -158,7 +164,6 @@ class Launcher {
   Time NextDeadline() const;
   void Poll();
   void Close(Process* process);
-  void ReadSignals();
   void CollectEnded();
   void OnDeadlines();
   // Of processes that go on, or are stopped, after all others have ended well.
