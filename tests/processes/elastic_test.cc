@@ -147,7 +147,7 @@ TEST(ElasticTest, NewProcessesThatAreLostAtOnceEndTheJob) {
   EXPECT_EQ(outcome.status, 128 + SIGKILL);
   EXPECT_THAT(outcome.err,
               AllOf(ContainsRegex("error: process 1 \\(pid [0-9]+\\) was killed by SIGKILL: it is "
-                                  "the third in its place that is lost before a further step"),
+                                  "the third with its ranks that is lost before a further step"),
                     HasSubstr("generation 3 "), Not(HasSubstr("generation 5 "))));
 }
 
@@ -157,7 +157,7 @@ TEST(ElasticTest, NewProcessesThatDoNotComeToTheirFirstStepEndTheJob) {
   const ElasticOutcome outcome = program.Run("kernel:1:2:1:1:kill+begin:1:0:1:0:kill",
                                              {4, 1, {"--max_replacements", "1000"}, {}});
   EXPECT_EQ(outcome.status, 128 + SIGKILL);
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("it is the third in its place that is lost"),
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("it is the third with its ranks that is lost"),
                                  Not(HasSubstr("generation 2 "))));
 }
 

@@ -210,9 +210,9 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
       AddInteger(*app, "--host", hosts.host, 0, kMaxProcesses - 1,
                  "The number of this host. Processes of host 0 report and write files");
   host_flag->needs(hosts_flag)->capture_default_str();
-  auto* at_flag = app->add_option(
-      "--at", hosts.address,
-      "Where processes meet, on host 0; the launcher there listens for that of host K at PORT + K");
+  auto* at_flag = app->add_option("--at", hosts.address,
+                                  "Where processes meet, on host 0; the launcher there listens for "
+                                  "the launcher of host K at PORT + K");
   at_flag->needs(hosts_flag)->type_name("HOST:PORT");
   app->add_option("--grace_s", options->grace_s,
                   "Kill processes that have not ended S seconds after SIGTERM or SIGINT")

@@ -517,7 +517,7 @@ TEST(WeftLaunchTest, ProcessesThatAllCrashAgainAndAgainEndTheJob) {
   const ProcessResult result =
       Launch(2, {"--elastic", "--max_replacements", "10"}, Shell("kill -SEGV $$; sleep 1"));
   EXPECT_EQ(result.status, 128 + SIGSEGV);
-  EXPECT_THAT(result.err, HasSubstr("was killed by SIGSEGV: it is the third in its place"));
+  EXPECT_THAT(result.err, HasSubstr("was killed by SIGSEGV: it is the third with its ranks"));
 }
 
 // The launchers of two hosts, which are this one, with a process each.

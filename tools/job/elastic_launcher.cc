@@ -196,7 +196,7 @@ void ElasticLauncher::StartReplacements() {
         NoteLoss(Describe(process), process.killed_by, DescribeLeft());
         continue;
       }
-      process.consequence = ": it is the third in its place that is lost before a further step";
+      process.consequence = ": it is the third with its ranks that is lost before a further step";
       return OnFailure(&process);
     }
     NoteLoss(Describe(process), process.killed_by, "a new one takes its place");
