@@ -164,13 +164,14 @@ def check_python_alone(script, files):
 
 
 def check_memory(checkers, files, inner, gradient, mean):
-    """The checker in C++ takes no more memory than the page says, whatever the files are made of. 32 MB: the program."""
+    """The checker in C++ takes no more memory than the page says, whatever the files are made of."""
     write(files[0] + "/claim.txt", b"ranks: 2\ngradients: mean\n")
     many = field(4, field(3, b"relu") + field(1, field(1, b"X") + field(2, b"s") * (4 << 20)))
     for more, steps, why in ((field(15, 0) * (5 << 20), 1, CERTIFIED), (many, 2, b"its arguments take more memory")):
         write(files[0] + "/proof.txt", b"weft-proof 1\nmain\n=%d\n+1\n" % steps)
         write(files[1], program([more, gradient], inner, b""))
         write(files[2], program([more, gradient, mean], inner, b""))
+        # 32 MB are for the program itself.
         limit = (36 << 20) + 3 * sum(map(os.path.getsize, files[1:]))
         done = subprocess.run([checkers.binary, *files], capture_output=True, timeout=60,
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
