@@ -19,13 +19,19 @@ std::vector<std::string_view> BlocksOf(std::string_view file) {
   return blocks;
 }
 
-// All fields but those of two numbers.
-std::vector<std::string_view> Without(uint64_t a, uint64_t b, std::string_view message) {
-  std::vector<std::string_view> rest;
-  for (Fields fields(message); fields.Next();) {
-    if (fields.number != a && fields.number != b) rest.push_back(fields.whole);
+// In all fields but those of two numbers.
+bool AreSameBut(uint64_t a, uint64_t b, std::string_view message, std::string_view other) {
+  const auto next = [&](Fields* fields) {
+    while (fields->Next()) {
+      if (fields->number != a && fields->number != b) return true;
+    }
+    return false;
+  };
+  Fields left(message), right(other);
+  while (next(&left)) {
+    if (!next(&right) || left.whole != right.whole) return false;
   }
-  return rest;
+  return !next(&right);
 }
 
 // The setting tells `weft run` and `weft verify` what the program is for, as JSON.
@@ -97,9 +103,8 @@ void Begin(std::string_view original, std::string_view result, State* state) {
   state->version = NumberOf(TextOf(original, 4), 1);
   state->work_left = 1000 + 16 * result.size();
   state->memory_left = (1 << 22) + 2 * (original.size() + result.size());
-  Expect(blocks.size() == state->blocks.size() &&
-             Without(1, 1001, original) == Without(1, 1001, result) &&
-             Without(3, 4, blocks[0]) == Without(3, 4, state->blocks[0]) &&
+  Expect(blocks.size() == state->blocks.size() && AreSameBut(1, 1001, original, result) &&
+             AreSameBut(3, 4, blocks[0], state->blocks[0]) &&
              std::equal(blocks.begin() + 1, blocks.end(), state->blocks.begin() + 1),
          "the result has another version or other blocks");
   CheckSetting(TextOf(result, 1001), state->nranks, state->sums);
@@ -156,9 +161,11 @@ bool Follow(std::istream* proof, State* state) {
       Expect(results.Next(4), "proof.txt: the result has no further op");
       Expect(is_new || originals.Next(4), "proof.txt: the original has no further op");
       try {
-        const Op op(results.Bytes());
-        Expect(is_new || op.IsSame(originals.Bytes()), "the op of the original is another one");
-        is_new ? Insert(op, state) : Keep(op, state);
+        state->WithOp(results.Bytes(), [&](const Op& op) {
+          Expect(is_new || AreSameOps(op.bytes, originals.Bytes()),
+                 "the op of the original is another one");
+          is_new ? Insert(op, state) : Keep(op, state);
+        });
       } catch (const Failure& failure) {
         throw Failure{Text(state->main == nullptr ? "" : "startup: ", "op ", std::to_string(index),
                            " (", TextOf(results.Bytes(), 3), "): ", failure.why)};
@@ -177,6 +184,16 @@ std::string ValueOf(std::string_view key, std::string_view claim) {
   Expect(begin != std::string::npos, "claim.txt: no line begins with ", key);
   const std::string_view rest = claim.substr(begin + key.size());
   return std::string(rest.substr(0, rest.find('\n')));
+}
+
+// The line after `n` others, in quotes.
+std::string LineOf(std::string_view text, size_t n) {
+  for (; n > 0; --n) {
+    const size_t end = text.find('\n');
+    if (end == text.npos) return "no line";
+    text.remove_prefix(end + 1);
+  }
+  return Text("\"", text.substr(0, text.find('\n')), "\"");
 }
 
 }  // namespace
@@ -255,7 +272,11 @@ Asserted by Weft, not checked:
 
 void Check(const Files& files) {
   const std::string right = ClaimOf(files, Sha256);
-  Expect(files.claim == right, "claim.txt: expected ", right);
+  if (files.claim == right) return;
+  size_t line = 0;
+  while (LineOf(right, line) == LineOf(files.claim, line)) ++line;
+  throw Failure{Text("claim.txt, line ", std::to_string(line + 1), ": expected ",
+                     LineOf(right, line), ", found ", LineOf(files.claim, line))};
 }
 
 }  // namespace checker

@@ -115,7 +115,7 @@ bool Attr::IsZero() const {
          std::find(are.begin(), are.end(), false) == are.end();
 }
 
-Op::Op(std::string_view op) : bytes(op) {
+Op::Op(std::string_view op, uint64_t memory_left) : bytes(op) {
   size_t num_types = 0;
   attrs.reserve(32);
   slots.reserve(16);
@@ -137,7 +137,9 @@ Op::Op(std::string_view op) : bytes(op) {
       slots.push_back(added);
       for (Fields vars(fields.Bytes()); vars.Next(2);) {
         const std::string_view var = vars.Bytes();
-        if (!var.empty() && var != "@EMPTY@") args.push_back({added, var});
+        if (var.empty() || var == "@EMPTY@") continue;
+        args.push_back({added, var});
+        Expect(Memory() <= memory_left, "its arguments take more memory than such files may");
       }
     }
     Expect(slots.size() + attrs.size() <= 256, "it has too many slots or attributes");
@@ -161,17 +163,18 @@ int64_t Op::Number(std::string_view attr, int64_t absent) const {
   return numbers.empty() ? 0 : static_cast<int64_t>(numbers[0]);
 }
 
-bool Op::IsSame(std::string_view other) const {
+bool AreSameOps(std::string_view op, std::string_view other) {
   const auto sorted = [](std::string_view op) {
     std::vector<std::string_view> kept;
     for (Fields fields(op); fields.Next();) {
       const std::string_view name = fields.number == 4 ? TextOf(fields.Bytes(), 1) : "";
       if (name != "op_callstack" && name != "op_namescope") kept.push_back(fields.whole);
+      Expect(kept.size() <= 512, "it has too many fields");
     }
     std::sort(kept.begin(), kept.end());
     return kept;
   };
-  return bytes == other || sorted(bytes) == sorted(other);
+  return op == other || sorted(op) == sorted(other);
 }
 
 namespace {

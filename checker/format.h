@@ -110,14 +110,17 @@ struct Op {
   std::vector<Attr> attrs;
 
   // Refuses slots and attributes that are there twice, but for equal attributes: which of them
-  // counts depends on the order.
-  explicit Op(std::string_view op);
+  // counts depends on the order. And arguments that take more memory than that.
+  Op(std::string_view op, uint64_t memory_left);
+  // Of the arguments, and of pointers to their variables, in vectors that grow.
+  uint64_t Memory() const { return args.size() * 128; }
   const Attr* Find(std::string_view attr) const;  // null: there is none
   std::vector<uint64_t> Numbers(std::string_view attr) const;
   int64_t Number(std::string_view attr, int64_t absent) const;
-  // But for the order of fields, and for where in a script they were made.
-  bool IsSame(std::string_view other) const;
 };
+
+// But for the order of fields, and for where in a script they were made.
+bool AreSameOps(std::string_view op, std::string_view other);
 
 std::string Sha256(std::string_view bytes);  // 64 hexadecimal digits
 

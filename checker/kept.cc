@@ -105,7 +105,7 @@ void AddUses(const Op& op, State* state, std::vector<uint64_t>* path, Uses* uses
       uses->has_blocks = true;
       path->push_back(block);
       for (Fields ops(state->blocks[block]); ops.Next(4);) {
-        AddUses(Op(ops.Bytes()), state, path, uses);
+        state->WithOp(ops.Bytes(), [&](const Op& op) { AddUses(op, state, path, uses); });
       }
       path->pop_back();
     }

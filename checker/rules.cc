@@ -234,7 +234,7 @@ struct NewOp {
 
   uint32_t SumParts() {
     Var& sum = Out();
-    Expect(in.size() == state.nranks, "expected a part for each rank");
+    Expect(state.nranks > 0 && in.size() == state.nranks, "expected a part for each rank");
     std::set<uint32_t> forms;
     for (Var* part : in) {
       Expect(Current(*part, false).form >= kPart && part->kind == in[0]->kind && part->of == &sum &&

@@ -79,6 +79,15 @@ struct State {
     memory_left -= memory;
   }
 
+  // An op takes memory while it is used.
+  template <typename Use>
+  void WithOp(std::string_view bytes, const Use& use) {
+    const Op op(bytes, memory_left);
+    Spend(0, op.Memory());
+    use(op);
+    memory_left += op.Memory();
+  }
+
   Var* Find(std::string_view name) const {  // in block 0; null: it is not declared
     const auto found = names.find(name);
     return found == names.end() ? nullptr : found->second;

@@ -11,6 +11,7 @@ may end a checker otherwise than by its verdict. Both refuse for one reason what
 import importlib.util
 import os
 import random
+import resource
 import struct
 import subprocess
 import sys
@@ -111,7 +112,7 @@ def program(ops, inner, others):
                     for i, parts in enumerate(blocks)) + others
 
 
-CERTIFIED = b"claim.txt: expected Weft certificate 1"  # nothing else is wrong
+CERTIFIED = b'claim.txt, line 1: expected "Weft certificate 1", found "ranks: '  # nothing else is wrong
 
 
 def crafted():
@@ -136,6 +137,9 @@ def crafted():
     second = op(b"sin_double_grad", {b"X@GRAD": b"f"}, {b"Out@GRAD": b"f"})
     for product, why in ((bilinear, b"f, which is divided by n"), (second, b"is not known to be linear")):
         yield why, [fill, product], [fill, scale(b"f", 0.5), product], "=1\n+1\n=1\n", (b"", b"")
+    more = [op(b"relu", {b"X": b"s"}, {b"Out": b"f"}, b"".join(fields))
+            for fields in ([field(15, 0)] * 512 + [field(16, 0)], [field(16, 0)] + [field(15, 0)] * 512)]
+    yield b"it has too many fields", more[:1], more[1:], "=1\n", (b"", b"")
     yield same(b"names a variable", op(b"relu", {b"X": b"s"}, {b"Out": b"f"}, attr(b"by", 13, b"")))
     clip = op(b"clip", {b"X": b"w@GRAD"}, {b"Out": b"w@GRAD"}, attr(b"op_role", 0, field(3, 2)))
     yield (*same(b"w@GRAD before its reduction"), clip)
@@ -159,6 +163,21 @@ def check_python_alone(script, files):
     assert done.returncode == 1 and not done.stderr, done
 
 
+def check_memory(checkers, files, inner, gradient, mean):
+    """The checker in C++ takes no more memory than the page says, whatever the files are made of."""
+    write(files[0] + "/claim.txt", b"ranks: 2\ngradients: mean\n")
+    many = field(4, field(3, b"relu") + field(1, field(1, b"X") + field(2, b"s") * (4 << 20)))
+    for more, steps, why in ((field(15, 0) * (5 << 20), 1, CERTIFIED), (many, 2, b"its arguments take more memory")):
+        write(files[0] + "/proof.txt", b"weft-proof 1\nmain\n=%d\n+1\n" % steps)
+        write(files[1], program([more, gradient], inner, b""))
+        write(files[2], program([more, gradient, mean], inner, b""))
+        # 32 MB are for the program itself.
+        limit = (36 << 20) + 3 * sum(map(os.path.getsize, files[1:]))
+        done = subprocess.run([checkers.binary, *files], capture_output=True, timeout=60,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        assert done.returncode == 1 and why in done.stdout, done
+
+
 def check_crafted(checkers, tmp):
     files = [tmp + "/crafted", tmp + "/original.pb", tmp + "/result.pb"]
     os.mkdir(files[0])
@@ -174,6 +193,14 @@ def check_crafted(checkers, tmp):
         write(files[2], program(result + [gradient, *between, mean], inner, others[1]))
         for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
             assert why in verdict, (why, verdict, original)
+    check_memory(checkers, files, inner, gradient, mean)
+    # No parts, of no known number of ranks.
+    write(files[0] + "/claim.txt", b"ranks: any\ngradients: mean\n")
+    write(files[0] + "/proof.txt", b"weft-proof 1\nmain\n=1\n+1\n")
+    write(files[1], program([gradient], inner, b""))
+    write(files[2], program([gradient, op(b"sum", {}, {b"Out": b"w@GRAD"})], inner, b""))
+    for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
+        assert b"expected a part for each rank" in verdict, verdict
     write(files[0] + "/claim.txt", b"ranks: 2\ngradients: mean\n\xe9")
     write(files[0] + "/proof.txt", "weft-proof 1\nown \u00e9\n".encode())
     assert checkers.agree(files)
@@ -219,7 +246,9 @@ def main(transpile, weft, weft_check, script, programs, damages="40"):
                 claim, proof = read(cert + "/claim.txt"), read(cert + "/proof.txt")
                 assert claim.count(b"\n") <= 40, claim
                 write(cert + "/claim.txt", claim + b"- And more.\n" * 40)
-                assert checkers.agree(files), claim
+                last = b'claim.txt, line %d: expected "", found "- And more."\n' % (claim.count(b"\n") + 1)
+                for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
+                    assert verdict == b"not certified: " + last, verdict
                 write(cert + "/claim.txt", claim)
                 schedule = next(line for line in claim.split(b"\n") if line.startswith(b"schedule: "))
                 assert cert.encode() + b": " + schedule in done.stderr, done.stderr

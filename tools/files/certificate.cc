@@ -30,7 +30,7 @@ std::string EditScript(std::string_view original, std::string_view result) {
   // Most ops have the same bytes; of others, the type tells new ones at once.
   const auto is_same = [](std::string_view op, std::string_view next) {
     return op == next ||
-           (checker::TextOf(op, 3) == checker::TextOf(next, 3) && checker::Op(op).IsSame(next));
+           (checker::TextOf(op, 3) == checker::TextOf(next, 3) && checker::AreSameOps(op, next));
   };
   checker::Fields kept = ops_of(original), ops = ops_of(result);
   std::string script;
