@@ -85,8 +85,8 @@ def export_function(step, params, state, batch, path, dynamic_batch=True):
         raise CannotExport(f"the names {', '.join(batch)}: expected Python identifiers")
     for name in (*params, *state):
         if name in {*batch, "loss"}:
-            raise CannotExport(f"{name}: is a parameter or a state, and an input or the loss of the "
-                               "step; rename it")
+            raise CannotExport(f"{name}: is a parameter or a state, and an input or the loss "
+                               "of the step; rename it")
     sizes = {v.shape[0] if v.dim() else None for v in batch.values()}
     if dynamic_batch and (len(sizes) != 1 or sizes & {None, 0, 1}):
         raise CannotExport("dynamic_batch: expected inputs with the same first axis, of at least 2 "
@@ -118,20 +118,21 @@ def export_function(step, params, state, batch, path, dynamic_batch=True):
 
 
 def _check_any_size(graph, batch):
-    """That the step is the same for batches of any size."""
+    """That no number in the step is the size of the batch; notes what branches may depend on it."""
+    conditions, guards = set(), [guard.expr for guard in graph.shape_env.guards]
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"][-len(batch):]
     for node, value in zip(inputs, batch.values()):
         size = node.meta["val"].shape[0]
         symbol = size.node.expr if isinstance(size, torch.SymInt) else None
         if symbol is None or not symbol.is_symbol:
-            raise CannotExport(f"the step depends on the size of the batch, {value.shape[0]}; use "
-                               "x.shape[0], not len(x) or int(x.shape[0]); or pass "
+            raise CannotExport(f"the step depends on the size of the batch, {value.shape[0]}; "
+                               "take means by an operator, such as x.mean(), or pass "
                                "dynamic_batch=False")
-        for guard in graph.shape_env.guards:
-            condition = graph.shape_env.simplify(guard.expr)
-            if symbol in condition.free_symbols:
-                raise CannotExport("the step depends on the size of the batch: it holds only where "
-                                   f"{condition}, {symbol} the size; pass dynamic_batch=False")
+        conditions.update(str(e) for e in map(graph.shape_env.simplify, guards)
+                          if e.free_symbols == {symbol})
+    if conditions:  # convolutions have some of their own, to choose among equal kernels
+        print(f"note: traced where {' and '.join(sorted(conditions))}, of a batch of "
+              f"{value.shape[0]}; if the script branches on it, pass dynamic_batch=False")
 
 
 class _Step(nn.Module):
@@ -224,7 +225,7 @@ def _updates_of(model, optimizer):
             raise CannotExport("optimizer option lr: expected a number, found a tensor; a run sets "
                                "the learning rate by weft run --lr_schedule")
         if group["lr"] == 0 and group.get("decoupled_weight_decay") and group["weight_decay"]:
-            raise CannotExport("optimizer option lr=0: a decay of weights cannot be read from a rate "
+            raise CannotExport("optimizer option lr=0: decay of weights cannot be read from a rate "
                                "of 0; export with another, and run with --lr_schedule")
         for param in group["params"]:
             name = names.get(id(param))
