@@ -14,6 +14,7 @@ from unittest import mock
 
 import torch
 from torch import nn
+from torch.fx.experimental import _config as shapes
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
@@ -46,8 +47,8 @@ def export_step(model, optimizer, loss, example, path, dynamic_batch=True):
         for name in updates:
             values[name].requires_grad_()
         held = {name: state[name].clone() for name in buffers}
-        output = torch.func.functional_call(
-            model, {**values, **held}, tuple(batch[name] for name in names))
+        tensors = {**values, **held}  # then with the tensors that the model assigns
+        output = torch.func.functional_call(model, tensors, tuple(batch[name] for name in names))
         value = loss(output, batch["target"])
         gradients = torch.autograd.grad(value, [values[n] for n in updates], allow_unused=True)
         new_params, new_state = dict(params), dict(state)
@@ -59,8 +60,10 @@ def export_step(model, optimizer, loss, example, path, dynamic_batch=True):
             with torch.no_grad():
                 new_params[name], of_param = updates[name](values[name].detach(), gradient, state)
             new_state.update(of_param)
-        # pylint: disable-next=protected-access
-        new_state.update({k: v for k, v in held.items() if v._version > 0})
+        for name, buffer in held.items():
+            # pylint: disable-next=protected-access
+            if tensors[name] is not buffer or buffer._version > 0:
+                new_state[name] = tensors[name].detach()
         return new_params, new_state, value.detach()
 
     export_function(step, params, state, batch, path, dynamic_batch)
@@ -80,12 +83,19 @@ def export_function(step, params, state, batch, path, dynamic_batch=True):
                                "the CPU before the export: Weft chooses the device of a run")
     if not all(name.isidentifier() for name in batch):
         raise CannotExport(f"the names {', '.join(batch)}: expected Python identifiers")
+    for name in (*params, *state):
+        if name in {*batch, "loss"}:
+            raise CannotExport(f"{name}: is a parameter or a state, and an input or the loss "
+                               "of the step; rename it")
     sizes = {v.shape[0] if v.dim() else None for v in batch.values()}
     if dynamic_batch and (len(sizes) != 1 or sizes & {None, 0, 1}):
         raise CannotExport("dynamic_batch: expected inputs with the same first axis, of at least 2 "
                            "examples; or pass dynamic_batch=False")
-    graph = make_fx(step, tracing_mode="symbolic" if dynamic_batch else "fake",
-                    record_stack_traces=True, _allow_non_fake_inputs=True)(params, state, batch)
+    with shapes.patch(use_duck_shape=False):  # an axis as long as the batch is not the batch
+        graph = make_fx(step, tracing_mode="symbolic" if dynamic_batch else "fake",
+                        record_stack_traces=True, _allow_non_fake_inputs=True)(params, state, batch)
+    if dynamic_batch:
+        _check_any_size(graph, batch)
     module = _step_class(batch)(graph, params, state)
     axes = {0: torch.export.Dim("batch")} if dynamic_batch else None
     program = torch.export.export(module, tuple(batch.values()),
@@ -105,6 +115,24 @@ def export_function(step, params, state, batch, path, dynamic_batch=True):
         sizes = [str(size) for size in value.shape]
         sizes[:1] = ["batch"] if dynamic_batch else sizes[:1]
         print(f"  feed {name}: {str(value.dtype)[6:]}[{', '.join(sizes)}]")
+
+
+def _check_any_size(graph, batch):
+    """That no number in the step is the size of the batch; notes what branches may depend on it."""
+    conditions, guards = set(), [guard.expr for guard in graph.shape_env.guards]
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"][-len(batch):]
+    for node, value in zip(inputs, batch.values()):
+        size = node.meta["val"].shape[0]
+        symbol = size.node.expr if isinstance(size, torch.SymInt) else None
+        if symbol is None or not symbol.is_symbol:
+            raise CannotExport(f"the step depends on the size of the batch, {value.shape[0]}; "
+                               "take means by an operator, such as x.mean(), or pass "
+                               "dynamic_batch=False")
+        conditions.update(str(e) for e in map(graph.shape_env.simplify, guards)
+                          if e.free_symbols == {symbol})
+    if conditions:  # convolutions have some of their own, to choose among equal kernels
+        print(f"note: traced where {' and '.join(sorted(conditions))}, of a batch of "
+              f"{value.shape[0]}; if the script branches on it, pass dynamic_batch=False")
 
 
 class _Step(nn.Module):
@@ -139,10 +167,14 @@ class _Step(nn.Module):
         old = [{name: self._get(name) for name in names} for names in self._names]
         with torch.fx.traceback.preserve_node_meta():
             *new, loss = torch.fx.Interpreter(self._graph[0]).run(*old, batch)
-        for before, after in zip(old, new):
-            for name, value in after.items():
-                if value is not before[name]:
-                    before[name].copy_(value)
+        # A new value may be another old one: none changes before all are there.
+        changed = [(before[name], name, value.clone()) for before, after in zip(old, new)
+                   for name, value in after.items() if value is not before[name]]
+        for tensor, name, value in changed:
+            if tensor.shape != value.shape or tensor.dtype != value.dtype:
+                raise CannotExport(f"{name}: becomes {value.dtype}{list(value.shape)} in the step, "
+                                   f"and was {tensor.dtype}{list(tensor.shape)}")
+            tensor.copy_(value)
         return loss
 
 
@@ -180,6 +212,8 @@ def _updates_of(model, optimizer):
         raise CannotExport(
             f"optimizer {type(optimizer).__name__}: expected torch.optim's SGD, Adam or AdamW; "
             "write the step as a function, for export_function")
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise CannotExport("the optimizer has hooks on its step, which a file cannot have")
     names = {id(p): name for name, p in model.named_parameters()}
     updates, state = {}, {}
     for group in optimizer.param_groups:
@@ -190,10 +224,16 @@ def _updates_of(model, optimizer):
         if isinstance(group["lr"], torch.Tensor):
             raise CannotExport("optimizer option lr: expected a number, found a tensor; a run sets "
                                "the learning rate by weft run --lr_schedule")
+        if group["lr"] == 0 and group.get("decoupled_weight_decay") and group["weight_decay"]:
+            raise CannotExport("optimizer option lr=0: decay of weights cannot be read from a rate "
+                               "of 0; export with another, and run with --lr_schedule")
         for param in group["params"]:
             name = names.get(id(param))
             if name is None:
                 raise CannotExport("the optimizer has a parameter that the model does not have")
+            if param._backward_hooks or param._post_accumulate_grad_hooks:
+                raise CannotExport(f"parameter {name}: has hooks on its gradient; do in the model "
+                                   "what they do")
             if not param.requires_grad:
                 continue
             updates[name] = make(f"optimizer.{name}.", param, group, optimizer.state[param], state)

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "proto/formats/pt2/translator.h"
 
@@ -53,6 +54,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.convolution.default", {&T::Convolution}},
       {"aten.convolution_backward.default", {&T::ConvolutionGrad, kInFirst, "", 3}},
       {"aten.cos.default", {&T::Unary, kNot, "cos"}},
+      {"aten.div.Scalar", {&T::Divide, kInFirst}},
       {"aten.div.Tensor", {&T::Divide, kInFirst}},
       {"aten.exp.default", {&T::Unary, kNot, "exp"}},
       {"aten.full_like.default", {&T::Fill}},
@@ -64,6 +66,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.mm.default", {&T::MatrixProduct, kInEach}},
       {"aten.mse_loss.default", {&T::MseLoss}},
       {"aten.mse_loss_backward.default", {&T::MseLossGrad, kInFirst}},
+      {"aten.mul.Scalar", {&T::Multiply, kInEach}},
       {"aten.mul.Tensor", {&T::Multiply, kInEach}},
       {"aten.neg.default", {&T::Negate, kInAll}},
       {"aten.nll_loss_backward.default", {&T::NllLossGrad, kInFirst}},
@@ -120,7 +123,7 @@ absl::StatusOr<std::string> Translator::Number(const Node& node, absl::string_vi
       .Longs("shape", {})
       .Int("dtype", dtype)
       .Float("value", value)
-      .Text("str_value", absl::StrCat(value));
+      .Text("str_value", absl::StrFormat("%.17g", value));
   return out;
 }
 

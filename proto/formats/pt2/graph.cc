@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/annotate.h"
+#include "base/available_memory.h"
 #include "base/status_macros.h"
 
 namespace weft::pt2 {
@@ -140,6 +141,21 @@ absl::StatusOr<TensorMeta> ReadMeta(const Json& json, absl::string_view where) {
   return meta;
 }
 
+// Of an argument or an output: its tensor, or those of its list.
+absl::StatusOr<std::vector<std::string>> TensorsIn(const Json& json, absl::string_view where) {
+  std::vector<std::string> tensors;
+  if (const Json* const one = Find(json, "as_tensor")) {
+    WEFT_ASSIGN_OR_RETURN(tensors.emplace_back(), GetText(*one, "name", where));
+  }
+  if (const Json* const several = Find(json, "as_tensors")) {
+    if (!several->is_array()) return BadJson(where, "a list of tensors", several);
+    for (const Json& one : *several) {
+      WEFT_ASSIGN_OR_RETURN(tensors.emplace_back(), GetText(one, "name", where));
+    }
+  }
+  return tensors;
+}
+
 size_t SizeOf(pb::VarType::Type dtype) {
   switch (dtype) {
     case pb::VarType::FP64:
@@ -231,15 +247,8 @@ absl::StatusOr<std::string> Node::Tensor(absl::string_view argument) const {
 absl::StatusOr<std::vector<std::string>> Node::Tensors() const {
   std::vector<std::string> tensors;
   for (const auto& [name, json] : arguments_) {
-    if (const Json* const one = pt2::Find(*json, "as_tensor")) {
-      WEFT_ASSIGN_OR_RETURN(tensors.emplace_back(), GetText(*one, "name", DebugName()));
-    }
-    if (const Json* const several = pt2::Find(*json, "as_tensors")) {
-      if (!several->is_array()) return BadJson(DebugName(), "a list of tensors", several);
-      for (const Json& one : *several) {
-        WEFT_ASSIGN_OR_RETURN(tensors.emplace_back(), GetText(one, "name", DebugName()));
-      }
-    }
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> some, TensorsIn(*json, DebugName()));
+    tensors.insert(tensors.end(), some.begin(), some.end());
   }
   return tensors;
 }
@@ -409,11 +418,18 @@ class GraphReader {
     WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node.Tensors());
     for (const std::string& value : reads) WEFT_RETURN_IF_ERROR(CheckIsMade(value, where));
     for (const Json& output : *outputs) {
-      std::string& value = node.outputs.emplace_back();
-      const Json* const tensor = Find(output, "as_tensor");
-      if (tensor == nullptr) continue;  // a size, or nothing
-      WEFT_ASSIGN_OR_RETURN(value, GetText(*tensor, "name", where));
-      WEFT_RETURN_IF_ERROR(Make(value, where));
+      WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> values, TensorsIn(output, where));
+      for (const std::string& value : values) WEFT_RETURN_IF_ERROR(Make(value, where));
+      node.outputs.insert(node.outputs.end(), values.begin(), values.end());
+      if (values.empty()) node.outputs.emplace_back();  // a size, or nothing
+    }
+    // An operator's name, before that of its overload.
+    const absl::string_view operation =
+        absl::string_view(node.target).substr(0, node.target.rfind('.'));
+    if (absl::EndsWith(operation, "_") && !absl::EndsWith(operation, "__")) {
+      return node.Error(
+          "expected an operator that makes new values, found one that changes its input; export "
+          "with run_decompositions({})");
     }
     graph_.nodes.push_back(std::move(node));
     return absl::OkStatus();
@@ -468,9 +484,10 @@ bool LooksLikeArchive(absl::string_view bytes) {
 }
 
 absl::StatusOr<Archive> Archive::Open(FileBytes file) {
+  const uint64_t bytes = file.bytes.size();
   absl::StatusOr<ZipArchive> zip = ZipArchive::Open(std::move(file));
   WEFT_RETURN_IF_ERROR(Annotate("not an archive of torch.export.save", zip.status()));
-  Archive archive(*std::move(zip));
+  Archive archive(*std::move(zip), bytes);
   for (uint64_t i = 0; i < archive.zip_.num_entries(); ++i) {
     const std::string name = archive.zip_.NameOf(i);
     const size_t slash = name.find('/');
@@ -500,8 +517,10 @@ absl::StatusOr<std::string> Archive::Read(absl::string_view name) const {
   }
   std::string bytes;
   const absl::Status status = zip_.Visit(found->second, [&](ZipEntry& entry) -> absl::Status {
-    constexpr uint64_t kMaxBytes = uint64_t{1} << 32;
-    if (entry.size() > kMaxBytes) return absl::ResourceExhaustedError("more than 4 GiB");
+    if (entry.size() > file_bytes_) {
+      return absl::InvalidArgumentError("expected stored data, found deflated ones");
+    }
+    WEFT_RETURN_IF_ERROR(CheckFitsMemory("it", entry.size(), AvailableMemory()));
     bytes.resize(entry.size());
     WEFT_RETURN_IF_ERROR(entry.Read(bytes.data(), bytes.size()));
     return entry.Finish();

@@ -94,7 +94,9 @@ struct Weight {
 
 // The archive that torch.export.save writes. Pickles in it, such as the example inputs, are not
 // read. Errors do not name the path. InvalidArgument: no such archive, another version (the message
-// has both), JSON of another form, values that no node makes, or that are made twice.
+// has both), JSON of another form, values that no node makes, or that are made twice, entries
+// larger than the file: torch stores, and does not deflate. Unimplemented: a node that changes its
+// input. ResourceExhausted: an entry that does not fit in memory.
 class Archive {
  public:
   static absl::StatusOr<Archive> Open(FileBytes file);
@@ -106,11 +108,12 @@ class Archive {
   absl::StatusOr<std::map<std::string, Weight>> ReadWeights(const Graph& graph) const;
 
  private:
-  explicit Archive(ZipArchive zip) : zip_(std::move(zip)) {}
+  Archive(ZipArchive zip, uint64_t file_bytes) : zip_(std::move(zip)), file_bytes_(file_bytes) {}
   absl::StatusOr<std::string> Read(absl::string_view name) const;
   absl::StatusOr<nlohmann::json> ReadJson(absl::string_view name) const;
 
   ZipArchive zip_;
+  uint64_t file_bytes_;
   absl::flat_hash_map<std::string, uint64_t> entries_;  // without the folder around all
 };
 

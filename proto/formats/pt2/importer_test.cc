@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,9 @@ namespace weft::pt2 {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 FileBytes FileOf(const std::string& bytes) {
   auto owner = std::make_shared<const std::string>(bytes);
@@ -36,7 +39,7 @@ const std::string& Archived(const std::string& name) {
 // The same archive, in whose entry `entry` (by its end) `from` is `to`. Without the entry, if
 // `from` is empty.
 std::string Edited(const std::string& name, const std::string& entry, const std::string& from,
-                   const std::string& to) {
+                   const std::string& to, int compression = ZIP_CM_STORE) {
   const ZipArchive archive = ZipArchive::Open(FileOf(Archived(name))).value();
   zip_error_t error;
   zip_error_init(&error);
@@ -60,7 +63,9 @@ std::string Edited(const std::string& name, const std::string& entry, const std:
       EXPECT_TRUE(absl::StrContains(bytes, from)) << from;
       bytes = absl::StrReplaceAll(bytes, {{from, to}});
     }
-    zip_file_add(edited, path.c_str(), zip_source_buffer(edited, bytes.data(), bytes.size(), 0), 0);
+    const zip_int64_t added = zip_file_add(
+        edited, path.c_str(), zip_source_buffer(edited, bytes.data(), bytes.size(), 0), 0);
+    zip_set_file_compression(edited, added, compression, 0);
   }
   EXPECT_EQ(zip_close(edited), 0);
   zip_source_open(source);
@@ -134,7 +139,8 @@ TEST(Pt2ImporterTest, StartValuesAreThoseOfTheArchiveAndTheRate) {
 
 TEST(Pt2ImporterTest, MissingOperatorsAreNamedWithTheLineOfTheScript) {
   EXPECT_THAT(Refusal(Archived("operator")),
-              HasSubstr("no op of Weft computes aten.erf.default, aten.expand.default"));
+              AllOf(HasSubstr("no op of Weft computes aten.erf.default, aten.expand.default"),
+                    Not(HasSubstr("aten.mul.Scalar"))));
   const std::string bytes = Edited("lenet_nesterov", "model.json",
                                    "aten.max_pool2d_with_indices.default", "aten.pool.default");
   EXPECT_THAT(Refusal(bytes),
@@ -153,6 +159,42 @@ TEST(Pt2ImporterTest, AnotherUpdateIsRefusedWithTheParameter) {
   EXPECT_THAT(
       Refusal(Edited("mlp_sgd", "model.json", "aten.tanh_backward.default", "aten.atan2.default")),
       HasSubstr("no op of Weft computes aten.atan2.default"));
+}
+
+TEST(Pt2ImporterTest, OutputsInAListAreMade) {
+  const std::string from =
+      "aten.tanh.default\", \"inputs\": [{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": "
+      "\"addmm\"}}, \"kind\": 1}], \"outputs\": [{\"as_tensor\": {\"name\": \"tanh\"}}]";
+  const std::string to = absl::StrReplaceAll(from, {{"tanh.default", "unbind.int"},
+                                                    {"{\"as_tensor\": {\"name\": \"tanh\"}}",
+                                                     "{\"as_tensors\": [{\"name\": \"tanh\"}]}"}});
+  EXPECT_THAT(Refusal(Edited("mlp_sgd", "model.json", from, to)),
+              HasSubstr("no op of Weft computes aten.unbind.int"));
+}
+
+TEST(Pt2ImporterTest, OperatorsInPlaceAreRefused) {
+  EXPECT_THAT(Refusal(Edited("mlp_sgd", "model.json", "aten.tanh.default", "aten.tanh_.default")),
+              HasSubstr("node tanh (aten.tanh_.default): expected an operator that makes new"));
+}
+
+TEST(Pt2ImporterTest, TheRateOfASubtractionIsTheFactorOfTheGradient) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const auto values, ReadStartValues(FileOf(Edited("update", "model.json", "aten.sign.default",
+                                                       "aten.neg.default"))));
+  EXPECT_EQ(*reinterpret_cast<const float*>(values.at("optimizer.lr").bytes.data()), 0.1f);
+}
+
+TEST(Pt2ImporterTest, NumbersKeepAllDigits) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const Program program,
+      ImportProgram(FileOf(Edited("lenet_adam", "model.json", "\"as_float\": 0.999}",
+                                  "\"as_float\": 0.9989999999999}"))));
+  std::vector<double> bases;
+  for (const Op& op : AllOps(program)) {
+    if (op.type() != "fill_constant") continue;
+    bases.push_back(std::stod(*op.StringAttr("str_value")));
+  }
+  EXPECT_THAT(bases, AllOf(Contains(0.9), Contains(0.9989999999999), Not(Contains(0.999))));
 }
 
 TEST(Pt2ImporterTest, OtherVersionsAreRefusedWithBothNumbers) {
@@ -175,6 +217,9 @@ TEST(Pt2ImporterTest, DamagedArchivesAreRefused) {
   const std::string& whole = Archived("mlp_sgd");
   EXPECT_THAT(Refusal(whole.substr(0, whole.size() / 2)),
               HasSubstr("not an archive of torch.export.save"));
+  EXPECT_THAT(Refusal(Edited("mlp_sgd", "models/model.json", "{\"graph_module\"",
+                             std::string(1 << 20, ' ') + "{\"graph_module\"", ZIP_CM_DEFLATE)),
+              HasSubstr("entry models/model.json: expected stored data, found deflated ones"));
   EXPECT_THAT(Refusal(Edited("mlp_sgd", "models/model.json", "", "")),
               HasSubstr("expected an entry models/model.json, found none"));
   EXPECT_THAT(Refusal(Edited("mlp_sgd", "model.json", "{\"graph_module\"", "{{")),

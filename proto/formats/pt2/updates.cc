@@ -120,7 +120,7 @@ class Finder {
     const Node* const node = makers_.Of(value);
     const std::string what =
         absl::StrCat("parameter ", param,
-                     ": expected an update of torch.optim's SGD (without dampening), Adam or AdamW "
+                     ": expected an update of torch.optim's SGD, Adam or AdamW "
                      "(capturable, without amsgrad), found ",
                      node == nullptr ? absl::StrCat("value ", value) : "this node");
     return node == nullptr ? absl::UnimplementedError(what) : node->Error(what);
@@ -145,11 +145,16 @@ class Finder {
 
   bool IsSgd(const std::string& value, Update* update) {
     std::string param, step;
-    double alpha;
+    double alpha, factor;
     if (!match_.IsSum(value, &param, &step, &alpha) || match_.NameOf(param) != update->param) {
       return false;
     }
     update->rate = -alpha;
+    // p - rate g, where torch.optim has p + (-rate) g: then a factor of g is no rate.
+    if (match_.Find(value, kSub) != nullptr && alpha == -1 &&
+        match_.IsMultiple(step, &step, &factor)) {
+      update->rate = factor;
+    }
     update->grad = step;
     double mu;
     std::string name, grad, ahead, velocity;
