@@ -64,7 +64,7 @@ const std::vector<CommandEntry>& Commands() {
       {"eval",
        [](CommandFlags& flags) { AddEvalFlags(flags.app, flags.eval); },
        {"startup", "params", "params_names", "checkpoint", "feeds", "batches", "ranks", "metrics",
-        "fetch_npz", "format"}},
+        "tensorboard", "fetch_npz", "format"}},
   };
   return *commands;
 }

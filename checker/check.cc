@@ -1,44 +1,182 @@
 #include "checker/check.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
-#include "checker/walk.h"
+#include "checker/state.h"
 
 namespace checker {
 namespace {
 
-// docs/certificate.md says what each line means. A % stands for a value.
-constexpr std::string_view kClaim = R"(Weft certificate 1
-original: %
-result: %
-original startup: %
-result startup: %
-startup of rank: %
-ranks: %
-gradients: %
-schedule: %, % calls on % rings
+std::vector<std::string_view> BlocksOf(std::string_view file) {
+  std::vector<std::string_view> blocks;
+  for (Fields fields(file); fields.Next(1);) {
+    blocks.push_back(fields.Bytes());
+    Expect(NumberOf(blocks.back(), 1) == blocks.size() - 1 && blocks.size() <= 1 << 16,
+           "there are too many blocks, or they are not in order");
+  }
+  Expect(!blocks.empty(), "the file has no block: it is no program");
+  return blocks;
+}
 
-Checked:
-- On each rank, the result computes what the original computes on the data of this rank,
-  with gradients (% of % parameters) replaced by their % over the ranks.
-- Each gradient is replaced once, when it is complete and before its first use.
-- States that are equal on all ranks before a step are equal after it.
-- No result depends on the timing of streams; all ranks make the same calls in one order.
-- %
-Exceptions:
-- states of which each rank has its own: %
-- gradients that are rounded to fewer bits on their way: %
-- variables that are not the original's when the step ends, but 1/n of them or unset: %
-Assumed:
-- Every rank runs this program, and a startup program that is certified for it.
-- Kept ops compute the same from the same values, and write only their outputs, in place.
-- Gradient ops (..._grad) are linear in their inputs ...@GRAD.
-- Sums and quotients are rounded; states that no startup program sets are set equally.
-Asserted by Weft, not checked:
-- How this relates to one device with the batch of all ranks (weft verify).
-)";
+// In all fields but those of two numbers.
+bool AreSameBut(uint64_t a, uint64_t b, std::string_view message, std::string_view other) {
+  const auto next = [&](Fields* fields) {
+    while (fields->Next()) {
+      if (fields->number != a && fields->number != b) return true;
+    }
+    return false;
+  };
+  Fields left(message), right(other);
+  while (next(&left)) {
+    if (!next(&right) || left.whole != right.whole) return false;
+  }
+  return !next(&right);
+}
+
+// The setting tells `weft run` and `weft verify` what the program is for, as JSON.
+void CheckSetting(std::string_view json, uint64_t nranks, bool sums) {
+  std::string setting;
+  for (const char c : json) {
+    if (static_cast<unsigned char>(c) > ' ') setting += c;
+  }
+  for (const char* part : {"\\", "ordered_by_data\"", "averaging\"", "groups\"", "common\"",
+                           "distributed_params\"", "shares\"", "assumptions\""}) {
+    Expect(setting.find(part) == setting.npos, "setting of the result: found ", part);
+  }
+  const auto expect = [&](std::string_view key, std::string_view value) {
+    const std::string right = Text(key, value);
+    for (size_t at = 0; (at = setting.find(key, at)) != setting.npos; ++at) {
+      const bool is_right =
+          setting.compare(at, right.size(), right) == 0 &&
+          (setting[at + right.size()] == ',' || setting[at + right.size()] == '}');
+      Expect(is_right, "setting of the result: ", key, ": expected ", value);
+    }
+  };
+  expect("\"nranks\":", std::to_string(nranks));
+  expect("\"reduction\":", sums ? "\"sum\"" : "\"mean\"");
+}
+
+void Declare(State* state) {
+  state->locals.resize(state->blocks.size());
+  for (size_t i = 1; i < state->blocks.size(); ++i) {
+    for (Fields fields(state->blocks[i]); fields.Next(3);) {
+      state->Spend(0, 64);
+      const Decl decl(fields.Bytes());
+      Expect(!decl.persistable, "block ", std::to_string(i), " has a state");
+      state->locals[i].insert(decl.name);
+    }
+  }
+  size_t count = 0;
+  for (const std::string_view block : {state->blocks[0], state->result}) {
+    for (Fields fields(block); fields.Next(3);) ++count;
+  }
+  state->Spend(0, count * sizeof(void*));
+  state->names.reserve(count);
+  for (Fields fields(state->blocks[0]); fields.Next(3);) {
+    Var* const var = state->Declare(Decl(fields.Bytes()));
+    Expect(var->of == nullptr, var->name, " is declared twice");
+    var->of = var;
+    var->equal = state->main == nullptr && var->IsState();  // startup programs set them
+  }
+  for (Fields fields(state->result); fields.Next(3);) {
+    Var* const var = state->Declare(Decl(fields.Bytes()));
+    Expect(!var->in_result, var->name, " is declared twice");
+    Expect(var->bytes == fields.Bytes(), var->name, " is not declared as in the original");
+    var->in_result = true;
+    if (var->of != nullptr) continue;
+    const bool is_ring = state->main != nullptr && var->type == 17;
+    Expect(is_ring || (var->type == 7 && !var->persistable), "the new variable ", var->name,
+           " is a state, or no tensor");
+    var->kind = kLost;
+  }
+  for (const Var& var : state->vars) {
+    Expect(var.in_result, "a variable of the original is not declared");
+  }
+}
+
+// Compares all but the ops.
+void Begin(std::string_view original, std::string_view result, State* state) {
+  const std::vector<std::string_view> blocks = BlocksOf(result);
+  state->blocks = BlocksOf(original);
+  state->result = blocks[0];
+  state->version = NumberOf(TextOf(original, 4), 1);
+  state->work_left = 1000 + 16 * result.size();
+  state->memory_left = (1 << 22) + 2 * (original.size() + result.size());
+  Expect(blocks.size() == state->blocks.size() && AreSameBut(1, 1001, original, result) &&
+             AreSameBut(3, 4, blocks[0], state->blocks[0]) &&
+             std::equal(blocks.begin() + 1, blocks.end(), state->blocks.begin() + 1),
+         "the result has another version or other blocks");
+  CheckSetting(TextOf(result, 1001), state->nranks, state->sums);
+  Declare(state);
+}
+
+void End(State* state) {
+  for (uint32_t stream = 1; stream < kHost; ++stream) {
+    const auto& clocks = state->clocks;
+    Expect(std::max(clocks[0][stream], clocks[kHost][stream]) == clocks[stream][stream],
+           "the program ends while communication goes on");
+  }
+  State* const main = state->main;
+  for (const uint64_t ring : main == nullptr ? std::set<uint64_t>() : main->rings) {
+    const bool is_outside = state->set_up.empty() && main->calls_compute && state->calls_compute;
+    Expect(is_outside || state->set_up.count(ring) > 0, "ring ", std::to_string(ring),
+           " is not set up");
+  }
+  Failure differ;
+  for (const Var& var : state->vars) {
+    if (var.of != &var) continue;
+    Expect(!var.is_gradient || var.is_reduced, "the gradient ", var.name, " is not reduced");
+    Expect(!var.is_parameter || (var.IsState() && !var.is_own), var.name,
+           " is no state of all ranks");
+    Expect(var.kind == kSame || (!var.persistable && !var.read_first), "the step leaves ", var.name,
+           " with another value than the original does");
+    state->num_others += var.kind != kSame ? 1 : 0;
+    state->num_parameters += var.is_parameter ? 1 : 0;
+    const Var* const known = main == nullptr ? &var
+                             : var.has_value ? main->Find(var.name)
+                                             : nullptr;
+    const bool is_common = known != nullptr && known->IsState() && !known->is_own;
+    if (is_common && !var.equal) differ.own.emplace_back(var.name);
+  }
+  Expect(main != nullptr || state->num_gradients > 0, "no gradient is reduced");
+  if (differ.own.empty()) return;
+  std::sort(differ.own.begin(), differ.own.end());
+  differ.why = Text(differ.own[0], " may differ between ranks");
+  throw differ;
+}
+
+// Follows steps, to the end of the proof, or to "startup": true.
+bool Follow(std::istream* proof, State* state) {
+  Fields originals(state->blocks[0]), results(state->result);
+  uint64_t index = 0;
+  bool is_main_end = false;
+  for (std::string word; !is_main_end && *proof >> word;) {
+    is_main_end = state->main == nullptr && word == "startup";
+    const bool is_new = word[0] == '+';
+    const bool is_step = (is_new || word[0] == '=') && word.size() > 1 && word.size() < 20 &&
+                         word.find_first_not_of("0123456789", 1) == word.npos;
+    Expect(is_step || is_main_end, "proof.txt: expected a step, found ", word);
+    for (uint64_t i = is_step ? std::stoull(word.substr(1)) : 0; i > 0; --i, ++index) {
+      Expect(results.Next(4), "proof.txt: the result has no further op");
+      Expect(is_new || originals.Next(4), "proof.txt: the original has no further op");
+      try {
+        state->WithOp(results.Bytes(), [&](const Op& op) {
+          Expect(is_new || AreSameOps(op.bytes, originals.Bytes()),
+                 "the op of the original is another one");
+          is_new ? Insert(op, state) : Keep(op, state);
+        });
+      } catch (const Failure& failure) {
+        throw Failure{Text(state->main == nullptr ? "" : "startup: ", "op ", std::to_string(index),
+                           " (", TextOf(results.Bytes(), 3), "): ", failure.why)};
+      }
+    }
+  }
+  Expect(!originals.Next(4), "proof.txt: it leaves out the last ops of the original");
+  Expect(!results.Next(4), "proof.txt: it leaves out the last ops of the result");
+  End(state);
+  return is_main_end;
+}
 
 // What follows `key` in the first line that begins with it.
 std::string ValueOf(std::string_view key, std::string_view claim) {
@@ -48,67 +186,97 @@ std::string ValueOf(std::string_view key, std::string_view claim) {
   return std::string(rest.substr(0, rest.find('\n')));
 }
 
+// The line after `n` others, in quotes.
+std::string LineOf(std::string_view text, size_t n) {
+  for (; n > 0; --n) {
+    const size_t end = text.find('\n');
+    if (end == text.npos) return "no line";
+    text.remove_prefix(end + 1);
+  }
+  return Text("\"", text.substr(0, text.find('\n')), "\"");
+}
+
 }  // namespace
 
-std::string ClaimOf(const Files& files) {
+std::string ClaimOf(const Files& files, const std::function<std::string(std::string_view)>& hash) {
   const std::string ranks = ValueOf("ranks: ", files.claim);
   const std::string by = ValueOf("gradients: ", files.claim);
-  const Setting setting{std::strtoull(ranks.c_str(), nullptr, 10), by == "sum"};
-  Expect((by == "sum" || by == "mean") && setting.nranks <= 1 << 20,
+  State main, startup;
+  main.nranks = startup.nranks = std::strtoull(ranks.c_str(), nullptr, 10);
+  main.sums = startup.sums = by == "sum";
+  startup.main = &main;
+  Expect((by == "sum" || by == "mean") && main.nranks <= 1 << 20,
          "claim.txt: expected at most 2^20 ranks, and sum or mean");
   std::istringstream proof{std::string(files.proof)};
-  std::string word, name;
+  std::string word, own;
   Expect(proof >> word && word == "weft-proof" && proof >> word && word == "1",
          "proof.txt: unknown version");
-  Walk main(files.original, files.result, setting, nullptr);
-  while (proof >> word && word == "own" && proof >> name) main.MarkOwn(name);
+  Begin(files.original, files.result, &main);
+  std::set<std::string> owns;
+  while (proof >> word && word == "own" && proof >> own) {
+    Var* const var = main.VarOf(own);
+    Expect(var->IsState() && own != "none", "proof.txt: ", own, " is no state, or named none");
+    var->is_own = true;
+    var->equal = false;
+    owns.insert(own);
+  }
   Expect(word == "main", "proof.txt: expected the steps of the main program");
   const bool has_startup = !files.startup.empty();
-  Expect(main.Run(&proof) == has_startup, "proof.txt: it is for other files");
-  std::string rank = "all";
+  Expect(Follow(&proof, &main) == has_startup, "proof.txt: it is for other files");
+  std::string rank = "all", own_states;
   if (has_startup) {
-    Walk startup(files.original_startup, files.startup, setting, &main);
-    startup.Run(&proof);
+    Begin(files.original_startup, files.startup, &startup);
+    Follow(&proof, &startup);
     if (!startup.endpoints.empty()) rank = Text(std::to_string(startup.rank), ", endpoints");
     for (const std::string_view endpoint : startup.endpoints) rank += Text(" ", endpoint);
   }
-  const auto hash = [](bool is_there, std::string_view file) {
-    return is_there ? Sha256(file) : "none";
-  };
-  const std::vector<std::string> values = {
-      Sha256(files.original),
-      Sha256(files.result),
-      hash(has_startup, files.original_startup),
-      hash(has_startup, files.startup),
-      rank,
-      setting.nranks == 0 ? "any" : std::to_string(setting.nranks),
-      by,
-      Sha256(main.schedule).substr(0, 16),
-      std::to_string(main.num_calls),
-      std::to_string(main.rings.size()),
-      std::to_string(main.num_gradients),
-      std::to_string(main.num_parameters),
-      by,
+  for (const std::string& state : owns) own_states += Text(" ", state);
+  // docs/certificate.md says what each line means.
+  return Text(
+      "Weft certificate 1\noriginal: ", hash(files.original), "\nresult: ", hash(files.result),
+      "\noriginal startup: ", has_startup ? hash(files.original_startup) : "none",
+      "\nresult startup: ", has_startup ? hash(files.startup) : "none", "\nstartup of rank: ", rank,
+      "\nranks: ", main.nranks == 0 ? "any" : std::to_string(main.nranks), "\ngradients: ", by,
+      "\nschedule: ", Sha256(main.schedule).substr(0, 16), ", ", std::to_string(main.num_calls),
+      " calls on ", std::to_string(main.rings.size()), R"( rings
+
+Checked:
+- On each rank, the result computes what the original computes on the data of this rank,
+  with gradients ()",
+      std::to_string(main.num_gradients), " of ", std::to_string(main.num_parameters),
+      " parameters) replaced by their ", by, R"( over the ranks.
+- Each gradient is replaced once, when it is complete and before its first use.
+- States that are equal on all ranks before a step are equal after it.
+- No result depends on the timing of streams; all ranks make the same calls in one order.
+- )",
       has_startup
           ? "After the startup program, states are equal: what the original's leaves on rank 0."
           : "Not checked, as no startup programs were given: that states are equal at first.",
-      main.OwnStates(),
-      std::to_string(main.num_rounded),
-      std::to_string(main.num_others)};
-  std::string claim;
-  size_t next = 0;
-  for (const char c : kClaim) claim += c == '%' ? values[next++] : std::string(1, c);
-  return claim;
+      R"(
+Exceptions:
+- states of which each rank has its own:)",
+      own_states.empty() ? " none" : own_states, R"(
+- gradients that are rounded to fewer bits on their way: )",
+      std::to_string(main.num_rounded), R"(
+- variables that are not the original's when the step ends, but 1/n of them or unset: )",
+      std::to_string(main.num_others), R"(
+Assumed:
+- Every rank runs this program, and a startup program that is certified for it.
+- Kept ops compute the same from the same values, and write only their outputs, in place.
+- Gradient ops (..._grad) are linear in their inputs ...@GRAD.
+- Sums and quotients are rounded; states that no startup program sets are set equally.
+Asserted by Weft, not checked:
+- How this relates to one device with the batch of all ranks (weft verify).
+)");
 }
 
 void Check(const Files& files) {
-  const std::string right = ClaimOf(files);
-  std::istringstream expected(right), given{std::string(files.claim)};
-  for (std::string line, found; std::getline(expected, line);) {
-    std::getline(given, found);
-    Expect(line == found, "claim.txt: expected ", line, ", found ", found);
-  }
-  Expect(right == files.claim, "claim.txt: it says more than what follows");
+  const std::string right = ClaimOf(files, Sha256);
+  if (files.claim == right) return;
+  size_t line = 0;
+  while (LineOf(right, line) == LineOf(files.claim, line)) ++line;
+  throw Failure{Text("claim.txt, line ", std::to_string(line + 1), ": expected ",
+                     LineOf(right, line), ", found ", LineOf(files.claim, line))};
 }
 
 }  // namespace checker

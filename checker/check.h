@@ -2,6 +2,7 @@
 #ifndef WEFT_CHECKER_CHECK_H_
 #define WEFT_CHECKER_CHECK_H_
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -12,9 +13,10 @@ struct Files {
   std::string_view claim, proof, original, result, original_startup, startup;
 };
 
-// The whole claim that follows, of which `claim` has the lines for ranks and gradients. Throws
-// Failure, which says what does not follow. O(size of the files).
-std::string ClaimOf(const Files& files);
+// The whole claim that follows, of which `claim` has the lines for ranks and gradients. `hash`:
+// gives the SHA-256 of a program. Throws Failure, which says what does not follow. O(size of the
+// files).
+std::string ClaimOf(const Files& files, const std::function<std::string(std::string_view)>& hash);
 
 // Throws Failure, which says what does not follow, unless the claim is true of the programs. O(size
 // of the files).

@@ -9,64 +9,51 @@
 namespace checker {
 
 uint64_t Fields::ReadVarint() {
-  if (!rest_.empty() && static_cast<signed char>(rest_[0]) >= 0) {  // of one byte, as most are
-    const char byte = rest_[0];
-    rest_.remove_prefix(1);
-    return static_cast<uint64_t>(byte);
-  }
   uint64_t value = 0;
-  for (size_t i = 0; i < 10; ++i) {
-    Expect(i < rest_.size(), "a message is cut off");
+  for (size_t i = 0; i < rest_.size(); ++i) {
     const auto byte = static_cast<unsigned char>(rest_[i]);
-    if (i == 9 && byte > 1) break;
+    Expect(i < 9 || byte <= 1, "a number is longer than 64 bits");
     value |= uint64_t{byte & 127u} << (7 * i);
     if (byte >= 128) continue;
     rest_.remove_prefix(i + 1);
     return value;
   }
-  throw Failure{"a number is longer than 64 bits"};
+  throw Failure{"a message is cut off"};
 }
 
-bool Fields::Next() {
-  if (rest_.empty()) return false;
-  const char* const begin = rest_.data();
-  const uint64_t tag = ReadVarint();
-  number = tag >> 3;
-  wire_type_ = static_cast<int>(tag & 7);
-  Expect(number != 0, "a message has a field 0");
-  if (wire_type_ == 0) {
-    value_ = ReadVarint();
-  } else {
-    Expect(wire_type_ == 1 || wire_type_ == 2 || wire_type_ == 5,
-           "a field has an unknown wire type");
-    const uint64_t size = wire_type_ == 2 ? ReadVarint() : wire_type_ == 1 ? 8 : 4;
-    Expect(size <= rest_.size(), "a message is cut off");
-    bytes_ = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-  }
-  whole = std::string_view(begin, static_cast<size_t>(rest_.data() - begin));
+bool Fields::Next(uint64_t wanted) {
+  do {
+    if (rest_.empty()) return false;
+    const std::string_view begin = rest_;
+    const uint64_t tag = ReadVarint();
+    number = tag >> 3;
+    wire_type_ = tag & 7;
+    Expect(number != 0, "a message has a field 0");
+    Expect(wire_type_ <= 2 || wire_type_ == 5, "a field has an unknown wire type");
+    value_ = wire_type_ == 1 ? 8 : wire_type_ == 5 ? 4 : ReadVarint();
+    if (wire_type_ != 0) {
+      Expect(value_ <= rest_.size(), "a message is cut off");
+      bytes_ = rest_.substr(0, value_);
+      rest_.remove_prefix(value_);
+    }
+    if (wire_type_ == 1 || wire_type_ == 5) {
+      value_ = 0;
+      for (size_t i = bytes_.size(); i-- > 0;) {
+        value_ = value_ << 8 | static_cast<unsigned char>(bytes_[i]);
+      }
+    }
+    whole = begin.substr(0, begin.size() - rest_.size());
+  } while (wanted != 0 && number != wanted);
   return true;
 }
 
-std::string_view Fields::Bytes() const {
-  if (wire_type_ != 2) throw Failure{Text("field ", std::to_string(number), " is no text")};
-  return bytes_;
-}
-
-uint64_t Fields::Varint() const {
-  if (wire_type_ != 0) throw Failure{Text("field ", std::to_string(number), " is no number")};
-  return value_;
-}
-
-bool Fields::IsZero() const {
-  if (wire_type_ == 0) return value_ == 0;
-  return wire_type_ == 2 ? bytes_.empty() : bytes_.find_first_not_of('\0') == bytes_.npos;
+const Fields& Fields::Of(uint64_t wire_type) const {
+  Expect(wire_type_ == wire_type, "a field has another wire type than in the format");
+  return *this;
 }
 
 float Fields::Float() const {
-  Expect(wire_type_ == 5, "field ", std::to_string(number), " is no float");
-  uint32_t bits = 0;
-  for (size_t i = 4; i-- > 0;) bits = bits << 8 | static_cast<unsigned char>(bytes_[i]);
+  const auto bits = static_cast<uint32_t>(Of(5).value_);
   float result = 0;
   std::memcpy(&result, &bits, sizeof(result));
   return result;
@@ -128,10 +115,11 @@ bool Attr::IsZero() const {
          std::find(are.begin(), are.end(), false) == are.end();
 }
 
-Op::Op(std::string_view op) : bytes(op) {
+Op::Op(std::string_view op, uint64_t memory_left) : bytes(op) {
   size_t num_types = 0;
   attrs.reserve(32);
   slots.reserve(16);
+  args.reserve(16);
   for (Fields fields(op); fields.Next();) {
     if (fields.number == 4) {
       attrs.emplace_back(fields.Bytes());
@@ -141,36 +129,52 @@ Op::Op(std::string_view op) : bytes(op) {
       type = fields.Bytes();
       Expect(++num_types == 1, "its type is there twice");
     } else if (fields.number < 3) {
-      const Slot added{TextOf(fields.Bytes(), 1), fields.Bytes(), fields.number == 2};
+      const Slot added{TextOf(fields.Bytes(), 1), fields.number == 2};
       for (const Slot& slot : slots) {
         Expect(slot.is_output != added.is_output || slot.name != added.name,
                added.is_output ? "output slot " : "input slot ", added.name, " is there twice");
       }
       slots.push_back(added);
+      for (Fields vars(fields.Bytes()); vars.Next(2);) {
+        const std::string_view var = vars.Bytes();
+        if (var.empty() || var == "@EMPTY@") continue;
+        args.push_back({added, var});
+        Expect(Memory() <= memory_left, "its arguments take more memory than such files may");
+      }
     }
     Expect(slots.size() + attrs.size() <= 256, "it has too many slots or attributes");
   }
 }
 
-const Attr* Op::Find(std::string_view name) const {
-  for (const Attr& attr : attrs) {
-    if (attr.name == name) return &attr;
-  }
-  return nullptr;
+const Attr* Op::Find(std::string_view attr) const {
+  const auto is_it = [&](const Attr& candidate) { return candidate.name == attr; };
+  const auto found = std::find_if(attrs.begin(), attrs.end(), is_it);
+  return found == attrs.end() ? nullptr : &*found;
 }
 
-bool Op::IsSame(std::string_view other) const {
-  if (bytes == other) return true;
+std::vector<uint64_t> Op::Numbers(std::string_view attr) const {
+  const Attr* const found = Find(attr);
+  return found == nullptr ? std::vector<uint64_t>() : found->Numbers();
+}
+
+int64_t Op::Number(std::string_view attr, int64_t absent) const {
+  if (Find(attr) == nullptr) return absent;
+  const std::vector<uint64_t> numbers = Numbers(attr);
+  return numbers.empty() ? 0 : static_cast<int64_t>(numbers[0]);
+}
+
+bool AreSameOps(std::string_view op, std::string_view other) {
   const auto sorted = [](std::string_view op) {
     std::vector<std::string_view> kept;
     for (Fields fields(op); fields.Next();) {
       const std::string_view name = fields.number == 4 ? TextOf(fields.Bytes(), 1) : "";
       if (name != "op_callstack" && name != "op_namescope") kept.push_back(fields.whole);
+      Expect(kept.size() <= 512, "it has too many fields");
     }
     std::sort(kept.begin(), kept.end());
     return kept;
   };
-  return sorted(bytes) == sorted(other);
+  return op == other || sorted(op) == sorted(other);
 }
 
 namespace {
@@ -190,12 +194,11 @@ std::array<uint32_t, count> BitsOfRoots(double (*root)(double)) {
 
 uint32_t Rotate(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
-void AddBlock(const unsigned char* block, const std::array<uint32_t, 64>& constants,
+void AddBlock(const char* block, const std::array<uint32_t, 64>& constants,
               std::array<uint32_t, 8>* hash) {
-  std::array<uint32_t, 64> w;
-  for (size_t i = 0; i < 16; ++i) {
-    w[i] = uint32_t{block[4 * i]} << 24 | uint32_t{block[4 * i + 1]} << 16 |
-           uint32_t{block[4 * i + 2]} << 8 | block[4 * i + 3];
+  std::array<uint32_t, 64> w = {};
+  for (size_t i = 0; i < 64; ++i) {
+    w[i / 4] = w[i / 4] << 8 | static_cast<unsigned char>(block[i]);
   }
   for (size_t i = 16; i < 64; ++i) {
     const uint32_t a = w[i - 15], b = w[i - 2];
@@ -226,18 +229,15 @@ void AddBlock(const unsigned char* block, const std::array<uint32_t, 64>& consta
 std::string Sha256(std::string_view bytes) {
   const auto constants = BitsOfRoots<64>(std::cbrt);
   auto hash = BitsOfRoots<8>(std::sqrt);
-  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
-  const size_t whole = bytes.size() / 64 * 64, rest = bytes.size() - whole;
-  for (size_t i = 0; i < whole; i += 64) AddBlock(data + i, constants, &hash);
-  // The rest, a 1, zeros, and the length in bits.
-  std::array<unsigned char, 128> tail = {};
-  for (size_t i = 0; i < rest; ++i) tail[i] = data[whole + i];
-  tail[rest] = 0x80;
-  const size_t end = rest < 56 ? 64 : 128;
+  // After the bytes: a 1, zeros, and the length in bits, which ends a block.
+  const size_t whole = bytes.size() / 64 * 64;
+  std::string tail = Text(bytes.substr(whole), "\x80");
+  tail.resize((tail.size() + 8 + 63) / 64 * 64);
   for (size_t i = 0; i < 8; ++i) {
-    tail[end - 1 - i] = static_cast<unsigned char>(uint64_t{bytes.size()} * 8 >> (8 * i));
+    tail[tail.size() - 1 - i] = static_cast<char>(uint64_t{bytes.size()} * 8 >> (8 * i));
   }
-  for (size_t i = 0; i < end; i += 64) AddBlock(tail.data() + i, constants, &hash);
+  for (size_t i = 0; i < whole; i += 64) AddBlock(bytes.data() + i, constants, &hash);
+  for (size_t i = 0; i < tail.size(); i += 64) AddBlock(tail.data() + i, constants, &hash);
   std::string hex;
   for (const uint32_t word : hash) {
     for (int shift = 28; shift >= 0; shift -= 4) hex += "0123456789abcdef"[word >> shift & 15];

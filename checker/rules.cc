@@ -1,128 +1,8 @@
 // Ops that the result has and the original has not: each is an instance of a rule.
-#include <algorithm>
-
-#include "checker/walk.h"
+#include "checker/state.h"
 
 namespace checker {
-
-// Where it may be: m in main programs, s in startup programs; b: its role is backward. Slots have
-// these names or begin in lower case, as in Paddle 3; others are empty. Attributes: i an integer, b
-// a boolean, f a float, s text, S texts, I integers, n the number of ranks, 0 what is zero or
-// empty,
-// * anything.
-struct Walk::Rule {
-  std::string_view where, types, in, out, more, attrs;
-  void (Walk::*apply)();
-};
-const Walk::Rule Walk::kRules[] = {
-    {"ms", " c_wait_compute c_wait_comm c_sync_calc_stream c_sync_comm_stream ", "X", "Out", "",
-     " ring_id:i ", &Walk::Wait},
-    {"ms", " c_broadcast broadcast ", "X", "Out", "", " ring_id:i use_calc_stream:b root:0 ",
-     &Walk::Broadcast},
-    {"mb", " c_allreduce_sum c_allreduce_avg ", "X", "Out", "",
-     " ring_id:i use_calc_stream:b accumulate_type:* ", &Walk::AllReduce},
-    {"mb", " all_reduce ", "X", "Out", "",
-     " ring_id:i use_calc_stream:b accumulate_type:* reduce_type:i ", &Walk::AllReduce},
-    {"mb", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ", &Walk::Scale},
-    {"mb", " cast ", "X", "Out", "", " in_dtype:i out_dtype:i ", &Walk::Cast},
-    {"mb", " coalesce_tensor ", "Input", "Output", "FusedOutput",
-     " align_size:i concated_ranks:I concated_shapes:I constant:* copy_data:b dtype:i "
-     "persist_output:0 set_constant:0 use_align:b user_defined_size_of_dtype:i ",
-     &Walk::Coalesce},
-    {"mb", " c_allgather all_gather ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
-     &Walk::Gather},
-    {"mb", " split ", "X", "Out", "", " axis:0 num:n sections:0 ", &Walk::Split},
-    {"mb", " sum ", "X", "Out", "", " ", &Walk::SumParts},
-    {"s", " c_comm_init_all comm_init_all ", "", "", "", " ring_id:i nranks:n devices:I ",
-     &Walk::SetUp},
-    {"s", " c_gen_nccl_id ", "", "Out", "", " rank:i endpoint:s other_endpoints:S ring_id:i ",
-     &Walk::MakeId},
-    {"s", " c_comm_init ", "X", "", "", " ring_id:i nranks:n rank:i device_id:* endpoints:0 ",
-     &Walk::Init},
-};
-constexpr std::string_view kOfAll =
-    "op_role:i op_role_var:* op_callstack:* op_namescope:* op_device:0 with_quant_attr:0 "
-    "use_mkldnn:0 use_model_parallel:0 ";
-
-void Walk::Insert() {
-  const char program = main_ == nullptr ? 'm' : 's';
-  const Rule* rule = nullptr;
-  for (const Rule& candidate : kRules) {
-    const bool is_it = candidate.where.find(program) != candidate.where.npos &&
-                       candidate.types.find(Text(" ", op_->type, " ")) != candidate.types.npos;
-    if (is_it) rule = &candidate;
-  }
-  Expect(rule != nullptr && op_->type.find(' ') == op_->type.npos, "no rule inserts such an op");
-  const std::string known = Text(rule->attrs, kOfAll);
-  for (const Attr& attr : op_->attrs) {
-    const size_t at = known.find(Text(" ", attr.name, ":"));
-    Expect(at != known.npos && attr.name.find_first_of(" :") == attr.name.npos,
-           "no rule allows attribute ", attr.name);
-    const char what = known[at + attr.name.size() + 2];
-    const auto is = [&](char kind, uint64_t a, uint64_t b) {
-      return what == kind && (attr.type == a || attr.type == b);
-    };
-    const bool is_right =
-        what == '*' || is('i', Attr::kInt, Attr::kLong) || is('b', Attr::kBool, Attr::kBool) ||
-        is('f', Attr::kFloat, Attr::kFloat) || is('s', Attr::kString, Attr::kString) ||
-        is('S', Attr::kStrings, Attr::kStrings) || is('I', Attr::kInts, Attr::kLongs) ||
-        (is('n', Attr::kInt, Attr::kLong) && attr.Numbers() == std::vector{setting_.nranks}) ||
-        (what == '0' && attr.IsZero());
-    Expect(is_right, "attribute ", attr.name, " has another type or value than the rule says");
-  }
-  in_ = Args(false, rule->in);
-  out_ = Args(true, rule->out);
-  more_ = Args(true, rule->more);
-  size_t num_args = 0;
-  for (const Slot& slot : op_->slots) slot.ForArgs([&](std::string_view) { ++num_args; });
-  Expect(num_args == in_.size() + out_.size() + more_.size(), "it has another variable");
-  (this->*rule->apply)();
-  Expect(rule->where != "mb" || (Number("op_role", 1) & 15) == 1,
-         "attribute op_role: expected backward");
-}
-
-std::vector<Var*> Walk::Args(bool is_output, std::string_view name) {
-  std::vector<Var*> args;
-  bool is_found = false;
-  for (const Slot& slot : op_->slots) {
-    const bool is_it = slot.is_output == is_output && !name.empty() && !slot.name.empty() &&
-                       slot.name.substr(1) == name.substr(1) &&
-                       (slot.name[0] | 32) == (name[0] | 32);
-    Expect(!is_it || !is_found, "slot ", name, " is there twice");
-    is_found = is_found || is_it;
-    if (is_it) slot.ForArgs([&](std::string_view arg) { args.push_back(VarOf(arg)); });
-  }
-  return args;
-}
-
-std::vector<uint64_t> Walk::Numbers(std::string_view name) const {
-  const Attr* const attr = op_->Find(name);
-  return attr == nullptr ? std::vector<uint64_t>() : attr->Numbers();
-}
-
-int64_t Walk::Number(std::string_view attr, int64_t absent) const {
-  if (op_->Find(attr) == nullptr) return absent;
-  const std::vector<uint64_t> numbers = Numbers(attr);
-  return numbers.empty() ? 0 : static_cast<int64_t>(numbers[0]);
-}
-
-Var& Walk::NewVar(Var* var) const {
-  Expect(var->of != var && !var->in_buffer && var->parts.empty(), "it may not use ", var->name);
-  return *var;
-}
-
 namespace {
-
-// What an op works on that has one X and one Out.
-Var& One(const std::vector<Var*>& args) {
-  Expect(args.size() == 1, "expected one X, and one Out");
-  return *args[0];
-}
-
-Var& InPlace(const std::vector<Var*>& in, const std::vector<Var*>& out) {
-  Expect(&One(in) == &One(out), "expected Out to be X");
-  return *in[0];
-}
 
 std::vector<Var*> PartsOf(Var* var) {
   std::vector<Var*> parts;
@@ -146,172 +26,368 @@ void Hold(const Var& value, uint32_t form, Var* var) {
   var->form = form;
 }
 
+Var& New(Var* var) {
+  Expect(var->of != var && !var->in_buffer && var->parts.empty(), "it may not use ", var->name);
+  return *var;
+}
+
+// A new op, with the variables in its slots. Functions that are rules return the stream that reads
+// X and writes Out; kHost: none does.
+struct NewOp {
+  const Op& op;
+  State& state;
+  std::vector<Var*> in, out, more;
+
+  Var& X() const { return One(in); }
+  Var& Out() const { return One(out); }
+  static Var& One(const std::vector<Var*>& vars) {
+    Expect(vars.size() == 1, "expected one X, and one Out");
+    return *vars[0];
+  }
+  Var& InPlace() const {
+    Expect(&X() == &Out(), "expected Out to be X");
+    return X();
+  }
+
+  // The ring of an op that is on the stream that computes, or on the stream of the ring.
+  uint64_t UseRing(bool computes) {
+    const auto ring = static_cast<uint64_t>(op.Number("ring_id", 0));
+    const bool is_there = state.set_up.count(ring) > 0 || (computes && state.set_up.empty());
+    Expect(ring <= 0x7fffffff, "attribute ring_id: expected a ring");
+    Expect(state.main == nullptr || is_there, "its ring is not set up");
+    state.rings.insert(ring);
+    state.calls_compute = state.calls_compute && computes;
+    return ring;
+  }
+
+  uint32_t StreamOf(uint64_t ring) {
+    const uint32_t stream = state.streams.emplace(ring, state.streams.size() + 1).first->second;
+    Expect(stream < kHost, "more than 16 rings");
+    return stream;
+  }
+
+  uint32_t LaunchCall(const char* kind, const Var& var) {
+    state.Spend(0, 128);
+    const bool computes = op.Number("use_calc_stream", 0) != 0;
+    const uint64_t ring = UseRing(computes);
+    state.schedule += Text(std::to_string(ring), " ", kind, " ", std::to_string(var.dtype), " ",
+                           std::to_string(var.elements), "\n");
+    ++state.num_calls;
+    return state.Launch(computes ? 0 : StreamOf(ring));
+  }
+
+  uint32_t Wait() {
+    Expect(in == out, "expected X and the same Out");
+    if (op.type == "c_sync_calc_stream") return WaitFor(0, kHost);
+    const uint32_t ring = StreamOf(UseRing(false));
+    if (op.type == "c_sync_comm_stream") return WaitFor(ring, kHost);
+    return op.type == "c_wait_comm" ? WaitFor(ring, 0) : WaitFor(0, ring);
+  }
+  uint32_t WaitFor(uint32_t stream, uint32_t who) {
+    Join(state.clocks[stream], &state.clocks[who]);
+    return kHost;
+  }
+
+  // From here on, the original of the claim has the gradient of all ranks.
+  void ReplaceGradient(Var* var, bool averages) {
+    Var& gradient = *Current(*var, true).of;
+    const bool is_scaled = var->kind == kScaled;
+    Expect(gradient.is_gradient, gradient.name, " is no gradient of a parameter");
+    Expect(!gradient.is_reduced, gradient.name, " is reduced twice");
+    Expect(!gradient.read_since_write, "an op uses ", gradient.name, " before its reduction");
+    Expect(gradient.has_value && gradient.IsFloats(), gradient.name,
+           " is no tensor of a known size that this step computes");
+    Expect(var->kind != kSum && (!is_scaled || (!averages && !state.sums)), var->name,
+           " is divided by n or reduced already");
+    Expect(!averages || !state.sums, "expected a sum, as the claim says");
+    var->of_version = ++gradient.version;
+    ++state.num_gradients;
+    gradient.is_reduced = true;
+    if (&gradient != var) gradient.kind = kLost;
+    var->kind = is_scaled || averages || state.sums ? kSame : kSum;
+    var->equal = true;
+  }
+
+  uint32_t Reduce() {
+    const int64_t reduction = op.Number("reduce_type", 0);
+    Expect(reduction == 0 || reduction == 4, "attribute reduce_type: expected 0 or 4");
+    const bool averages = op.type == "c_allreduce_avg" || reduction == 4;
+    for (Var* var : PartsOf(&InPlace())) ReplaceGradient(var, averages);
+    return LaunchCall(averages ? "mean" : "sum", X());
+  }
+
+  // A division by the number of ranks.
+  uint32_t Scale() {
+    const Attr* const scale = op.Find("scale");
+    const std::vector<float> factor = {1.0F / static_cast<float>(state.nranks)};
+    Expect(state.nranks > 0 && scale != nullptr && scale->Values(&Fields::Float) == factor,
+           "attribute scale: expected 1 / ranks");
+    for (Var* var : PartsOf(&InPlace())) {
+      Expect(!state.sums && Current(*var, true).kind != kScaled && var->FloatSize() > 0, var->name,
+             " is not to be divided");
+      var->kind = var->kind == kSum ? kSame : kScaled;
+    }
+    return state.Launch(0);
+  }
+
+  // A copy of a gradient in another type, or back.
+  uint32_t Cast() {
+    Var &x = X(), &y = Out();
+    Expect(op.Number("in_dtype", -1) == x.dtype && op.Number("out_dtype", -1) == y.dtype &&
+               x.FloatSize() > 0 && y.FloatSize() > 0 && x.parts.size() == y.parts.size(),
+           "the attributes or parts do not fit the variables");
+    const std::vector<Var*> sources = PartsOf(&x), targets = PartsOf(&y);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const Var& source = Current(*sources[i], true);
+      Var& target = *targets[i];
+      const bool is_original = target.of == &target;
+      const bool is_there =
+          x.parts.empty() || (x.parts[i].second == y.parts[i].second && x.parts[i].second >= 0);
+      Expect(is_there && source.Dims() == target.Dims() &&
+                 (!is_original || (source.of == &target && target.is_gradient)),
+             target.name, " cannot hold ", source.name);
+      Hold(source, kWhole, &target);
+      target.is_rounded = source.is_rounded || y.FloatSize() < x.FloatSize() || y.FloatSize() == 2;
+      if (is_original && target.is_rounded) ++state.num_rounded;
+    }
+    return state.Launch(0);
+  }
+
+  // Tensors become parts of one buffer.
+  uint32_t Coalesce() {
+    Expect(in == out && more.size() == 1, "expected Input, the same Output, and FusedOutput");
+    Var& fused = New(more[0]);
+    const int64_t size = fused.FloatSize(), given = op.Number("user_defined_size_of_dtype", -1);
+    const int64_t align = op.Number("use_align", 1) == 0 ? 1 : op.Number("align_size", -1);
+    const bool copies = op.Number("copy_data", 0) != 0;
+    Expect(size > 0 && op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
+               (given == -1 || given == size),
+           "expected FusedOutput of floats, and attributes with its type and size");
+    const bool is_known = align > 0;  // else the device decides where parts begin
+    const int64_t unit = std::max<int64_t>(1, align / size);
+    std::vector<uint64_t> shapes, ranks;
+    int64_t end = 0;
+    for (Var* var : in) {
+      state.Spend(0, 64);
+      Expect(var->IsFloats() && var->dtype == fused.dtype && var->elements <= int64_t{1} << 40 &&
+                 end < int64_t{1} << 60,
+             var->name, " is no tensor of a known size and of this type");
+      Expect(!var->in_buffer && var->parts.empty() && var != &fused, var->name,
+             " is in a buffer already");
+      var->in_buffer = true;
+      fused.parts.emplace_back(var, is_known ? end : -1);
+      end += (var->elements + unit - 1) / unit * unit;
+      const std::vector<int64_t> dims = var->Dims();
+      shapes.insert(shapes.end(), dims.begin(), dims.end());
+      ranks.push_back(dims.size());
+      if (copies) var->read_first = var->read_first || !var->has_value;
+      if (!copies) var->kind = kLost;
+    }
+    for (const auto& [attr, right] :
+         {std::make_pair("concated_shapes", &shapes), std::make_pair("concated_ranks", &ranks)}) {
+      const std::vector<uint64_t> numbers = op.Numbers(attr);
+      Expect(numbers.empty() || numbers == *right,
+             "its attributes have other shapes than the variables");
+    }
+    Expect(!in.empty() && (!is_known || fused.elements == end), "FusedOutput is not declared with ",
+           std::to_string(end), " elements");
+    return state.Launch(0);
+  }
+
+  // Of rank 0. In the main program, of what is equal on all ranks: nothing changes.
+  uint32_t Broadcast() {
+    Var& var = InPlace();
+    const bool is_startup = state.main != nullptr;
+    Expect(var.of == &var && var.kind == kSame && state.HasValue(var) && (is_startup || var.equal),
+           var.name, " has no value, or not an equal one on all ranks");
+    var.is_frozen = is_startup;
+    var.equal = true;
+    return LaunchCall("broadcast", var);
+  }
+
+  uint32_t Gather() {
+    Var &x = X(), &y = New(&Out());
+    std::vector<int64_t> dims = x.Dims();
+    if (dims.empty()) dims.push_back(1);
+    dims[0] *= static_cast<int64_t>(state.nranks);
+    Expect(op.Find("nranks") != nullptr && state.nranks > 0 && x.of == &x &&
+               Current(x, true).kind <= kScaled && x.elements >= 0 && y.elements >= 0 &&
+               y.Dims() == dims && y.dtype == x.dtype,
+           "expected a number of ranks, and Out declared for the values of all");
+    Hold(x, kGathered, &y);
+    return LaunchCall("gather", x);
+  }
+
+  uint32_t Split() {
+    const Var& x = X();
+    Expect(Current(x, false).form == kGathered && out.size() == state.nranks &&
+               op.Find("num") != nullptr,
+           "expected the values of all ranks, and a part for each");
+    for (uint32_t i = 0; i < out.size(); ++i) {
+      Var& part = New(out[i]);
+      Expect(&part != &x && part.elements == x.of->elements && part.dtype == x.dtype, part.name,
+             " is not declared for the value of a rank");
+      Hold(x, kPart + i, &part);
+    }
+    return state.Launch(0);
+  }
+
+  uint32_t SumParts() {
+    Var& sum = Out();
+    Expect(state.nranks > 0 && in.size() == state.nranks, "expected a part for each rank");
+    std::set<uint32_t> forms;
+    for (Var* part : in) {
+      Expect(Current(*part, false).form >= kPart && part->kind == in[0]->kind && part->of == &sum &&
+                 forms.insert(part->form).second,
+             part->name, " is not the value of another rank");
+    }
+    sum.kind = in[0]->kind;
+    ReplaceGradient(&sum, false);
+    return state.Launch(0);
+  }
+
+  // A ring of all ranks, on as many devices if they are named. It waits until the ops before end.
+  uint32_t SetUp() {
+    const size_t devices = op.Numbers("devices").size();
+    const auto ring = static_cast<uint64_t>(op.Number("ring_id", 0));
+    Expect((devices == 0 || devices == state.nranks) && state.set_up.insert(ring).second &&
+               state.rings.count(ring) == 0,
+           "the ring does not have all ranks, is set up twice, or after its use");
+    return WaitFor(0, kHost);
+  }
+
+  // An id is made by rank 0 and sent to the endpoints of the others.
+  uint32_t MakeId() {
+    const Attr *const own = op.Find("endpoint"), *const others = op.Find("other_endpoints");
+    const auto rank = static_cast<uint64_t>(op.Number("rank", 0));
+    Expect(out.size() == 1 && own != nullptr && others != nullptr && state.nranks > 0,
+           "expected Out, endpoints, and a known number of ranks");
+    std::vector<std::string_view> all = others->Texts();
+    Expect(rank <= all.size() && own->Texts().size() == 1, "expected a rank and its endpoint");
+    all.insert(all.begin() + static_cast<std::ptrdiff_t>(rank), own->Texts()[0]);
+    const std::set<std::string_view> different(all.begin(), all.end());
+    for (const std::string_view endpoint : all) {
+      for (const char c : endpoint) Expect(c > 0x20 && c < 0x7f, "expected printable endpoints");
+    }
+    Expect(all.size() == state.nranks && different.size() == all.size() &&
+               (state.endpoints.empty() || (all == state.endpoints && rank == state.rank)),
+           "expected an endpoint for each rank, the same for all rings");
+    state.endpoints = std::move(all);
+    state.rank = rank;
+    Var& id = New(out[0]);
+    Expect(id.type == 17 && !id.has_value, id.name, " is no new id");
+    id.has_value = true;
+    return WaitFor(0, kHost);
+  }
+
+  uint32_t Init() {
+    Var& id = New(&X());
+    Expect(id.has_value && !id.is_frozen, id.name, " is no unused id");
+    id.is_frozen = true;
+    Expect(
+        op.Find("nranks") != nullptr && op.Number("rank", -1) == static_cast<int64_t>(state.rank),
+        "the ring does not have all ranks, or this one has another number");
+    return SetUp();
+  }
+};
+
+// Where it may be: m in main programs, s in startup programs; b: its role is backward. Slots have
+// these names or begin in lower case, as in Paddle 3; others are empty. Attributes: i an integer, b
+// a boolean, f a float, s text, S texts, I integers, n the number of ranks, 0 what is zero or
+// empty, * anything.
+struct Rule {
+  std::string_view where, types, in, out, more, attrs;
+  uint32_t (NewOp::*apply)();
+};
+constexpr Rule kRules[] = {
+    {"ms", " c_wait_compute c_wait_comm c_sync_calc_stream c_sync_comm_stream ", "X", "Out", "",
+     " ring_id:i ", &NewOp::Wait},
+    {"ms", " c_broadcast broadcast ", "X", "Out", "", " ring_id:i use_calc_stream:b root:0 ",
+     &NewOp::Broadcast},
+    {"mb", " c_allreduce_sum c_allreduce_avg ", "X", "Out", "",
+     " ring_id:i use_calc_stream:b accumulate_type:* ", &NewOp::Reduce},
+    {"mb", " all_reduce ", "X", "Out", "",
+     " ring_id:i use_calc_stream:b accumulate_type:* reduce_type:i ", &NewOp::Reduce},
+    {"mb", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ",
+     &NewOp::Scale},
+    {"mb", " cast ", "X", "Out", "", " in_dtype:i out_dtype:i ", &NewOp::Cast},
+    {"mb", " coalesce_tensor ", "Input", "Output", "FusedOutput",
+     " align_size:i concated_ranks:I concated_shapes:I constant:* copy_data:b dtype:i "
+     "persist_output:0 set_constant:0 use_align:b user_defined_size_of_dtype:i ",
+     &NewOp::Coalesce},
+    {"mb", " c_allgather all_gather ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
+     &NewOp::Gather},
+    {"mb", " split ", "X", "Out", "", " axis:0 num:n sections:0 ", &NewOp::Split},
+    {"mb", " sum ", "X", "Out", "", " ", &NewOp::SumParts},
+    {"s", " c_comm_init_all comm_init_all ", "", "", "", " ring_id:i nranks:n devices:I ",
+     &NewOp::SetUp},
+    {"s", " c_gen_nccl_id ", "", "Out", "", " rank:i endpoint:s other_endpoints:S ring_id:i ",
+     &NewOp::MakeId},
+    {"s", " c_comm_init ", "X", "", "", " ring_id:i nranks:n rank:i device_id:* endpoints:0 ",
+     &NewOp::Init},
+};
+constexpr std::string_view kOfAll =
+    "op_role:i op_role_var:* op_callstack:* op_namescope:* op_device:0 with_quant_attr:0 "
+    "use_mkldnn:0 use_model_parallel:0 ";
+
+const Rule& RuleOf(std::string_view type, char program) {
+  const std::string word = Text(" ", type, " ");
+  const auto is_it = [&](const Rule& rule) {
+    return rule.where.find(program) != rule.where.npos && rule.types.find(word) != rule.types.npos;
+  };
+  const auto* const rule = std::find_if(std::begin(kRules), std::end(kRules), is_it);
+  Expect(rule != std::end(kRules) && type.find(' ') == type.npos, "no rule inserts such an op");
+  return *rule;
+}
+
+void CheckAttr(const Attr& attr, std::string_view known, uint64_t nranks) {
+  const size_t at = known.find(Text(" ", attr.name, ":"));
+  Expect(at != known.npos && attr.name.find_first_of(" :") == attr.name.npos,
+         "no rule allows attribute ", attr.name);
+  const char what = known[at + attr.name.size() + 2];
+  const auto is = [&](char kind, uint64_t a, uint64_t b) {
+    return what == kind && (attr.type == a || attr.type == b);
+  };
+  Expect(what == '*' || is('i', Attr::kInt, Attr::kLong) || is('b', Attr::kBool, Attr::kBool) ||
+             is('f', Attr::kFloat, Attr::kFloat) || is('s', Attr::kString, Attr::kString) ||
+             is('S', Attr::kStrings, Attr::kStrings) || is('I', Attr::kInts, Attr::kLongs) ||
+             (is('n', Attr::kInt, Attr::kLong) && attr.Numbers() == std::vector{nranks}) ||
+             (what == '0' && attr.IsZero()),
+         "attribute ", attr.name, " has another type or value than the rule says");
+}
+
+// What a slot holds.
+std::vector<Var*> VarsOf(const Op& op, bool is_output, std::string_view slot, State* state) {
+  const auto is_it = [&](const Op::Slot& other) {
+    return other.is_output == is_output && !slot.empty() && !other.name.empty() &&
+           other.name.substr(1) == slot.substr(1) && (other.name[0] | 32) == (slot[0] | 32);
+  };
+  Expect(std::count_if(op.slots.begin(), op.slots.end(), is_it) <= 1, "slot ", slot,
+         " is there twice");
+  std::vector<Var*> vars;
+  for (const Op::Arg& arg : op.args) {
+    if (is_it(arg)) vars.push_back(state->VarOf(arg.var));
+  }
+  return vars;
+}
+
 }  // namespace
 
-void Walk::AllReduce() {
-  const int64_t reduction = Number("reduce_type", 0);
-  Expect(reduction == 0 || reduction == 4, "attribute reduce_type: expected 0 or 4");
-  const bool averages = op_->type == "c_allreduce_avg" || reduction == 4;
-  Var& var = InPlace(in_, out_);
-  for (Var* part : PartsOf(&var)) Reduce(part, averages);
-  TouchAll(LaunchCall(averages ? "mean" : "sum", var), &var, true);
-}
-
-void Walk::Reduce(Var* var, bool averages) {
-  Var& gradient = *VarOf(Current(*var, true).of->name);
-  const bool is_scaled = var->kind == kScaled;
-  Expect(gradient.is_gradient && !gradient.is_reduced, gradient.name,
-         gradient.is_reduced ? " is reduced twice" : " is no gradient of a parameter");
-  Expect(!gradient.read_since_write, "an op uses ", gradient.name, " before its reduction");
-  Expect(gradient.has_value && !gradient.persistable && gradient.type == 7 &&
-             gradient.elements >= 0 && gradient.FloatSize() > 0,
-         gradient.name, " is no tensor of a known size that this step computes");
-  Expect(var->kind != kSum && (!is_scaled || (!averages && !setting_.sums)), var->name,
-         " is divided by n or reduced already");
-  Expect(!averages || !setting_.sums, "expected a sum, as the claim says");
-  // From here on, the original of the claim has the gradient of all ranks.
-  var->of_version = ++gradient.version;
-  ++num_gradients;
-  gradient.is_reduced = true;
-  if (&gradient != var) gradient.kind = kLost;
-  var->kind = is_scaled || averages || setting_.sums ? kSame : kSum;
-  var->equal = true;
-}
-
-// A division by the number of ranks.
-void Walk::Scale() {
-  const Attr* const scale = op_->Find("scale");
-  const std::vector<float> factor = {1.0F / static_cast<float>(setting_.nranks)};
-  Expect(setting_.nranks > 0 && scale != nullptr && scale->Values(&Fields::Float) == factor,
-         "attribute scale: expected 1 / ranks");
-  Var& x = InPlace(in_, out_);
-  for (Var* var : PartsOf(&x)) {
-    Expect(!setting_.sums && Current(*var, true).kind != kScaled && var->FloatSize() > 0, var->name,
-           " is not to be divided");
-    var->kind = var->kind == kSum ? kSame : kScaled;
-  }
-  TouchAll(Launch(0), &x, true);
-}
-
-// A copy of a gradient in another type, or back.
-void Walk::Cast() {
-  Var &x = One(in_), &y = One(out_);
-  Expect(Number("in_dtype", -1) == x.dtype && Number("out_dtype", -1) == y.dtype &&
-             x.FloatSize() > 0 && y.FloatSize() > 0 && x.parts.size() == y.parts.size(),
-         "the attributes or parts do not fit the variables");
-  const std::vector<Var*> sources = PartsOf(&x), targets = PartsOf(&y);
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const Var& source = Current(*sources[i], true);
-    Var& target = *targets[i];
-    const bool is_original = target.of == &target;
-    Expect(
-        (x.parts.empty() || (x.parts[i].second >= 0 && x.parts[i].second == y.parts[i].second)) &&
-            source.Dims() == target.Dims() &&
-            (!is_original || (source.of == &target && target.is_gradient)),
-        target.name, " cannot hold ", source.name);
-    Hold(source, kWhole, &target);
-    target.is_rounded = source.is_rounded || y.FloatSize() < x.FloatSize() || y.FloatSize() == 2;
-    if (is_original && target.is_rounded) ++num_rounded;
-  }
-  TouchAll(Launch(0), &x, false);
-  TouchAll(0, &y, true);
-}
-
-// Tensors become parts of one buffer.
-void Walk::Coalesce() {
-  const int64_t dtype = Number("dtype", -1), size = Decl::SizeOf(dtype);
-  const int64_t given = Number("user_defined_size_of_dtype", -1), align = Number("align_size", -1);
-  const bool copies = Number("copy_data", 0) != 0, aligns = Number("use_align", 1) != 0;
-  Expect(size > 0 && align <= 1 << 20 && (given == -1 || given == size) && !in_.empty() &&
-             in_ == out_ && more_.size() == 1,
-         "expected a type of floats and its size, Input, the same Output, and FusedOutput");
-  const bool is_known = !aligns || align > 0;  // else the device decides where parts begin
-  const int64_t unit = aligns ? std::max<int64_t>(1, align / size) : 1;
-  std::vector<uint64_t> shapes, ranks;
-  int64_t end = 0;
-  Var& fused = NewVar(more_[0]);
-  Launch(0);
-  for (Var* var : in_) {
-    Spend(0, 64);
-    Expect(var->type == 7 && var->dtype == dtype && var->elements >= 0 &&
-               var->elements <= int64_t{1} << 40 && !var->persistable && end < int64_t{1} << 60,
-           var->name, " is no tensor of a known size and of this type");
-    Expect(!var->in_buffer && var->parts.empty() && var != &fused, var->name,
-           " is in a buffer already");
-    var->in_buffer = true;
-    fused.parts.emplace_back(var, is_known ? end : -1);
-    end += (var->elements + unit - 1) / unit * unit;
-    const std::vector<int64_t> dims = var->Dims();
-    shapes.insert(shapes.end(), dims.begin(), dims.end());
-    ranks.push_back(dims.size());
-    if (copies) var->read_first = var->read_first || !var->has_value;
-    if (!copies) var->kind = kLost;
-  }
-  const auto is_list = [&](const char* attr, const std::vector<uint64_t>& list) {
-    const std::vector<uint64_t> numbers = Numbers(attr);
-    return numbers.empty() || numbers == list;
-  };
-  Expect(is_list("concated_shapes", shapes) && is_list("concated_ranks", ranks),
-         "its attributes have other shapes than the variables");
-  Expect(fused.dtype == dtype && (!is_known || fused.elements == end),
-         "FusedOutput is not declared with ", std::to_string(end), " elements of this type");
-  TouchAll(0, &fused, true);
-}
-
-// Of rank 0. In the main program, of what is equal on all ranks: nothing changes.
-void Walk::Broadcast() {
-  Var& var = InPlace(in_, out_);
-  Expect(var.of == &var && var.kind == kSame && HasValue(var) && (main_ != nullptr || var.equal),
-         var.name, " has no value, or not an equal one on all ranks");
-  var.is_frozen = main_ != nullptr;
-  var.equal = true;
-  Touch(LaunchCall("broadcast", var), &var, true);
-}
-
-void Walk::Gather() {
-  Var &x = One(in_), &y = NewVar(&One(out_));
-  std::vector<int64_t> dims = x.Dims();
-  if (dims.empty()) dims.push_back(1);
-  dims[0] *= static_cast<int64_t>(setting_.nranks);
-  Expect(op_->Find("nranks") != nullptr && setting_.nranks > 0 && x.of == &x &&
-             Current(x, true).kind <= kScaled && x.elements >= 0 && y.elements >= 0 &&
-             y.Dims() == dims && y.dtype == x.dtype,
-         "expected a number of ranks, and Out declared for the values of all");
-  Hold(x, kGathered, &y);
-  const uint32_t stream = LaunchCall("gather", x);
-  Touch(stream, &x, false);
-  Touch(stream, &y, true);
-}
-
-void Walk::Split() {
-  Var& x = One(in_);
-  Expect(Current(x, false).form == kGathered && out_.size() == setting_.nranks &&
-             op_->Find("num") != nullptr,
-         "expected the values of all ranks, and a part for each");
-  Touch(Launch(0), &x, false);
-  for (uint32_t i = 0; i < out_.size(); ++i) {
-    Var& part = NewVar(out_[i]);
-    Expect(&part != &x && part.elements == x.of->elements && part.dtype == x.dtype, part.name,
-           " is not declared for the value of a rank");
-    Hold(x, kPart + i, &part);
-    Touch(0, &part, true);
-  }
-}
-
-void Walk::SumParts() {
-  Var& sum = One(out_);
-  Expect(in_.size() == setting_.nranks, "expected a part for each rank");
-  std::set<uint32_t> forms;
-  Launch(0);
-  for (Var* part : in_) {
-    Expect(Current(*part, false).form >= kPart && part->kind == in_[0]->kind && part->of == &sum &&
-               forms.insert(part->form).second,
-           part->name, " is not the value of another rank");
-    Touch(0, part, false);
-  }
-  sum.kind = in_[0]->kind;
-  Reduce(&sum, false);
-  Touch(0, &sum, true);
+void Insert(const Op& op, State* state) {
+  const Rule& rule = RuleOf(op.type, state->main == nullptr ? 'm' : 's');
+  const std::string known = Text(rule.attrs, kOfAll);
+  for (const Attr& attr : op.attrs) CheckAttr(attr, known, state->nranks);
+  NewOp added{op, *state, VarsOf(op, false, rule.in, state), VarsOf(op, true, rule.out, state),
+              VarsOf(op, true, rule.more, state)};
+  Expect(op.args.size() == added.in.size() + added.out.size() + added.more.size(),
+         "it has another variable");
+  Expect(rule.where != "mb" || (op.Number("op_role", 1) & 15) == 1,
+         "attribute op_role: expected backward");
+  const uint32_t stream = (added.*rule.apply)();
+  if (stream == kHost) return;
+  for (Var* var : added.in) state->Touch(stream, var, false);
+  added.out.insert(added.out.end(), added.more.begin(), added.more.end());
+  for (Var* var : added.out) state->Touch(stream, var, true);
 }
 
 }  // namespace checker

@@ -93,8 +93,6 @@ absl::Status BoundKernel::Bind(const KernelContext& ctx, Types inputs) {
   input_types_ = std::move(inputs);
   temporaries_.clear();
   parts_.clear();
-  input_parts_.clear();
-  output_parts_.clear();
   before_.clear();
   after_.clear();
   output_types_.assign(outputs_.size(), absl::nullopt);
@@ -215,13 +213,16 @@ KernelContext BoundKernel::StepContext() const {
 
 absl::Status BoundKernel::Prepare() {
   // For RunPart, which then allocates nothing.
-  if (kernel_.is_pointwise && !has_temporaries()) PartContext(0, 0);
+  parts_.resize(kernel_.is_pointwise ? std::max(1, KernelThreads()) : 0);
+  for (size_t lane = 0; lane < parts_.size() && !has_temporaries(); ++lane) {
+    PartContext(0, 0, static_cast<int>(lane));
+  }
   return Try(
       [this](const KernelContext& ctx) -> absl::Status {
         WEFT_ASSIGN_OR_RETURN(step_, kernel_.prepare(ctx));
         return absl::OkStatus();
       },
-      block_ == 0 ? StepContext() : PartContext(0, block_));
+      block_ == 0 ? StepContext() : PartContext(0, block_, /*lane=*/0));
 }
 
 absl::Status BoundKernel::RunBound() {
@@ -268,15 +269,16 @@ absl::Status BoundKernel::RunOnPart(const Transfer& transfer, int64_t begin, int
   return Transfer{transfer.kind, &from, &to, transfer.type}.Run(stream_);
 }
 
-KernelContext BoundKernel::PartContext(int64_t begin, int64_t count) {
-  if (parts_.empty()) {
-    const auto add = [this](const Tensor* whole) {
-      return whole == nullptr ? nullptr : &parts_.emplace_back();
+KernelContext BoundKernel::PartContext(int64_t begin, int64_t count, int lane) {
+  Parts& parts = parts_[lane];
+  if (parts.tensors.empty()) {
+    const auto add = [&parts](const Tensor* whole) {
+      return whole == nullptr ? nullptr : &parts.tensors.emplace_back();
     };
-    for (const Tensor* input : inputs_) input_parts_.push_back(add(input));
-    for (Tensor* output : outputs_) output_parts_.push_back(add(output));
+    for (const Tensor* input : inputs_) parts.inputs.push_back(add(input));
+    for (Tensor* output : outputs_) parts.outputs.push_back(add(output));
   }
-  auto part = parts_.begin();
+  auto part = parts.tensors.begin();
   for (const Tensor* input : inputs_) {
     if (input != nullptr) PointTo(*input, begin, count, &*part++);
   }
@@ -284,16 +286,16 @@ KernelContext BoundKernel::PartContext(int64_t begin, int64_t count) {
     if (output != nullptr) PointTo(*output, begin, count, &*part++);
   }
   KernelContext ctx = StepContext();
-  ctx.inputs = input_parts_;
-  ctx.outputs = output_parts_;
+  ctx.inputs = parts.inputs;
+  ctx.outputs = parts.outputs;
   return ctx;
 }
 
-absl::Status BoundKernel::RunPart(int64_t begin, int64_t count) {
+absl::Status BoundKernel::RunPart(int64_t begin, int64_t count, int lane) {
   for (const Transfer& transfer : before_) {
     WEFT_RETURN_IF_ERROR(RunOnPart(transfer, begin, count));
   }
-  WEFT_RETURN_IF_ERROR(Try(step_, PartContext(begin, count)));
+  WEFT_RETURN_IF_ERROR(Try(step_, PartContext(begin, count, lane)));
   for (const Transfer& transfer : after_) {
     WEFT_RETURN_IF_ERROR(RunOnPart(transfer, begin, count));
   }

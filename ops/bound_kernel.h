@@ -50,8 +50,10 @@ class BoundKernel {
 
   // After Prepare, of a pointwise kernel without temporaries, or for Run and RunBound with those of
   // a block, all of whose arguments have equally many elements: runs the step on `count` elements
-  // of them, from `begin` on, which is a multiple of kPointwiseStep.
-  absl::Status RunPart(int64_t begin, int64_t count);
+  // of them, from `begin` on, which is a multiple of kPointwiseStep. Calls with different lanes, of
+  // which there are as many as KernelThreads in Prepare, may run at the same time if there are no
+  // temporaries: steps of pointwise kernels keep nothing from one call to the next.
+  absl::Status RunPart(int64_t begin, int64_t count, int lane = 0);
 
   // A tensor that only this kernel uses, during its step.
   struct Temporary {
@@ -91,7 +93,7 @@ class BoundKernel {
   // Points `part` to elements of `whole`; of a temporary, to the first ones.
   void PointTo(const Tensor& whole, int64_t begin, int64_t count, Tensor* part) const;
   absl::Status RunOnPart(const Transfer& transfer, int64_t begin, int64_t count) const;
-  KernelContext PartContext(int64_t begin, int64_t count);
+  KernelContext PartContext(int64_t begin, int64_t count, int lane);
   Tensor* AddTemporary(Memory* memory, absl::optional<TensorType> type);
   KernelContext StepContext() const;
   template <typename Step>
@@ -114,9 +116,12 @@ class BoundKernel {
   std::vector<Transfer> before_, after_;
   int64_t block_ = 0, size_ = 0;  // elements of a block, of arguments
   // Of RunPart: parts of the arguments.
-  std::deque<Tensor> parts_;
-  std::vector<const Tensor*> input_parts_;
-  std::vector<Tensor*> output_parts_;
+  struct Parts {
+    std::deque<Tensor> tensors;
+    std::vector<const Tensor*> inputs;
+    std::vector<Tensor*> outputs;
+  };
+  std::vector<Parts> parts_;  // by lane
   bool is_bound_ = false;
 };
 

@@ -3,8 +3,11 @@
 #define WEFT_PROTO_AVERAGING_SCHEDULE_H_
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "proto/outer_optimizer.h"
 
 namespace weft {
@@ -13,7 +16,7 @@ namespace weft {
 // before `begin_step`, but in none before `first_step`. Steps count from 1.
 struct AveragingSchedule {
   // The element type in which the outer gradients of fp32 parameters travel.
-  enum class Sent { kWhole, kBf16, kFp16 };
+  enum class Sent { kNative, kBf16, kFp16 };
 
   int period = 1;
   int first_step = 1;
@@ -31,11 +34,11 @@ struct AveragingSchedule {
   // many steps before, less than period / fragments.
   int delay = 0;
   // And of what a synchronization gives, parameters become 1 - mix, and mix of what they were on
-  // their rank.
+  // their rank. 0 <= mix < 1.
   double mix = 0;
-  // Not kWhole: with an outer optimizer that has a state. What rounding takes from an outer
+  // Not kNative: with an outer optimizer that has a state. What rounding takes from an outer
   // gradient is added to the next one.
-  Sent sent = Sent::kWhole;
+  Sent sent = Sent::kNative;
 
   static AveragingSchedule InTurn() {
     AveragingSchedule schedule;
@@ -59,10 +62,21 @@ struct AveragingSchedule {
   }
 };
 
-// "bf16"; the element type of the parameters is "fp32".
-inline const char* ToString(AveragingSchedule::Sent sent) {
-  constexpr const char* kNames[] = {"fp32", "bf16", "fp16"};
-  return kNames[static_cast<int>(sent)];
+inline constexpr std::pair<absl::string_view, AveragingSchedule::Sent> kSentTypes[] = {
+    {"bf16", AveragingSchedule::Sent::kBf16}, {"fp16", AveragingSchedule::Sent::kFp16}};
+
+inline absl::string_view ToString(AveragingSchedule::Sent sent) {
+  for (const auto& [name, type] : kSentTypes) {
+    if (type == sent) return name;
+  }
+  return "native";
+}
+// The inverse, but for "native".
+inline absl::optional<AveragingSchedule::Sent> ParseSent(absl::string_view name) {
+  for (const auto& [known, type] : kSentTypes) {
+    if (known == name) return type;
+  }
+  return absl::nullopt;
 }
 
 // "every 4 steps from step 8 on", "every 4 steps, and in every step before step 9", "every 4 steps,
@@ -81,14 +95,18 @@ inline std::string ToString(const AveragingSchedule& schedule) {
                                         schedule.delay == 1 ? " step" : " steps", " before")
                          : "",
       schedule.mix > 0 ? absl::StrCat(", mixed with ", schedule.mix, " of the rank's own") : "",
-      schedule.sent != AveragingSchedule::Sent::kWhole
+      schedule.sent != AveragingSchedule::Sent::kNative
           ? absl::StrCat(", sent as ", ToString(schedule.sent))
           : "");
 }
 
 // What its fields were to be, such as "fragments: expected a divisor of k_steps 4, found 3"; empty
-// if nothing is wrong. Takes each field to be in its own range.
+// if nothing is wrong. Takes each field but mix to be in its own range.
 inline std::string ProblemOf(const AveragingSchedule& schedule) {
+  // With 1, a rank would never see what the others learn.
+  if (!(schedule.mix >= 0 && schedule.mix < 1)) {
+    return absl::StrCat("mix: expected at least 0 and less than 1, found ", schedule.mix);
+  }
   const bool begins_late = schedule.begin_step > 1 || schedule.first_step > 1;
   if (schedule.fragments > 1 && begins_late) {
     return "fragments: expected neither begin_step nor first_average with it";
@@ -97,10 +115,10 @@ inline std::string ProblemOf(const AveragingSchedule& schedule) {
     return absl::StrCat("fragments: expected a divisor of k_steps ", schedule.period, ", found ",
                         schedule.fragments);
   }
-  const char* const of_outer = schedule.delay > 0                                 ? "delay"
-                               : schedule.mix > 0                                 ? "mix"
-                               : schedule.sent != AveragingSchedule::Sent::kWhole ? "comm_dtype"
-                                                                                  : nullptr;
+  const char* const of_outer = schedule.delay > 0                                  ? "delay"
+                               : schedule.mix > 0                                  ? "mix"
+                               : schedule.sent != AveragingSchedule::Sent::kNative ? "comm_dtype"
+                                                                                   : nullptr;
   if (of_outer != nullptr && !schedule.outer.HasState()) {
     return absl::StrCat(of_outer, ": expected an outer optimizer with it, found ",
                         ToString(schedule.outer));

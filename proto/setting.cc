@@ -82,16 +82,13 @@ absl::StatusOr<AveragingSchedule> AveragingOf(absl::string_view key, const Json&
   if (has("mix")) {
     const Json& mix = value["mix"];
     if (mix.is_number()) schedule.mix = mix.get<double>();
-    if (!mix.is_number() || !(schedule.mix >= 0 && schedule.mix <= 1)) {
-      return ExpectedInJson("mix", "a number from 0 to 1", mix);
-    }
+    if (!mix.is_number()) return ExpectedInJson("mix", "a number", mix);
   }
   if (has("sent")) {
-    if (value["sent"] != "bf16" && value["sent"] != "fp16") {
-      return ExpectedInJson("sent", "bf16 or fp16", value["sent"]);
-    }
-    schedule.sent =
-        value["sent"] == "bf16" ? AveragingSchedule::Sent::kBf16 : AveragingSchedule::Sent::kFp16;
+    WEFT_ASSIGN_OR_RETURN(const std::string sent, String("sent", value["sent"]));
+    const absl::optional<AveragingSchedule::Sent> type = ParseSent(sent);
+    if (!type.has_value()) return ExpectedInJson("sent", "bf16 or fp16", value["sent"]);
+    schedule.sent = *type;
   }
   const std::string problem = ProblemOf(schedule);
   if (problem.empty()) return schedule;
@@ -238,8 +235,8 @@ std::string ToJson(const Setting& setting) {
     if (schedule.outer.HasState()) json["averaging"]["outer"] = ToString(schedule.outer);
     if (schedule.delay > 0) json["averaging"]["delay"] = schedule.delay;
     if (schedule.mix > 0) json["averaging"]["mix"] = schedule.mix;
-    if (schedule.sent != AveragingSchedule::Sent::kWhole) {
-      json["averaging"]["sent"] = ToString(schedule.sent);
+    if (schedule.sent != AveragingSchedule::Sent::kNative) {
+      json["averaging"]["sent"] = std::string(ToString(schedule.sent));
     }
   }
   if (setting.gradients_are_rounded) json["rounded_gradients"] = true;

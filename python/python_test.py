@@ -300,10 +300,10 @@ class RunTest(unittest.TestCase):
                          r"^\rstep 1  mean_0.tmp_0 [0-9.]+\x1b\[K\rstep 2  mean_0.tmp_0 [0-9.]+\x1b\[K\n$")
 
     def test_processes_of_a_launcher_train_together(self):
-        def train(processes, folder, before="", after=""):
+        def train(processes, folder, first="", before="", after=""):
             path = os.path.join(folder, "train.py")
             with open(path, "w", encoding="utf-8") as file:
-                file.write(JOB % (before, after))
+                file.write(JOB % (first, before, after))
             command = [sys.executable, path, MAIN, STARTUP, FEEDS, folder, str(processes)]
             if processes > 1:
                 command = [WEFT, "launch", "-n", str(processes), "--"] + command
@@ -336,8 +336,18 @@ class RunTest(unittest.TestCase):
             done, _ = train(2, processes, before="if run.process == 1: raise KeyError('own')")
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(b"[1] KeyError: 'own'", done.stderr)
+            # All processes have the same batches.
+            done, _ = train(2, processes, after="run.step(batches[run.process])")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr.decode(), r"\[1\] weft.Error: .*step 4: expected the batch of all ranks, as "
+                             r"process 0 has it \(x: fp32\[\d+, 13\] with hash \w+\), found x: fp32\[\d+, 13\] with hash ")
+            done, _ = train(2, processes, after="run.step({'y': batches[0]['y'], 'x': batches[0]['x'][:2 - run.process]})")
+            self.assertIn("found x: fp32[1, 13]", done.stderr.decode())
             done, _ = train(2, processes, after="weft.Run(out)")
             self.assertIn(b"one run can join the others, and has", done.stderr)
+            # One that has not joined them leaves it to the next.
+            done, _ = train(2, processes, first="try: weft.Run(out, backend='nccl')\nexcept weft.Error as e: print(e)")
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
             done, _ = train(2, processes, after="weft.Run(out, ranks=2, backend='local').step(batches[0])")
             self.assertEqual(done.returncode, 0, done.stderr.decode())
 
@@ -486,6 +496,7 @@ at = lambda name: os.path.join(folder, name)
 feeds = np.load(feeds)
 batches = [{"x": feeds["%%d/x" %% i], "y": feeds["%%d/y" %% i]} for i in range(4)]
 out = weft.transpile(main, startup, mode="grad_allreduce", nranks=2)
+%s
 with weft.Run(out, ranks=2 // int(processes)) as run:
     print(run.num_ranks, run.next_step)
     %s

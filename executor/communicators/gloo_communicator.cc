@@ -46,7 +46,23 @@ constexpr double kConnectSeconds = 30;
 // The only function of Gloo that is called by name: the others are inline or virtual. The library
 // is loaded when it is used, so that nothing else needs it; it must be that of the headers.
 using CreateDevice = std::shared_ptr<gloo::transport::Device>(const gloo::transport::tcp::attr&);
-constexpr char kCreateDevice[] = "_ZN4gloo9transport3tcp12CreateDeviceERKNS1_4attrE";
+// That, and the virtual functions that are called. All versions have one name of the file, and none
+// says its number: one that declares these functions in another way is another one.
+constexpr const char* kFunctions[] = {
+    "_ZN4gloo9transport3tcp12CreateDeviceERKNS1_4attrE",
+    "_ZN4gloo9transport3tcp6Device13createContextEii",
+    "_ZN4gloo9transport7Context7getPairEi",
+    "_ZN4gloo9transport3tcp7Context10createPairEi",
+    "_ZN4gloo9transport3tcp7Context19createUnboundBufferEPvm",
+    "_ZNK4gloo9transport3tcp4Pair7addressEv",
+    "_ZN4gloo9transport3tcp4Pair7connectERKSt6vectorIcSaIcEE",
+    "_ZN4gloo9transport3tcp4Pair5closeEv",
+    "_ZN4gloo9transport3tcp13UnboundBuffer4sendEimmm",
+    "_ZN4gloo9transport3tcp13UnboundBuffer4recvEimmm",
+    "_ZN4gloo9transport3tcp13UnboundBuffer8waitRecvEPiNSt6chrono8durationIlSt5ratioILl1ELl1000EEEE",
+    "_ZN4gloo9transport3tcp13UnboundBuffer8waitSendEPiNSt6chrono8durationIlSt5ratioILl1ELl1000EEEE",
+    "_ZN4gloo9transport3tcp13UnboundBuffer13abortWaitRecvEv",
+    "_ZN4gloo9transport3tcp13UnboundBuffer13abortWaitSendEv"};
 constexpr char kGlooFile[] = "libgloo.so.0";
 
 absl::StatusOr<CreateDevice*> LoadGloo() {
@@ -54,10 +70,16 @@ absl::StatusOr<CreateDevice*> LoadGloo() {
                         LoadLibrary(kGlooFile, RTLD_LOCAL,
                                     "install Gloo (libgloo0), name its directory in "
                                     "LD_LIBRARY_PATH, or use another option:backend"));
+  for (const char* name : kFunctions) {
+    CreateDevice* found = nullptr;
+    if (FindSymbol(library, name, &found)) continue;
+    return absl::UnavailableError(absl::StrCat(
+        kGlooFile, ": expected the version of Gloo with which Weft was built, found one without ",
+        name));
+  }
   CreateDevice* create = nullptr;
-  if (FindSymbol(library, kCreateDevice, &create)) return create;
-  return absl::UnavailableError(absl::StrCat(
-      kGlooFile, ": expected the version of Gloo with which Weft was built, found another one"));
+  FindSymbol(library, kFunctions[0], &create);
+  return create;
 }
 
 // Calls a function of Gloo, which reports errors by exceptions and writes without MSG_NOSIGNAL.

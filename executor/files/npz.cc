@@ -3,10 +3,8 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <locale.h>
-#include <zip.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -21,76 +19,27 @@
 #include "base/available_memory.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "base/zip_archive.h"
 #include "executor/files/npy.h"
 
 namespace weft {
 namespace {
 
 constexpr absl::string_view kSuffix = ".npy";
-// The largest ratio of Deflate: at best, two bits encode 258 bytes.
-constexpr uint64_t kMaxDeflateRatio = 1032;
 
 absl::Status ArrayError(const std::string& path, absl::string_view name, absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": array '", absl::CHexEscape(name), "': ", what));
 }
 
-absl::StatusOr<zip_t*> OpenArchive(const std::string& path, absl::string_view bytes) {
-  zip_error_t error;
-  zip_error_init(&error);
-  absl::Cleanup fini = [&error] { zip_error_fini(&error); };
-  zip_t* archive = nullptr;
-  zip_source_t* source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);
-  if (source != nullptr) {
-    archive = zip_open_from_source(source, ZIP_RDONLY, &error);
-    if (archive == nullptr) zip_source_free(source);
-  }
-  // libzip rejects an empty file, which is an archive without entries.
-  if (archive != nullptr && !bytes.empty()) return archive;
-  if (archive != nullptr) zip_discard(archive);
-  return absl::InvalidArgumentError(absl::StrCat(
-      path,
-      ": not an .npz archive: ", bytes.empty() ? "the file is empty" : zip_error_strerror(&error)));
-}
-
-// Reads exactly `size` bytes.
-absl::Status ReadExactly(zip_file_t* file, void* to, uint64_t size) {
-  char* at = static_cast<char*>(to);
-  while (size > 0) {
-    const zip_int64_t n = zip_fread(file, at, size);
-    if (n < 0) return absl::InvalidArgumentError(zip_file_strerror(file));
-    if (n == 0) return absl::InvalidArgumentError("truncated");
-    at += n;
-    size -= n;
-  }
-  return absl::OkStatus();
-}
-
-// Checks the directory entry as far as possible without reading the data: allocations below are
-// bounded by it.
-absl::Status CheckEntry(const zip_stat_t& stat, uint64_t archive_bytes) {
-  if (stat.encryption_method != ZIP_EM_NONE) return absl::InvalidArgumentError("it is encrypted");
-  const bool stored = stat.comp_method == ZIP_CM_STORE;
-  if (!stored && stat.comp_method != ZIP_CM_DEFLATE) {
-    return absl::InvalidArgumentError(absl::StrCat("compression method ", stat.comp_method,
-                                                   "; expected stored or deflated data"));
-  }
-  if (stat.comp_size > archive_bytes ||
-      (stored ? stat.size != stat.comp_size : stat.size / kMaxDeflateRatio > stat.comp_size)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the entry claims ", stat.size, " bytes from ", stat.comp_size,
-                     " compressed bytes in an archive of ", archive_bytes));
-  }
-  return absl::OkStatus();
-}
-
 // Leaves `file` at the first element.
-absl::StatusOr<NpyHeader> ReadHeader(zip_file_t* file, uint64_t size) {
+absl::StatusOr<NpyHeader> ReadHeader(ZipEntry& file) {
+  const uint64_t size = file.size();
   std::string bytes(std::min<uint64_t>(size, kNpyPrefixBytes), '\0');
-  WEFT_RETURN_IF_ERROR(ReadExactly(file, &bytes[0], bytes.size()));
+  WEFT_RETURN_IF_ERROR(file.Read(&bytes[0], bytes.size()));
   WEFT_ASSIGN_OR_RETURN(const size_t header_bytes, NpyHeaderBytes(bytes));
   bytes.resize(header_bytes);
-  WEFT_RETURN_IF_ERROR(ReadExactly(file, &bytes[kNpyPrefixBytes], header_bytes - kNpyPrefixBytes));
+  WEFT_RETURN_IF_ERROR(file.Read(&bytes[kNpyPrefixBytes], header_bytes - kNpyPrefixBytes));
   WEFT_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(bytes));
   if (size - header.header_bytes != header.data_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -100,20 +49,18 @@ absl::StatusOr<NpyHeader> ReadHeader(zip_file_t* file, uint64_t size) {
   return header;
 }
 
-absl::StatusOr<Tensor> ReadArray(zip_file_t* file, uint64_t size) {
-  WEFT_ASSIGN_OR_RETURN(const NpyHeader header, ReadHeader(file, size));
+absl::StatusOr<Tensor> ReadArray(ZipEntry& file) {
+  WEFT_ASSIGN_OR_RETURN(const NpyHeader header, ReadHeader(file));
   Tensor tensor;
   tensor.Resize(header.dtype, header.dims);
   char* data = static_cast<char*>(tensor.raw());
   std::vector<char> fortran(header.is_fortran_order ? header.data_bytes : 0);
   WEFT_RETURN_IF_ERROR(
-      ReadExactly(file, header.is_fortran_order ? fortran.data() : data, header.data_bytes));
+      file.Read(header.is_fortran_order ? fortran.data() : data, header.data_bytes));
   if (header.is_fortran_order) {
     CopyFromFortranOrder(fortran.data(), header.dims, SizeOf(header.dtype), data);
   }
-  // The checksum is compared at the end of the data.
-  char more;
-  if (zip_fread(file, &more, 1) < 0) return absl::InvalidArgumentError(zip_file_strerror(file));
+  WEFT_RETURN_IF_ERROR(file.Finish());
   if (header.dtype == DType::kBool) {
     for (size_t i = 0; i < header.data_bytes; ++i) {
       if (static_cast<uint8_t>(data[i]) > 1) {
@@ -128,55 +75,38 @@ absl::StatusOr<Tensor> ReadArray(zip_file_t* file, uint64_t size) {
 }  // namespace
 
 struct NpzFile::Impl {
-  ~Impl() {
-    if (archive != nullptr) zip_discard(archive);
-  }
+  Impl(std::string path, ZipArchive archive) : path(std::move(path)), archive(std::move(archive)) {}
 
-  // Opens the entry of an array and calls visit(file, size).
+  // Opens the entry of an array.
   absl::Status Visit(absl::string_view name,
-                     absl::FunctionRef<absl::Status(zip_file_t*, uint64_t)> visit) {
+                     absl::FunctionRef<absl::Status(ZipEntry&)> visit) const {
     const auto found = index.find(name);
     if (found == index.end()) {
       return absl::NotFoundError(
           absl::StrCat(path, ": array '", absl::CHexEscape(name), "' is not in the archive"));
     }
-    std::lock_guard<std::mutex> lock(mutex);
-    zip_stat_t stat;
-    if (zip_stat_index(archive, found->second, 0, &stat) != 0) {
-      return ArrayError(path, name, zip_strerror(archive));
-    }
-    absl::Status status = CheckEntry(stat, file.bytes.size());
-    if (!status.ok()) return ArrayError(path, name, status.message());
-    zip_file_t* entry = zip_fopen_index(archive, found->second, 0);
-    if (entry == nullptr) return ArrayError(path, name, zip_strerror(archive));
-    absl::Cleanup close = [entry] { zip_fclose(entry); };
-    status = visit(entry, stat.size);
+    const absl::Status status = archive.Visit(found->second, visit);
     return status.ok() ? status : ArrayError(path, name, status.message());
   }
 
   std::string path;
-  FileBytes file;
-  std::mutex mutex;  // libzip does not lock
-  zip_t* archive = nullptr;
+  ZipArchive archive;
   std::vector<std::string> names;
-  absl::flat_hash_map<std::string, zip_uint64_t> index;
+  absl::flat_hash_map<std::string, uint64_t> index;
 };
 
 const std::string& NpzFile::path() const { return impl_->path; }
 const std::vector<std::string>& NpzFile::names() const { return impl_->names; }
 
 absl::StatusOr<NpzFile> NpzFile::Open(const std::string& path) {
-  auto impl = std::make_shared<Impl>();
-  impl->path = path;
   absl::StatusOr<FileBytes> file = ReadFile(path);
   WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
-  impl->file = *std::move(file);
-  WEFT_ASSIGN_OR_RETURN(impl->archive, OpenArchive(path, impl->file.bytes));
-
-  const zip_int64_t entries = zip_get_num_entries(impl->archive, 0);
-  for (zip_int64_t i = 0; i < entries; ++i) {
-    const char* entry = zip_get_name(impl->archive, i, ZIP_FL_ENC_RAW);
-    absl::string_view name = entry == nullptr ? "" : entry;
+  absl::StatusOr<ZipArchive> archive = ZipArchive::Open(*std::move(file));
+  WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat(path, ": not an .npz archive"), archive.status()));
+  auto impl = std::make_shared<Impl>(path, *std::move(archive));
+  for (uint64_t i = 0; i < impl->archive.num_entries(); ++i) {
+    const std::string entry = impl->archive.NameOf(i);
+    absl::string_view name = entry;
     if (!absl::ConsumeSuffix(&name, kSuffix)) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": entry '", absl::CHexEscape(name),
                                                      "': expected a name that ends in .npy"));
@@ -190,8 +120,8 @@ absl::StatusOr<NpzFile> NpzFile::Open(const std::string& path) {
 
 absl::StatusOr<TensorType> NpzFile::Type(absl::string_view name) const {
   TensorType type;
-  WEFT_RETURN_IF_ERROR(impl_->Visit(name, [&](zip_file_t* file, uint64_t size) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(NpyHeader header, ReadHeader(file, size));
+  WEFT_RETURN_IF_ERROR(impl_->Visit(name, [&](ZipEntry& file) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(NpyHeader header, ReadHeader(file));
     type.dtype = header.dtype;
     type.dims = std::move(header.dims);
     return absl::OkStatus();
@@ -201,8 +131,8 @@ absl::StatusOr<TensorType> NpzFile::Type(absl::string_view name) const {
 
 absl::StatusOr<Tensor> NpzFile::Read(absl::string_view name) const {
   Tensor tensor;
-  WEFT_RETURN_IF_ERROR(impl_->Visit(name, [&](zip_file_t* file, uint64_t size) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(tensor, ReadArray(file, size));
+  WEFT_RETURN_IF_ERROR(impl_->Visit(name, [&](ZipEntry& file) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(tensor, ReadArray(file));
     return absl::OkStatus();
   }));
   return tensor;

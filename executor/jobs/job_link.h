@@ -56,9 +56,10 @@ class JobLink {
     kPosition,
     kServer,
     kFeedback,
-    kOrder
+    kOrder,
+    kKept
   };
-  static constexpr int kNumTopics = 9;
+  static constexpr int kNumTopics = 10;
 
   // Sends a message to a process, which may be this one. Returns at once.
   virtual void Send(int process, Topic topic, std::string message) = 0;
@@ -72,8 +73,9 @@ class JobLink {
   // Tells all other processes that a rank of this one has failed. Only the first call counts.
   virtual void Abort(int rank, const absl::Status& status) = 0;
 
-  // Receives the first failure elsewhere, once, also one that has come before; from the thread of
-  // the link, before messages that have come and wait for it:
+  // Receives the first failure elsewhere, once, also one that has come before, and that a former
+  // handler has received; from the thread of the link, before messages that have come and wait for
+  // it:
   //   Aborted      another process has called Abort: "rank 2 failed: ..."
   //   Unavailable  a process has ended, is stopped, or has sent nothing for too long: "process 1
   //                (rank 1, pid 4711 on host a) was killed or has ended", "... is stopped", ...

@@ -9,45 +9,65 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "executor/run/run_messages.h"
 
 namespace weft {
 
-absl::Status KeptStates::CreateSegment() {
+absl::Status KeptStates::CreateSegment(bool has_copies) {
   WEFT_ASSIGN_OR_RETURN(
       std::shared_ptr<SharedSegment> segment,
       SharedSegment::Create("weft-states", TensorSegmentBytes(world_.num_processes())));
-  segments_.resize(world_.num_processes());
   memory_ = NewSegmentMemory(segment);
-  blocks_.resize(world_.count + 1);
-  series_ = memory_->Allocate(sizeof(Series) * (world_.count + 1));
+  blocks_.resize(world_.count + 1 + (has_copies ? world_.size + 1 : 0));
+  series_ = memory_->Allocate(sizeof(Series) * blocks_.size());
   if (series_.get() != segment->data()) return absl::InternalError("a segment is not empty");
-  for (int i = 0; i <= world_.count; ++i) new (static_cast<Series*>(series_.get()) + i) Series;
+  for (int i = 0; i < static_cast<int>(blocks_.size()); ++i) {
+    new (static_cast<Series*>(series_.get()) + i) Series;
+    if (i > world_.count) static_cast<Series*>(series_.get())[i].num_slots = 3;
+  }
   segments_[world_.process()] = std::move(segment);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<KeptStates>> KeptStates::Create(const World& world, JobLink* link) {
+void KeptStates::FindHosts(const std::vector<std::string>& hosts) {
+  const auto first_of = [&](const std::string& host) {
+    return static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
+  };
+  keeper_ = first_of(hosts[world_.process()]);
+  for (int p = 0; p < world_.num_processes(); ++p) {
+    if (first_of(hosts[p]) == p && p != keeper_) keepers_.push_back(p);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<KeptStates>> KeptStates::Create(const World& world, JobLink* link,
+                                                               const std::string& host) {
   auto kept = std::unique_ptr<KeptStates>(new KeptStates(world));
-  const absl::Status created = kept->CreateSegment();
+  KeptStates* const self = kept.get();
+  self->segments_.resize(world.num_processes());
   if (link == nullptr) {
-    WEFT_RETURN_IF_ERROR(created);
-    kept->segments_[0]->CloseFile();
+    WEFT_RETURN_IF_ERROR(self->CreateSegment(/*has_copies=*/false));
+    self->segments_[0]->CloseFile();
     return kept;
   }
+  self->link_ = link;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, link->AllGather(host));
+  self->FindHosts(hosts);
+  const absl::Status created = self->CreateSegment(!self->keepers_.empty());
   // All processes make both exchanges, whatever fails: others wait for them.
   WEFT_ASSIGN_OR_RETURN(
       const std::vector<std::string> addresses,
-      link->AllGather(created.ok() ? kept->segments_[world.process()]->address() : ""));
+      link->AllGather(created.ok() ? self->segments_[world.process()]->address() : ""));
   absl::Status opened = created;
   for (int p = 0; p < world.num_processes() && opened.ok(); ++p) {
-    if (p == world.process()) continue;
+    if (p == world.process() || hosts[p] != host) continue;
     absl::StatusOr<std::shared_ptr<SharedSegment>> segment = SharedSegment::Open(addresses[p]);
     opened = segment.status();
-    if (segment.ok()) kept->segments_[p] = *std::move(segment);
+    if (segment.ok()) self->segments_[p] = *std::move(segment);
   }
   WEFT_ASSIGN_OR_RETURN(
       const std::vector<std::string> errors,
@@ -59,39 +79,56 @@ absl::StatusOr<std::unique_ptr<KeptStates>> KeptStates::Create(const World& worl
     return absl::FailedPreconditionError(
         absl::StrCat("memory for the states of ranks, process ", p, ": ", errors[p]));
   }
-  for (const auto& segment : kept->segments_) segment->CloseFile();
+  for (const auto& segment : self->segments_) {
+    if (segment != nullptr) segment->CloseFile();
+  }
+  if (self->keepers_.empty() || self->keeper_ != world.process()) return kept;
+  link->Listen(JobLink::Topic::kKept, [self](int, const std::string& message) {
+    const absl::Status status = self->TakeCopy(message);
+    const std::lock_guard<std::mutex> lock(self->mutex_);
+    self->copies_.Update(status);
+  });
   return kept;
 }
 
 KeptStates::Series* KeptStates::SeriesOf(int rank) const {
   const int process = world_.ProcessOf(rank);
+  if (segments_[process] == nullptr) return CopiesIn(keeper_) + rank;
   const int first = FirstRankOf(process, world_.size, world_.num_processes());
   return static_cast<Series*>(segments_[process]->data()) + (rank - first);
 }
 
 // After the series of the ranks of process 0.
 KeptStates::Series* KeptStates::HostSeries() const {
+  if (segments_[0] == nullptr) return CopiesIn(keeper_) + world_.size;
   return static_cast<Series*>(segments_[0]->data()) +
          FirstRankOf(1, world_.size, world_.num_processes());
 }
 
-absl::Status KeptStates::Put(Series* series, int64_t step, size_t bytes,
-                             std::shared_ptr<void>* block,
+KeptStates::Series* KeptStates::CopiesIn(int process) const {
+  const int first = FirstRankOf(process, world_.size, world_.num_processes());
+  const int end = FirstRankOf(process + 1, world_.size, world_.num_processes());
+  return static_cast<Series*>(segments_[process]->data()) + (end - first) + 1;
+}
+
+absl::Status KeptStates::Put(int number, int64_t step, size_t bytes,
                              const std::function<absl::Status(char* to)>& write) {
-  Slot& slot = series->slots[step % 2];
+  Series* const series = static_cast<Series*>(series_.get()) + number;
+  Slot& slot = series->SlotOf(step);
+  std::shared_ptr<void>& block = blocks_[number].of_slot[step % series->num_slots];
   // Whoever finds another step than kNone finds all of the rest.
   slot.step.store(kNone, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  if (slot.bytes != bytes || *block == nullptr) {
-    *block = nullptr;
+  if (slot.bytes != bytes || block == nullptr) {
+    block = nullptr;
     try {
-      *block = memory_->Allocate(bytes);
+      block = memory_->Allocate(bytes);
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError(
           absl::StrCat("no memory for ", bytes, " bytes of the state that a rank keeps"));
     }
   }
-  char* const to = static_cast<char*>(block->get());
+  char* const to = static_cast<char*>(block.get());
   WEFT_RETURN_IF_ERROR(write(to));
   slot.offset = to - static_cast<char*>(segments_[world_.process()]->data());
   slot.bytes = bytes;
@@ -101,6 +138,30 @@ absl::Status KeptStates::Put(Series* series, int64_t step, size_t bytes,
   return absl::OkStatus();
 }
 
+void KeptStates::SendCopy(int rank, int64_t step, absl::string_view text) {
+  for (const int keeper : keepers_) {
+    link_->Send(keeper, JobLink::Topic::kKept, absl::StrCat(rank, " ", step, "\n", text));
+  }
+}
+
+absl::Status KeptStates::TakeCopy(absl::string_view message) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(message, absl::MaxSplits('\n', 1));
+  const std::pair<absl::string_view, absl::string_view> words = absl::StrSplit(parts.first, ' ');
+  int rank = 0;
+  int64_t step = 0;
+  if (!absl::SimpleAtoi(words.first, &rank) || !absl::SimpleAtoi(words.second, &step) || rank < 0 ||
+      rank > world_.size || step < 0) {
+    return absl::InternalError(
+        absl::StrCat("expected the copy of a state, found one of \"", parts.first, "\""));
+  }
+  const absl::string_view text = parts.second;
+  return Put(world_.count + 1 + rank, step, text.size(), [&](char* to) {
+    std::copy(text.begin(), text.end(), to);
+    return absl::OkStatus();
+  });
+}
+
 uint64_t KeptStates::Hash(int process, const Series& series, int64_t step,
                           absl::string_view text) const {
   const int64_t at[] = {process, &series - static_cast<Series*>(segments_[process]->data()), step};
@@ -108,12 +169,12 @@ uint64_t KeptStates::Hash(int process, const Series& series, int64_t step,
 }
 
 bool KeptStates::Has(const Series& series, int64_t step) {
-  return series.slots[step % 2].step.load(std::memory_order_acquire) == step;
+  return series.SlotOf(step).step.load(std::memory_order_acquire) == step;
 }
 
 absl::StatusOr<absl::string_view> KeptStates::Get(int process, const Series& series,
                                                   int64_t step) const {
-  const Slot& slot = series.slots[step % 2];
+  const Slot& slot = series.SlotOf(step);
   const SharedSegment& segment = *segments_[process];
   const bool fits = Has(series, step) && slot.bytes <= segment.bytes() &&
                     slot.offset <= segment.bytes() - slot.bytes;
@@ -145,6 +206,10 @@ absl::Status KeptStates::Keep(int rank, const RankState& state,
     std::chrono::microseconds pause(20);
     while (!IsComplete(last)) {
       if (is_aborted()) return absl::AbortedError("the run was aborted");
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        WEFT_RETURN_IF_ERROR(copies_);
+      }
       std::this_thread::sleep_for(pause);
       pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::milliseconds(2));
     }
@@ -153,15 +218,19 @@ absl::Status KeptStates::Keep(int rank, const RankState& state,
     dropped.swap(former_);
   }
   WEFT_ASSIGN_OR_RETURN(const size_t bytes, StateBytes(state));
-  std::shared_ptr<void>* const block = &blocks_[rank - world_.first].of_slot[state.step % 2];
-  WEFT_RETURN_IF_ERROR(
-      Put(series, state.step, bytes, block, [&](char* to) { return WriteState(state, to); }));
+  const char* text = nullptr;
+  WEFT_RETURN_IF_ERROR(Put(rank - world_.first, state.step, bytes, [&](char* to) {
+    text = to;
+    return WriteState(state, to);
+  }));
+  SendCopy(rank, state.step, {text, bytes});
   bytes_of_rank_.store(static_cast<int64_t>(2 * bytes), std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
 absl::Status KeptStates::Deliver(int64_t step, absl::string_view host) {
-  return Put(HostSeries(), step, host.size(), &blocks_.back().of_slot[step % 2], [&](char* to) {
+  SendCopy(world_.size, step, host);
+  return Put(world_.count, step, host.size(), [&](char* to) {
     std::copy(host.begin(), host.end(), to);
     return absl::OkStatus();
   });
@@ -180,12 +249,12 @@ std::set<int64_t> KeptStates::Steps() const {
 
 absl::StatusOr<RankState> KeptStates::Read(int rank, int64_t step) const {
   WEFT_ASSIGN_OR_RETURN(const absl::string_view text,
-                        Get(world_.ProcessOf(rank), *SeriesOf(rank), step));
+                        Get(KeeperOf(world_.ProcessOf(rank)), *SeriesOf(rank), step));
   return ParseState(text);
 }
 
 absl::StatusOr<std::string> KeptStates::Host(int64_t step) const {
-  WEFT_ASSIGN_OR_RETURN(const absl::string_view text, Get(0, *HostSeries(), step));
+  WEFT_ASSIGN_OR_RETURN(const absl::string_view text, Get(KeeperOf(0), *HostSeries(), step));
   return std::string(text);
 }
 

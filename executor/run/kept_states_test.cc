@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -28,13 +30,13 @@ class KeptStatesPeer {
     return all;
   }
   static void Damage(KeptStates* kept, int rank, int64_t step) {
-    const KeptStates::Slot& slot = kept->SeriesOf(rank)->slots[step % 2];
+    const KeptStates::Slot& slot = kept->SeriesOf(rank)->SlotOf(step);
     static_cast<char*>(kept->segments_[kept->world_.process()]->data())[slot.offset + 100] ^= 1;
   }
   // A rank gets what another one has kept.
   static void Confuse(KeptStates* kept, int rank, int other, int64_t step) {
-    KeptStates::Slot& slot = kept->SeriesOf(rank)->slots[step % 2];
-    const KeptStates::Slot& of_other = kept->SeriesOf(other)->slots[step % 2];
+    KeptStates::Slot& slot = kept->SeriesOf(rank)->SlotOf(step);
+    const KeptStates::Slot& of_other = kept->SeriesOf(other)->SlotOf(step);
     slot.offset = of_other.offset;
     slot.bytes = of_other.bytes;
     slot.hash = of_other.hash;
@@ -115,6 +117,57 @@ TEST(KeptStatesTest, NoRankIsMoreThanAStepAhead) {
   EXPECT_THAT(kept->Keep(1, StateOfStep(1, 2), [] { return true; }), IsOk());
   EXPECT_THAT(kept->Steps(), ElementsAre(1));
   EXPECT_THAT(kept->Keep(1, StateOfStep(1, 7), kGoesOn), Not(IsOk())) << "a step is missing";
+}
+
+// A run of four ranks on three hosts, which ends at any moment.
+TEST(KeptStatesTest, EachHostHasAWholeStepOfAllRanks) {
+  const std::vector<std::string> hosts = {"a", "a", "b", "c"};
+  int64_t last = 0;
+  for (int round = 0; round < 20; ++round) {
+    auto links = MakeLinks(4, {});
+    std::vector<std::unique_ptr<KeptStates>> kept(4);
+    const auto on_processes = [](const std::function<void(int)>& run) {
+      std::vector<std::thread> threads;
+      for (int p = 0; p < 4; ++p) threads.emplace_back(run, p);
+      for (std::thread& thread : threads) thread.join();
+    };
+    on_processes([&](int p) {
+      auto made = KeptStates::Create(WorldOf(4, links[p].get()), links[p].get(), hosts[p]);
+      ASSERT_THAT(made, IsOk());
+      kept[p] = *std::move(made);
+    });
+    ASSERT_THAT(kept[0]->Deliver(0, HostOfStep(0)), IsOk());
+    std::atomic<bool> ends = false;
+    // Results come to process 0 after the copies that were sent before them.
+    std::atomic<int64_t> num_results = 0;
+    links[0]->Listen(JobLink::Topic::kResult, [&](int, const std::string&) { ++num_results; });
+    on_processes([&](int p) {
+      for (int64_t step = 0; !ends; ++step) {
+        if (!kept[p]->Keep(p, StateOfStep(p, step), [&] { return ends.load(); }).ok()) return;
+        links[p]->Send(0, JobLink::Topic::kResult, "");
+        if (p == round % 4 && step == 20 + round) ends = true;
+        if (p > 0) continue;
+        while (!ends && num_results < 4 * (step + 1)) std::this_thread::yield();
+        if (ends) return;
+        ASSERT_THAT(kept[0]->Deliver(step + 1, HostOfStep(step + 1)), IsOk());
+      }
+    });
+    for (auto& link : links) link = nullptr;  // what is on its way is lost
+    for (int p = 0; p < 4; ++p) {
+      const std::set<int64_t> steps = kept[p]->Steps();
+      ASSERT_THAT(steps, Not(IsEmpty())) << "process " << p;
+      for (const int64_t step : steps) {
+        EXPECT_GE(step, 15);
+        EXPECT_THAT(kept[p]->Host(step), IsOkAndHolds(HostOfStep(step)));
+        for (int rank = 0; rank < 4; ++rank) {
+          WEFT_ASSERT_OK_AND_ASSIGN(const RankState state, kept[p]->Read(rank, step));
+          EXPECT_TRUE(IsStateOfStep(state, rank, step)) << rank << " " << step;
+        }
+      }
+      last = std::max(last, *steps.rbegin());
+    }
+  }
+  EXPECT_GE(last, 38);
 }
 
 TEST(KeptStatesTest, AKilledProcessLeavesWholeStates) {

@@ -16,7 +16,9 @@
 namespace weft {
 namespace {
 
-// Notes the first failure of a job while it is alive.
+// Notes the first failure of a job while it is alive. Whoever listens next is told it again, as
+// each new handler is, so nothing is lost when this takes the place of another handler, or leaves
+// it.
 class FailureWatch {
  public:
   explicit FailureWatch(JobLink* link) : link_(link) {

@@ -63,11 +63,45 @@ block 0 parent=-1 {
 }
 )";
 
-// All variables of the layers after a step.
-std::map<std::string, std::vector<float>> ValuesOfLayers(int threads) {
+// A chain, gathers and copies in another order.
+constexpr char kChainsAndCopies[] = R"(program {
+block 0 parent=-1 {
+    var x : fp32[300, 7, 43]
+    var table : fp32[500, 90] persistable
+    var a : fp32[300, 7, 43]
+    var b : fp32[300, 7, 43]
+    var c : fp32[300, 7, 43]
+    var sorted : fp32[300, 7, 43]
+    var order : int64[300, 7, 43]
+    var largest : int64[300, 7]
+    var ids : int64[2100]
+    var rows : fp32[300, 7, 90]
+    var transposed : fp32[43, 7, 300]
+    var transposed_grad : fp32[300, 7, 43]
+    var columns : fp32[500, 2100]
+    var gathered : fp32[2100, 7, 43]
+    var taken : fp32[300, 7, 43]
+    Out=[a] = tanh(X=[x])
+    Out=[b] = scale(X=[a]) {scale=3.0}
+    Out=[c] = sum(X=[a, b, x])
+    Indices=[order], Out=[sorted] = argsort(X=[c]) {axis=-1}
+    Out=[largest] = arg_max(X=[c]) {axis=2}
+    Out=[ids] = reshape2(X=[largest]) {shape=ints[2100]}
+    Out=[rows] = lookup_table_v2(Ids=[largest], W=[table])
+    Out=[columns] = index_select(Index=[ids], X=[table]) {dim=1}
+    Out=[gathered] = gather(Index=[ids], X=[c]) {axis=0}
+    Result=[taken] = take_along_axis(Index=[order], Input=[c]) {Axis=2}
+    Out=[transposed] = transpose(X=[c]) {axis=ints[2, 1, 0]}
+    X@GRAD=[transposed_grad] = transpose_grad(Out=[transposed], Out@GRAD=[transposed], X=[c]) {axis=ints[2, 1, 0]}
+}
+}
+)";
+
+// All variables of fp32 after a step.
+std::map<std::string, std::vector<float>> ValuesOf(const char* text, int threads) {
   PlanOptions plan_options;
   plan_options.kernels = &CpuKernels();
-  const Plan plan = *Plan::Build(*ParseProgramText(kLayers), plan_options);
+  const Plan plan = *Plan::Build(*ParseProgramText(text), plan_options);
   const std::unique_ptr<Device> device = NewHostDevice();
   RandomState random = RandomState::Seeded(0, 0);
   Scope scope;
@@ -92,17 +126,21 @@ std::map<std::string, std::vector<float>> ValuesOfLayers(int threads) {
   WEFT_EXPECT_OK(executor->RunStep());
   std::map<std::string, std::vector<float>> values;
   for (size_t v = 0; v < plan.variables.size(); ++v) {
-    values[plan.variables[v].name] = Values<float>(*executor->tensor(static_cast<int>(v)));
+    const Tensor& tensor = *executor->tensor(static_cast<int>(v));
+    if (tensor.dtype() != DType::kFloat32) continue;
+    values[plan.variables[v].name] = Values<float>(tensor);
   }
   return values;
 }
 
-TEST(KernelThreadsTest, LayersWithoutProductsGiveTheSameBits) {
-  const auto expected = ValuesOfLayers(1);
-  for (const int threads : {2, 3}) {
-    auto found = ValuesOfLayers(threads);
-    for (const auto& [name, values] : expected) {
-      EXPECT_TRUE(found[name] == values) << name << " on " << threads << " threads";
+TEST(KernelThreadsTest, OpsWithoutProductsGiveTheSameBits) {
+  for (const char* text : {kLayers, kChainsAndCopies}) {
+    const auto expected = ValuesOf(text, 1);
+    for (const int threads : {2, 3}) {
+      auto found = ValuesOf(text, threads);
+      for (const auto& [name, values] : expected) {
+        EXPECT_TRUE(found[name] == values) << name << " on " << threads << " threads";
+      }
     }
   }
 }

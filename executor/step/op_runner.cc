@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -18,6 +19,7 @@
 #include "executor/step/step_types.h"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
+#include "ops/threads.h"
 
 namespace weft {
 
@@ -57,27 +59,74 @@ absl::Status OpRunner::RunAndCheck(Call* call, int stream, const OpCall** failed
   return status;
 }
 
+namespace {
+
+// Adds up the times between calls, by op.
+class OpClock {
+ public:
+  explicit OpClock(OpTimes* times) : times_(times), before_(Now()) {}
+  void Add(size_t op) {
+    if (times_ == nullptr) return;
+    const Clock::time_point now = Now();
+    (*times_)[op] += now - std::exchange(before_, now);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point Now() const { return times_ == nullptr ? Clock::time_point() : Clock::now(); }
+
+  OpTimes* const times_;
+  Clock::time_point before_;
+};
+
+}  // namespace
+
 absl::Status OpRunner::RunChain(ChainCall* chain, int stream, const OpCall** failed,
                                 OpTimes* times) const {
-  using Clock = std::chrono::steady_clock;
   if (times != nullptr) times->resize(chain->ops.size());
-  const int64_t part = chain->in_parts ? kPointwisePart : chain->size;
-  Clock::time_point before = times != nullptr ? Clock::now() : Clock::time_point();
-  for (int64_t begin = 0; begin < chain->size; begin += part) {
-    const int64_t count = std::min(part, chain->size - begin);
+  if (!chain->in_parts) {
+    OpClock clock(times);
+    for (size_t i = 0; i < chain->ops.size(); ++i) {
+      WEFT_RETURN_IF_ERROR(RunAndCheck(&chain->ops[i], stream, failed));
+      clock.Add(i);
+    }
+    return absl::OkStatus();
+  }
+  const int64_t num_parts = (chain->size + kPointwisePart - 1) / kPointwisePart;
+  const auto num_lanes = std::min<int64_t>(KernelThreads(), num_parts);
+  std::mutex mutex;
+  absl::Status status;
+  int64_t failed_lane = num_lanes;
+  ForEachPart(num_lanes, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t lane = begin; lane < end; ++lane) {
+      const OpCall* failed_op = nullptr;
+      absl::Status of_lane =
+          RunParts(chain, num_parts * lane / num_lanes, num_parts * (lane + 1) / num_lanes,
+                   static_cast<int>(lane), &failed_op, lane == 0 ? times : nullptr);
+      if (of_lane.ok()) continue;
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (lane > failed_lane) continue;  // the first part that fails says why
+      failed_lane = lane;
+      status = std::move(of_lane);
+      *failed = failed_op;
+    }
+  });
+  return status;
+}
+
+absl::Status OpRunner::RunParts(ChainCall* chain, int64_t first_part, int64_t end_part, int lane,
+                                const OpCall** failed, OpTimes* times) const {
+  OpClock clock(times);
+  for (int64_t part = first_part; part < end_part; ++part) {
+    const int64_t begin = part * kPointwisePart;
+    const int64_t count = std::min(kPointwisePart, chain->size - begin);
     for (size_t i = 0; i < chain->ops.size(); ++i) {
       KernelCall& op = chain->ops[i];
-      if (chain->in_parts) {
-        absl::Status status = CatchExceptions([&] { return op.kernel.RunPart(begin, count); });
-        if (status.ok() && options_.check_nan) status = CheckPart(op, begin, count);
-        if (!status.ok()) *failed = &op;
-        WEFT_RETURN_IF_ERROR(status);
-      } else {
-        WEFT_RETURN_IF_ERROR(RunAndCheck(&op, stream, failed));
-      }
-      if (times == nullptr) continue;
-      const Clock::time_point now = Clock::now();
-      (*times)[i] += now - std::exchange(before, now);
+      absl::Status status = CatchExceptions([&] { return op.kernel.RunPart(begin, count, lane); });
+      if (status.ok() && options_.check_nan) status = CheckPart(op, begin, count);
+      if (!status.ok()) *failed = &op;
+      WEFT_RETURN_IF_ERROR(status);
+      clock.Add(i);
     }
   }
   return absl::OkStatus();

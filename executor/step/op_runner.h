@@ -43,7 +43,8 @@ class OpRunner {
   };
   explicit OpRunner(const Options& options) : options_(options) {}
 
-  // After an error, `failed` is the op. `times`: gets the times of a chain; may be null.
+  // After an error, `failed` is the op. `times`: gets the times of a chain, on several threads
+  // those of the first one; may be null.
   absl::Status Run(StepCall* call, const OpCall** failed, OpTimes* times) const;
 
  private:
@@ -58,6 +59,8 @@ class OpRunner {
   template <typename Call>
   absl::Status RunAndCheck(Call* call, int stream, const OpCall** failed) const;
   absl::Status RunChain(ChainCall* chain, int stream, const OpCall** failed, OpTimes* times) const;
+  absl::Status RunParts(ChainCall* chain, int64_t first_part, int64_t end_part, int lane,
+                        const OpCall** failed, OpTimes* times) const;
   absl::Status RunGroup(GroupCall* group, int stream, const OpCall** failed) const;
 
   void GiveTypeToZeros(const OpCall& call) const;

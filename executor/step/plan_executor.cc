@@ -93,9 +93,7 @@ absl::Status PlanExecutor::Init() {
   }
   resources_.is_accessed.resize(plan.variables.size(), false);
   for (int v : options_.accessed) resources_.is_accessed[v] = true;
-  // Parts are too small to divide among threads.
-  resources_.joins_ops =
-      options_.threads == 1 && !options_.next_ops && options_.device->memory()->IsHost();
+  resources_.joins_ops = !options_.next_ops && options_.device->memory()->IsHost();
   for (const RingKey& ring : plan.rings) {
     resources_.communicators.push_back(OutsideOfRing());
     if (!ring.Has(options_.rank)) continue;

@@ -14,7 +14,8 @@ namespace weft {
 
 // Ops that follow one another directly on the compute stream, all of whose arguments have equally
 // many elements. They may run one after the other on every part of these, so that the part of a
-// value that one op writes is still in the cache when the next one reads it.
+// value that one op writes is still in the cache when the next one reads it. Threads divide the
+// parts.
 struct PointwiseChain {
   int begin, end;  // instructions
   int64_t size;    // elements

@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/testing/test.h"
 #include "executor/rewrites/rewrites_testing.h"
 #include "ops/cpu/testing.h"
@@ -22,17 +24,25 @@ std::string Variable(const std::string& name) {
                       "]\n");
 }
 
-// Expects the same bits if ops run one by one: with several threads, each runs on the whole.
+// Expects the same bits on several threads, and if ops run one by one, as in ranges of a step.
 void ExpectSameBits(const std::string& block, const std::vector<std::string>& results) {
-  RewrittenProgram joined(block, results, nullptr);
-  PlanExecutorOptions two_threads;
-  two_threads.threads = 2;
-  RewrittenProgram one_by_one(block, results, nullptr, two_threads);
-  for (int step = 0; step < 2; ++step) {
-    WEFT_ASSERT_OK(joined.RunStep());
-    WEFT_ASSERT_OK(one_by_one.RunStep());
-    for (const std::string& name : results) {
-      EXPECT_TRUE(Values<float>(joined[name]) == Values<float>(one_by_one[name])) << name;
+  PlanExecutorOptions in_one_range;
+  in_one_range.next_ops = [is_next = false]() mutable -> absl::optional<OpRange> {
+    is_next = !is_next;
+    if (!is_next) return absl::nullopt;
+    return OpRange{0, std::numeric_limits<int>::max()};
+  };
+  RewrittenProgram one_by_one(block, results, nullptr, in_one_range);
+  for (const int threads : {1, 3}) {
+    PlanExecutorOptions options;
+    options.threads = threads;
+    RewrittenProgram joined(block, results, nullptr, options);
+    for (int step = 0; step < 2; ++step) {
+      WEFT_ASSERT_OK(joined.RunStep());
+      WEFT_ASSERT_OK(one_by_one.RunStep());
+      for (const std::string& name : results) {
+        EXPECT_TRUE(Values<float>(joined[name]) == Values<float>(one_by_one[name])) << name;
+      }
     }
   }
 }
@@ -73,11 +83,13 @@ TEST(PointwiseChainsTest, ATracedChainIsOneEventWithParts) {
 TEST(PointwiseChainsTest, ACheckedChainNamesTheOpThatMakesInfinities) {
   PlanExecutorOptions options;
   options.check_nan = true;
-  RewrittenProgram finite(Chain("1.0"), {"c"}, nullptr, options);
-  WEFT_EXPECT_OK(finite.RunStep());
-  RewrittenProgram infinite(Chain("-3e38"), {"c"}, nullptr, options);
-  EXPECT_THAT(infinite.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                           "op 1 (scale): makes -inf in variable b"));
+  for (options.threads = 1; options.threads < 4; ++options.threads) {
+    RewrittenProgram finite(Chain("1.0"), {"c"}, nullptr, options);
+    WEFT_EXPECT_OK(finite.RunStep());
+    RewrittenProgram infinite(Chain("-3e38"), {"c"}, nullptr, options);
+    EXPECT_THAT(infinite.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                             "op 1 (scale): makes -inf in variable b"));
+  }
 }
 
 TEST(PointwiseChainsTest, AChainGivesTheBitsOfItsOps) {

@@ -19,10 +19,22 @@ namespace weft {
 struct AxisElements {
   template <typename Visit>
   void ForEach(Visit visit) const {
-    ForEachBlock(view, [&](int64_t place, int64_t packed, const ViewBlock& block) {
+    ForEachIn(view, 0, visit);
+  }
+  // In any order, on the threads that kernels may use.
+  template <typename Visit>
+  void ForEachOnThreads(Visit visit) const {
+    ForEachPartOfView(view,
+                      [&](const View& part, int64_t begin) { ForEachIn(part, begin, visit); });
+  }
+
+  // `begin`: of the part, among the indices.
+  template <typename Visit>
+  void ForEachIn(const View& part, int64_t begin, Visit visit) const {
+    ForEachBlock(part, [&](int64_t place, int64_t packed, const ViewBlock& block) {
       for (int64_t row = 0; row < block.rows; ++row) {
         const int64_t from = place + row * block.row_stride,
-                      first = packed + row * block.packed_row;
+                      first = begin + packed + row * block.packed_row;
         for (int64_t k = 0; k < block.count; ++k) {
           visit(from + k * block.stride + indices[first + k] * stride, first + k, int64_t{1});
         }

@@ -12,24 +12,39 @@
 #include "ops/cpu/indices.h"
 #include "ops/cpu/strided_view.h"
 #include "ops/op_kernel.h"
+#include "ops/threads.h"
 
 namespace weft {
 namespace {
 
 // --- Selections ----------------------------------------------------------------------------------
 // ForEach(visit) of a selection calls visit(place, at, n) for its slices in order: n elements, from
-// `place` on in the tensor, from `at` on in the tensor of all slices.
+// `place` on in the tensor, from `at` on in the tensor of all slices. ForEachOnThreads does so in
+// any order, on the threads that kernels may use.
 
 // Slices at indices along an axis.
 struct AxisSlices {
   template <typename Visit>
   void ForEach(Visit visit) const {
-    const int64_t outer = CountBefore(dims, axis), inner = CountAfter(dims, axis);
-    int64_t at = 0;
-    for (int64_t o = 0; o < outer; ++o) {
-      for (int64_t index : indices) {
-        visit((o * dims[axis] + index) * inner, at, inner);
-        at += inner;
+    ForEachFrom(0, count(), visit);
+  }
+  template <typename Visit>
+  void ForEachOnThreads(Visit visit) const {
+    ForEachPartIfLong(count() * inner(), count(), 1,
+                      [&](int64_t begin, int64_t end) { ForEachFrom(begin, end, visit); });
+  }
+
+  int64_t count() const { return CountBefore(dims, axis) * static_cast<int64_t>(indices.size()); }
+  int64_t inner() const { return CountAfter(dims, axis); }
+  template <typename Visit>
+  void ForEachFrom(int64_t begin, int64_t end, Visit visit) const {
+    const auto num_indices = static_cast<int64_t>(indices.size());
+    const int64_t n = inner();
+    for (int64_t slice = begin; slice < end;) {
+      const int64_t outer = slice / num_indices, first = slice % num_indices;
+      const int64_t last = std::min(num_indices, first + end - slice);
+      for (int64_t i = first; i < last; ++i, ++slice) {
+        visit((outer * dims[axis] + indices[i]) * n, slice * n, n);
       }
     }
   }
@@ -43,11 +58,18 @@ struct AxisSlices {
 struct Slices {
   template <typename Visit>
   void ForEach(Visit visit) const {
-    int64_t at = 0;
-    for (int64_t place : places) {
-      visit(place, at, size);
-      at += size;
-    }
+    ForEachFrom(0, static_cast<int64_t>(places.size()), visit);
+  }
+  template <typename Visit>
+  void ForEachOnThreads(Visit visit) const {
+    const auto count = static_cast<int64_t>(places.size());
+    ForEachPartIfLong(count * size, count, 1,
+                      [&](int64_t begin, int64_t end) { ForEachFrom(begin, end, visit); });
+  }
+
+  template <typename Visit>
+  void ForEachFrom(int64_t begin, int64_t end, Visit visit) const {
+    for (int64_t slice = begin; slice < end; ++slice) visit(places[slice], slice * size, size);
   }
 
   std::vector<int64_t> places;
@@ -106,7 +128,7 @@ absl::StatusOr<Kernel> Gather(OpKernel& op, const char* x_slot, const char* out_
     WEFT_ASSIGN_OR_RETURN(const auto selection, select(ctx, x(ctx).dims()));
     const T* from = x.elements<T>(ctx);
     T* to = out.elements<T>(ctx);
-    selection.ForEach(
+    selection.ForEachOnThreads(
         [=](int64_t place, int64_t at, int64_t n) { std::copy_n(from + place, n, to + at); });
     return absl::OkStatus();
   });

@@ -9,6 +9,7 @@
 #include "ops/cpu/families.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
+#include "ops/threads.h"
 
 namespace weft {
 namespace {
@@ -21,10 +22,17 @@ struct RowsById {
   // whole table, unless such ids give zeros.
   template <typename Visit>
   absl::Status ForEach(const Tensor& ids, int64_t rows, Visit visit) const {
+    return ForEach(ids, rows, 0, ids.size(), visit);
+  }
+
+  // The same for those from position `begin` to `end`.
+  template <typename Visit>
+  absl::Status ForEach(const Tensor& ids, int64_t rows, int64_t begin, int64_t end,
+                       Visit visit) const {
     const int64_t limit = is_part ? vocab_size : rows;
     return ForElementType<int64_t, int32_t>("input Ids", ids, [&](auto tag) -> absl::Status {
       const auto* values = ids.data<typename decltype(tag)::type>();
-      for (int64_t i = 0; i < ids.size(); ++i) {
+      for (int64_t i = begin; i < end; ++i) {
         const int64_t id = values[i], row = id - start;
         if (id < 0 || id >= limit) {
           if (zeros_out_of_range) {
@@ -70,18 +78,30 @@ template <typename TypesOf>
 absl::StatusOr<Kernel> Lookup(OpKernel& op, TypesOf types, const RowsById& by_id) {
   const In table = op.in("W"), ids = op.in("Ids");
   const Out out = op.out("Out");
-  return op.Make(types(table), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(types(table), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const int64_t width = table(ctx).dim(1);
     const T* from = table.elements<T>(ctx);
     T* to = out.elements<T>(ctx);
-    return by_id.ForEach(ids(ctx), table(ctx).dim(0), [=](int64_t i, int64_t row) {
+    const auto copy = [=](int64_t i, int64_t row) {
       if (row == kNoRow) {
         std::fill_n(to + i * width, width, T(0));
       } else {
         std::copy_n(from + row * width, width, to + i * width);
       }
+    };
+    const Tensor& all = ids(ctx);
+    const int64_t rows = table(ctx).dim(0);
+    if (all.size() * width < kMinParallelSize || KernelThreads() == 1) {
+      return by_id.ForEach(all, rows, copy);
+    }
+    // The first id that is no row is the one to name.
+    absl::Status status = by_id.ForEach(all, rows, [](int64_t, int64_t) {});
+    if (!status.ok()) return status;
+    ForEachPart(all.size(), 1, [&](int64_t begin, int64_t end) {
+      by_id.ForEach(all, rows, begin, end, copy).IgnoreError();  // there is none
     });
+    return status;
   });
 }
 

@@ -20,6 +20,7 @@
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/random_engine.h"
 #include "ops/op_kernel.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -179,9 +180,9 @@ template <typename T>
 void Step(const Network& n, const T* x_bias, const T* h_bias, const T* b, const T* h, const T* c,
           T* gates, T* new_h, T* other) {
   const int64_t size = n.hidden;
-  const auto sum = [&](int64_t row) { return gates[row] + x_bias[row] + b[row] + h_bias[row]; };
-  for (int64_t j = 0; j < size; ++j) {
-    if (n.mode == Mode::kLstm) {
+  const auto sum = [=](int64_t row) { return gates[row] + x_bias[row] + b[row] + h_bias[row]; };
+  if (n.mode == Mode::kLstm) {
+    ForEach<T>(size, [=](int64_t j) {
       const T i = Sigmoid(sum(j)), f = Sigmoid(sum(size + j));
       const T g = std::tanh(sum(2 * size + j)), o = Sigmoid(sum(3 * size + j));
       gates[j] = i;
@@ -190,7 +191,9 @@ void Step(const Network& n, const T* x_bias, const T* h_bias, const T* b, const 
       gates[3 * size + j] = o;
       other[j] = f * c[j] + i * g;
       new_h[j] = o * std::tanh(other[j]);
-    } else if (n.mode == Mode::kGru) {
+    });
+  } else if (n.mode == Mode::kGru) {
+    ForEach<T>(size, [=](int64_t j) {
       const T r = Sigmoid(sum(j)), z = Sigmoid(sum(size + j));
       const int64_t row = 2 * size + j;
       other[j] = b[row] + h_bias[row];
@@ -199,11 +202,14 @@ void Step(const Network& n, const T* x_bias, const T* h_bias, const T* b, const 
       gates[size + j] = z;
       gates[row] = new_gate;
       new_h[j] = z * h[j] + (1 - z) * new_gate;
-    } else {
-      new_h[j] = n.mode == Mode::kTanh ? std::tanh(sum(j)) : std::max(sum(j), T(0));
+    });
+  } else {
+    const bool is_tanh = n.mode == Mode::kTanh;
+    ForEach<T>(size, [=](int64_t j) {
+      new_h[j] = is_tanh ? std::tanh(sum(j)) : std::max(sum(j), T(0));
       gates[j] = new_h[j];
       other[j] = 0;
-    }
+    });
   }
 }
 
@@ -307,8 +313,8 @@ template <typename T>
 void StepBack(const Network& n, const T* gates, const T* other, const T* h, const T* c, T* dh,
               T* dc, T* da, T* db) {
   const int64_t size = n.hidden;
-  for (int64_t j = 0; j < size; ++j) {
-    if (n.mode == Mode::kLstm) {
+  if (n.mode == Mode::kLstm) {
+    ForEach<T>(size, [=](int64_t j) {
       const T i = gates[j], f = gates[size + j], g = gates[2 * size + j], o = gates[3 * size + j];
       const T tanh_c = std::tanh(other[j]);
       const T cell = dc[j] + dh[j] * o * (1 - tanh_c * tanh_c);
@@ -318,7 +324,9 @@ void StepBack(const Network& n, const T* gates, const T* other, const T* h, cons
       da[3 * size + j] = dh[j] * tanh_c * o * (1 - o);
       dc[j] = cell * f;
       dh[j] = 0;
-    } else if (n.mode == Mode::kGru) {
+    });
+  } else if (n.mode == Mode::kGru) {
+    ForEach<T>(size, [=](int64_t j) {
       const T r = gates[j], z = gates[size + j], new_gate = gates[2 * size + j];
       const T dn = dh[j] * (1 - z) * (1 - new_gate * new_gate);
       da[j] = dn * other[j] * r * (1 - r);
@@ -326,11 +334,14 @@ void StepBack(const Network& n, const T* gates, const T* other, const T* h, cons
       da[2 * size + j] = dn;
       db[2 * size + j] = dn * r;
       dh[j] *= z;
-    } else {
+    });
+  } else {
+    const bool is_tanh = n.mode == Mode::kTanh;
+    ForEach<T>(size, [=](int64_t j) {
       const T y = gates[j];
-      da[j] = n.mode == Mode::kTanh ? dh[j] * (1 - y * y) : (y > 0 ? dh[j] : T(0));
+      da[j] = is_tanh ? dh[j] * (1 - y * y) : (y > 0 ? dh[j] : T(0));
       dh[j] = 0;
-    }
+    });
   }
   std::copy_n(da, n.mode == Mode::kGru ? 2 * size : n.rows(), db);
 }
@@ -338,7 +349,9 @@ void StepBack(const Network& n, const T* gates, const T* other, const T* h, cons
 template <typename T>
 void AddColumns(const std::vector<T>& from, int64_t columns, T* to) {
   std::vector<double> sums(columns);
-  for (size_t i = 0; i < from.size(); ++i) sums[i % columns] += from[i];
+  for (size_t row = 0; row < from.size(); row += columns) {
+    for (int64_t k = 0; k < columns; ++k) sums[k] += from[row + k];
+  }
   std::copy(sums.begin(), sums.end(), to);
 }
 

@@ -148,6 +148,26 @@ absl::StatusOr<Kernel> SoftmaxGrad(OpKernel op) {
 
 // --- log_softmax ---------------------------------------------------------------------------------
 
+bool RunsAsVectors(const AxisRows& rows) { return rows.stride == 1 && rows.length >= kFewClasses; }
+
+// y = x - log Σ exp x of one row, possibly in place.
+template <typename T>
+void LogSoftmaxRow(const T* x, const AxisRows& rows, T* y) {
+  const int64_t n = rows.length, stride = rows.stride;
+  if (RunsAsVectors(rows)) {
+    const T largest = LargestOf(x, n);
+    const auto term = [=](int64_t i) { return double{std::exp(x[i] - largest)}; };
+    const T log_sum = static_cast<T>(std::log(SumOf<T>(n, term)));
+    return ForEach<T>(n, [=](int64_t i) { y[i] = x[i] - largest - log_sum; });
+  }
+  T largest = -std::numeric_limits<T>::infinity();
+  for (int64_t k = 0; k < n; ++k) largest = std::max(largest, x[k * stride]);
+  double sum = 0;
+  for (int64_t k = 0; k < n; ++k) sum += std::exp(x[k * stride] - largest);
+  const T log_sum = static_cast<T>(std::log(sum));
+  for (int64_t k = 0; k < n; ++k) y[k * stride] = x[k * stride] - largest - log_sum;
+}
+
 // Out = X - log Σ exp X.
 absl::StatusOr<Kernel> LogSoftmax(OpKernel op) {
   const In x = op.in("X");
@@ -157,16 +177,7 @@ absl::StatusOr<Kernel> LogSoftmax(OpKernel op) {
     using T = decltype(zero);
     const AxisRows rows = RowsAlong(x(ctx).dims(), axis);
     for (int64_t r = 0; r < rows.count(); ++r) {
-      const T* from = x.data<T>(ctx) + rows.Start(r);
-      T* to = out.data<T>(ctx) + rows.Start(r);
-      T largest = -std::numeric_limits<T>::infinity();
-      for (int64_t k = 0; k < rows.length; ++k) largest = std::max(largest, from[k * rows.stride]);
-      double sum = 0;
-      for (int64_t k = 0; k < rows.length; ++k) sum += std::exp(from[k * rows.stride] - largest);
-      const T log_sum = static_cast<T>(std::log(sum));
-      for (int64_t k = 0; k < rows.length; ++k) {
-        to[k * rows.stride] = from[k * rows.stride] - largest - log_sum;
-      }
+      LogSoftmaxRow(x.data<T>(ctx) + rows.Start(r), rows, out.data<T>(ctx) + rows.Start(r));
     }
   });
 }
@@ -183,8 +194,16 @@ absl::StatusOr<Kernel> LogSoftmaxGrad(OpKernel op) {
         T* to = dx.data<T>(ctx);
         const AxisRows rows = RowsAlong(out(ctx).dims(), axis);
         for (int64_t r = 0; r < rows.count(); ++r) {
-          double sum = 0;
           const int64_t start = rows.Start(r), end = start + rows.length * rows.stride;
+          if (RunsAsVectors(rows)) {
+            const T *y = ys + start, *dy = dys + start;
+            T* const dx_row = to + start;
+            const auto sum =
+                static_cast<T>(SumOf<T>(rows.length, [=](int64_t i) { return double{dy[i]}; }));
+            ForEach<T>(rows.length, [=](int64_t i) { dx_row[i] = dy[i] - std::exp(y[i]) * sum; });
+            continue;
+          }
+          double sum = 0;
           for (int64_t i = start; i < end; i += rows.stride) sum += dys[i];
           for (int64_t i = start; i < end; i += rows.stride) {
             to[i] = dys[i] - std::exp(ys[i]) * static_cast<T>(sum);
@@ -216,11 +235,15 @@ T NegativeLog(T p) {
 // Loss of every row: the sum over classes of -label log p.
 template <typename T>
 void SoftLoss(const AxisRows& rows, const T* p, const T* label, T* loss) {
+  const bool as_vectors = RunsAsVectors(rows);
   for (int64_t r = 0; r < rows.count(); ++r) {
+    const int64_t start = rows.Start(r), stride = rows.stride;
+    const auto term = [=](int64_t at) { return double{label[at]} * NegativeLog(p[at]); };
     double sum = 0;
-    for (int64_t i = 0; i < rows.length; ++i) {
-      const int64_t at = rows.Start(r) + i * rows.stride;
-      sum += label[at] * NegativeLog(p[at]);
+    if (as_vectors) {
+      sum = SumOf<T>(rows.length, [=](int64_t i) { return term(start + i); });
+    } else {
+      for (int64_t i = 0; i < rows.length; ++i) sum += term(start + i * stride);
     }
     loss[r] = static_cast<T>(sum);
   }

@@ -10,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "ops/schema/tensor_type.h"
+#include "ops/threads.h"
 #include "ops/vectorize.h"
 
 namespace weft {
@@ -131,9 +132,24 @@ void CopyRows(int64_t rows, int64_t count, const T* from, int64_t from_row, From
   });
 }
 
-// to = the elements of the view, row-major.
+// Calls run(part, begin) for parts of a view along its first dimension, on the threads that kernels
+// may use. `begin`: where the elements of the part are when packed.
+template <typename Run>
+void ForEachPartOfView(const View& view, Run run) {
+  if (view.size() < kMinParallelSize || KernelThreads() == 1) return run(view, 0);
+  const View whole = Simplify(view);
+  if (whole.extents.empty()) return run(view, 0);
+  const int64_t step = whole.size() / whole.extents[0];
+  ForEachPart(whole.extents[0], 1, [&](int64_t begin, int64_t end) {
+    View part = whole;
+    part.extents[0] = end - begin;
+    part.offset += begin * part.strides[0];
+    run(part, begin * step);
+  });
+}
+
 template <typename T>
-void ReadView(const View& view, const T* tensor, T* to) {
+void ReadOnOneThread(const View& view, const T* tensor, T* to) {
   constexpr std::integral_constant<int64_t, 1> kNext;
   ForEachBlock(view, [=](int64_t place, int64_t packed, const ViewBlock& b) {
     if (b.stride == 1) {
@@ -148,9 +164,8 @@ void ReadView(const View& view, const T* tensor, T* to) {
   });
 }
 
-// The elements of the view = from. No element is repeated.
 template <typename T>
-void WriteView(const View& view, const T* from, T* tensor) {
+void WriteOnOneThread(const View& view, const T* from, T* tensor) {
   constexpr std::integral_constant<int64_t, 1> kNext;
   ForEachBlock(view, [=](int64_t place, int64_t packed, const ViewBlock& b) {
     if (b.stride == 1) {
@@ -163,6 +178,20 @@ void WriteView(const View& view, const T* from, T* tensor) {
                b.stride);
     }
   });
+}
+
+// to = the elements of the view, row-major.
+template <typename T>
+void ReadView(const View& view, const T* tensor, T* to) {
+  ForEachPartOfView(
+      view, [=](const View& part, int64_t begin) { ReadOnOneThread(part, tensor, to + begin); });
+}
+
+// The elements of the view = from. No element is repeated.
+template <typename T>
+void WriteView(const View& view, const T* from, T* tensor) {
+  ForEachPartOfView(
+      view, [=](const View& part, int64_t begin) { WriteOnOneThread(part, from + begin, tensor); });
 }
 
 // The elements of the view += from: the gradient of reading.

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/kernel_util.h"
@@ -20,7 +22,7 @@ namespace {
 
 // Out = X[0] + X[1] + ..., in this order for every element; in blocks, so that Out may be any X.
 template <typename T>
-void AddUp(const std::vector<const Tensor*>& terms, Tensor* out) {
+void AddUp(absl::Span<const Tensor* const> terms, Tensor* out) {
   constexpr int64_t kBlock = 1024;
   T block[kBlock];
   T* const to = out->data<T>();
@@ -45,15 +47,13 @@ void AddUp(const std::vector<const Tensor*>& terms, Tensor* out) {
 absl::StatusOr<Kernel> Sum(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  std::vector<const Tensor*> of_step;
-  of_step.reserve(x.count());
   return op.InPlace()
       .Pointwise()
       .AllowEmptyArguments(x)
       .Supports(FloatsAndInts(x))
-      .Make([=, terms = std::move(of_step)](const KernelContext& ctx) mutable -> absl::Status {
+      .Make([=](const KernelContext& ctx) -> absl::Status {
         const Tensor* like = nullptr;  // the first that counts; an empty one if there is none
-        terms.clear();
+        absl::InlinedVector<const Tensor*, 64> terms;
         for (int i = 0; i < x.count(); ++i) {
           const Tensor* term = x.get(ctx, i);
           if (term == nullptr) continue;

@@ -66,6 +66,11 @@ inline bool FillsConstant(absl::string_view type) { return type == "fill_constan
 // Elements of input Input, by starts and ends.
 inline bool Slices(absl::string_view type) { return type == "slice" || type == "strided_slice"; }
 
+// Functions of all elements of a tensor, such as its norm, whatever its dims.
+inline bool NeedsAllElements(absl::string_view type) {
+  return type == "clip_by_norm" || type == "lamb" || type == "lars_momentum";
+}
+
 // The sum of the squares of all elements.
 inline bool SumsSquares(absl::string_view type) { return type == "squared_l2_norm"; }
 // Along some dimensions, or all of them.

@@ -231,24 +231,24 @@ absl::optional<pb::ProgramDesc> ParseLeniently(absl::string_view bytes, ProgramF
   if (format != ProgramFormat::kProtoText) return {};
   google::protobuf::TextFormat::Parser parser;
   parser.AllowPartialMessage(true);
-  if (!parser.ParseFromString(std::string(bytes), &desc)) return {};
+  if (!parser.ParseFromString(std::string(WithoutByteOrderMark(bytes)), &desc)) return {};
   return desc;
 }
 
 }  // namespace
 
 absl::StatusOr<ReadableProgram> ReadMalformedProgram(const std::string& path) {
-  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(path));
   WEFT_ASSIGN_OR_RETURN(FileBytes file, ReadFile(path, INT_MAX));
+  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, FormatOfFile(path, file.bytes));
   absl::StatusOr<Program> program = ParseProgramFile(file, format);
-  if (program.ok()) return ReadableProgram{*std::move(program), {}, std::move(file)};
+  if (program.ok()) return ReadableProgram{*std::move(program), {}, std::move(file), format};
   if (file.bytes.empty()) return program.status();
   absl::optional<pb::ProgramDesc> desc = ParseLeniently(file.bytes, format);
   if (!desc.has_value()) return program.status();
   std::vector<std::string> malformed = Mender(&*desc).Mend();
   absl::StatusOr<Program> mended = Program::FromProto(*desc);
   if (!mended.ok() || malformed.empty()) return program.status();
-  return ReadableProgram{*std::move(mended), std::move(malformed), std::move(file)};
+  return ReadableProgram{*std::move(mended), std::move(malformed), std::move(file), format};
 }
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/file.h"
+#include "proto/formats/program_file.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -18,6 +19,7 @@ struct ReadableProgram {
   // is what the file says.
   std::vector<std::string> malformed;
   FileBytes file;
+  ProgramFormat format;  // of the file
 };
 
 // As ReadProgram, but for a malformed program in protobuf's formats, returns a well-formed one

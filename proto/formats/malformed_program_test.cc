@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -34,8 +35,9 @@ void AddWhile(pb::ProgramDesc* desc, int block, int sub_block) {
   attr->set_block_idx(sub_block);
 }
 
-absl::StatusOr<ReadableProgram> ReadBytes(const std::string& bytes) {
-  const std::string path = ::testing::TempDir() + "/program.pb";
+absl::StatusOr<ReadableProgram> ReadBytes(const std::string& bytes,
+                                          const std::string& name = "program.pb") {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/", name);
   std::ofstream(path, std::ios::binary) << bytes;
   return ReadMalformedProgram(path);
 }
@@ -54,6 +56,24 @@ TEST(MalformedProgramTest, WellFormedProgramIsWhatTheFileSays) {
                             }));
   EXPECT_THAT(read.malformed, IsEmpty());
   EXPECT_EQ(read.program.Serialize(), read.file.bytes);
+}
+
+TEST(MalformedProgramTest, BytesTellTheFormatAndNotTheName) {
+  pb::ProgramDesc desc;
+  AddBlock(&desc, -1);
+  AddWhile(&desc, 0, 1);
+  const std::string bytes = desc.SerializePartialAsString(), text = desc.Utf8DebugString();
+  for (const char* name : {"a.pb", "a.pbtxt", "a.json", "a.txt", "a"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(const ReadableProgram of_bytes, ReadBytes(bytes, name));
+    EXPECT_EQ(of_bytes.format, ProgramFormat::kBinary);
+    EXPECT_THAT(of_bytes.malformed, SizeIs(1)) << name;
+    for (const std::string& marked : {text, "\xEF\xBB\xBF" + text}) {
+      WEFT_ASSERT_OK_AND_ASSIGN(const ReadableProgram of_text, ReadBytes(marked, name));
+      EXPECT_EQ(of_text.format, ProgramFormat::kProtoText);
+      EXPECT_EQ(of_text.malformed, of_bytes.malformed) << name;
+      EXPECT_EQ(of_text.file.bytes, marked);
+    }
+  }
 }
 
 TEST(MalformedProgramTest, CycleOfParentsEndsAtTheRoot) {

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/free_memory.h"
@@ -20,6 +21,7 @@
 #include "proto/formats/pir/exporter.h"
 #include "proto/formats/pir/importer.h"
 #include "proto/formats/program_bytes.h"
+#include "proto/formats/pt2/importer.h"
 #include "proto/text/program_text.h"
 
 namespace weft {
@@ -89,20 +91,6 @@ absl::string_view FirstWord(absl::string_view text) {
   return text.substr(0, size);
 }
 
-// By the file's bytes; by its name where these leave it open.
-absl::StatusOr<ProgramFormat> FormatOfFile(const std::string& path, absl::string_view bytes) {
-  const absl::StatusOr<ProgramFormat> by_name = ProgramFormatOf(path);
-  if (pir::LooksLikeDocument(bytes)) return ProgramFormat::kPir;
-  if (LooksLikeText(bytes)) {
-    const absl::string_view word = FirstWord(bytes);
-    if (word == "program") return ProgramFormat::kProgramText;
-    const auto* const field = pb::ProgramDesc::descriptor()->FindFieldByName(std::string(word));
-    return field != nullptr ? ProgramFormat::kProtoText : by_name;
-  }
-  constexpr char kBlocks = 1 << 3 | 2;  // the tag of field blocks, of a message
-  return !bytes.empty() && bytes[0] == kBlocks ? ProgramFormat::kBinary : by_name;
-}
-
 absl::StatusOr<Program> ParsePir(const FileBytes& file) {
   if (!pir::LooksLikeDocument(file.bytes)) {
     return absl::InvalidArgumentError(
@@ -117,6 +105,10 @@ absl::StatusOr<Program> ParsePir(const FileBytes& file) {
 absl::StatusOr<SerializedProgram> PiecesOf(const Program& program, ProgramFormat format,
                                            std::string* text) {
   SerializedProgram serialized;
+  if (format == ProgramFormat::kPt2) {
+    return absl::UnimplementedError(
+        "a program cannot be written as an archive of PyTorch (.pt2): write .pb, .pbtxt or .prog");
+  }
   if (format == ProgramFormat::kBinary) {
     serialized = program.SerializeToPieces();
   } else if (format == ProgramFormat::kProtoText) {
@@ -160,14 +152,43 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
   if (absl::EndsWith(name, ".pbtxt")) return ProgramFormat::kProtoText;
   if (absl::EndsWith(name, ".prog")) return ProgramFormat::kProgramText;
   if (absl::EndsWith(name, ".json")) return ProgramFormat::kPir;
+  if (absl::EndsWith(name, ".pt2")) return ProgramFormat::kPt2;
   return absl::InvalidArgumentError(
       absl::StrCat("unknown kind of program file; expected ", kProgramFileNames));
 }
 
-absl::StatusOr<Program> ParseProgramFile(const FileBytes& file, ProgramFormat format) {
+absl::StatusOr<ProgramFormat> FormatOfFile(const std::string& path, absl::string_view bytes) {
+  absl::StatusOr<ProgramFormat> by_name = ProgramFormatOf(path);
+  if (!by_name.ok()) {
+    by_name = absl::InvalidArgumentError(absl::StrCat(
+        by_name.status().message(), "; a binary program of another name begins with field blocks"));
+  }
+  if (pt2::LooksLikeArchive(bytes)) return ProgramFormat::kPt2;
+  constexpr char kBlocks = 1 << 3 | 2;  // the tag of field blocks, of a message
+  if (!bytes.empty() && bytes[0] == kBlocks && !LooksLikeText(bytes)) return ProgramFormat::kBinary;
+  bytes = WithoutByteOrderMark(bytes);
+  if (pir::LooksLikeDocument(bytes)) return ProgramFormat::kPir;
+  if (LooksLikeText(bytes)) {
+    const absl::string_view word = FirstWord(bytes);
+    if (word == "program") return ProgramFormat::kProgramText;
+    const auto* const field = pb::ProgramDesc::descriptor()->FindFieldByName(std::string(word));
+    return field != nullptr ? ProgramFormat::kProtoText : by_name;
+  }
+  return by_name;
+}
+
+absl::string_view WithoutByteOrderMark(absl::string_view bytes) {
+  absl::ConsumePrefix(&bytes, "\xEF\xBB\xBF");
+  return bytes;
+}
+
+absl::StatusOr<Program> ParseProgramFile(FileBytes file, ProgramFormat format) {
+  const bool is_text = format != ProgramFormat::kBinary && format != ProgramFormat::kPt2;
+  if (is_text) file.bytes = WithoutByteOrderMark(file.bytes);
   if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
   if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
   if (format == ProgramFormat::kPir) return ParsePir(file);
+  if (format == ProgramFormat::kPt2) return pt2::ImportProgram(file);
   // The owner is not moved: LooksLikeText reads the bytes of a refused program.
   absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
   if (program.ok() || !LooksLikeText(file.bytes)) return program;

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "base/file.h"
@@ -20,22 +21,29 @@ enum class ProgramFormat {
   kProtoText,    // protobuf's text format
   kProgramText,  // docs/program_text.md
   kPir,          // Paddle 3's own, as JSON: docs/pir.md
+  kPt2,          // an archive of torch.export.save: docs/pytorch.md; it is read, not written
 };
 
 // The names of program files, for help and errors. "-" is standard input or output.
 inline constexpr char kProgramFileNames[] =
-    ".pb, .pdmodel, __model__ or - (binary), .pbtxt (protobuf text), .prog (program text) or .json "
-    "(Paddle 3)";
+    ".pb, .pdmodel, __model__ or - (binary), .pbtxt (protobuf text), .prog (program text), .json "
+    "(Paddle 3) or .pt2 (PyTorch; to be read)";
 
 // By the file's name. InvalidArgument, listing kProgramFileNames, for any other name.
 absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
 
-// Errors do not name a path. O(file) memory.
-absl::StatusOr<Program> ParseProgramFile(const FileBytes& file, ProgramFormat format);
+// By the file's bytes; by its name where these leave it open, as the bytes of no program do.
+// InvalidArgument for an unknown name then.
+absl::StatusOr<ProgramFormat> FormatOfFile(const std::string& path, absl::string_view bytes);
 
-// Tells the format by the file's bytes; by its name where they leave it open, as the bytes of no
-// program do. Errors do not name the path. A binary file is mapped as long as the program lives.
-// O(file) memory.
+// Without the byte order mark that some editors put before a text, and that begins no program.
+absl::string_view WithoutByteOrderMark(absl::string_view bytes);
+
+// Errors do not name a path. O(file) memory.
+absl::StatusOr<Program> ParseProgramFile(FileBytes file, ProgramFormat format);
+
+// Tells the format by FormatOfFile. Errors do not name the path. A binary file is mapped as long as
+// the program lives. O(file) memory.
 absl::StatusOr<Program> ReadProgram(const std::string& path);
 
 // Reads several programs. Paths of equal files give the same program, which is read once: the ranks

@@ -194,7 +194,17 @@ TEST_F(ProgramFileTest, BytesTellTheFormatAndNotTheName) {
   EXPECT_THAT(ReadProgram(FileOf("a.pb", "words")),
               IsInvalidArgument("it looks like text; text programs are named .pbtxt or .prog"));
   EXPECT_THAT(ReadProgram(FileOf("a.prog", "words")), IsInvalidArgument("line 1, column 1: "));
-  EXPECT_THAT(ReadProgram(FileOf("a.npz", "PK\3\4")), IsInvalidArgument("unknown kind"));
+  EXPECT_THAT(ReadProgram(FileOf("a.npz", "PK\3\4")),
+              IsInvalidArgument("unknown kind of program file; expected .pb"));
+  EXPECT_THAT(ReadProgram(FileOf("a.npz", "PK\3\4")),
+              IsInvalidArgument("begins with field blocks"));
+}
+
+TEST_F(ProgramFileTest, ArchivesOfPyTorchAreNotWritten) {
+  const absl::Status status = WriteProgram(Example(), Path("a.pt2"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a.pt2: a program cannot be written as"));
+  EXPECT_FALSE(ReadFile(Path("a.pt2")).ok());
 }
 
 constexpr char kPir[] =
@@ -212,6 +222,22 @@ TEST_F(ProgramFileTest, PirIsReadByContentAndWrittenByName) {
     EXPECT_THAT(WriteProgram(again, Path("c.json")),
                 IsInvalidArgument("c.json: expected a program that was read from a .json file"));
   }
+}
+
+TEST_F(ProgramFileTest, ByteOrderMarkBeforeATextIsSkipped) {
+  const std::string mark = "\xEF\xBB\xBF";
+  for (const char* of : {"a.pbtxt", "a.prog"}) {
+    WEFT_ASSERT_OK(WriteProgram(Example(), Path(of)));
+    const std::string marked = mark + Read(of);
+    for (const char* name : {of, "b"}) {
+      WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ReadProgram(FileOf(name, marked)));
+      EXPECT_EQ(program.Serialize(), Example().Serialize()) << of << " " << name;
+    }
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program pir, ReadProgram(FileOf("a", mark + kPir)));
+  WEFT_ASSERT_OK(WriteProgram(pir, Path("b.json")));
+  EXPECT_EQ(Read("b.json"), kPir);
+  EXPECT_THAT(ReadProgram(FileOf("a.pb", mark)), IsInvalidArgument("the program is empty"));
 }
 
 TEST_F(ProgramFileTest, DamagedBinaryGetsNoHint) {

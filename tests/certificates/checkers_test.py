@@ -11,6 +11,7 @@ may end a checker otherwise than by its verdict. Both refuse for one reason what
 import importlib.util
 import os
 import random
+import resource
 import struct
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def write(path, data):
 
 class Checkers:
     def __init__(self, binary, script):
-        self.binary = binary
+        self.binary, self.script = binary, script
         spec = importlib.util.spec_from_file_location("weft_check", script)
         self.module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.module)
@@ -111,7 +112,7 @@ def program(ops, inner, others):
                     for i, parts in enumerate(blocks)) + others
 
 
-CERTIFIED = b"claim.txt: expected Weft certificate 1"  # nothing else is wrong
+CERTIFIED = b'claim.txt, line 1: expected "Weft certificate 1", found "ranks: '  # nothing else is wrong
 
 
 def crafted():
@@ -136,6 +137,9 @@ def crafted():
     second = op(b"sin_double_grad", {b"X@GRAD": b"f"}, {b"Out@GRAD": b"f"})
     for product, why in ((bilinear, b"f, which is divided by n"), (second, b"is not known to be linear")):
         yield why, [fill, product], [fill, scale(b"f", 0.5), product], "=1\n+1\n=1\n", (b"", b"")
+    more = [op(b"relu", {b"X": b"s"}, {b"Out": b"f"}, b"".join(fields))
+            for fields in ([field(15, 0)] * 512 + [field(16, 0)], [field(16, 0)] + [field(15, 0)] * 512)]
+    yield b"it has too many fields", more[:1], more[1:], "=1\n", (b"", b"")
     yield same(b"names a variable", op(b"relu", {b"X": b"s"}, {b"Out": b"f"}, attr(b"by", 13, b"")))
     clip = op(b"clip", {b"X": b"w@GRAD"}, {b"Out": b"w@GRAD"}, attr(b"op_role", 0, field(3, 2)))
     yield (*same(b"w@GRAD before its reduction"), clip)
@@ -144,6 +148,34 @@ def crafted():
     yield same(CERTIFIED, others=(b"", field(1001, b'{"nranks":2}')))
     for setting in (b'{"nranks" :3}', b'{"nranks": 3}', b'{"nranks"\n:3}', b'{"nranks":23}', b'{"nranks":2,"nranks":3}'):
         yield same(b"setting of the result", others=(b"", field(1001, setting)))
+
+
+def check_python_alone(script, files):
+    """It prints one verdict, whatever it cannot print and whoever does not read it."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    command = [sys.executable, script, *files]
+    done = subprocess.run(command, capture_output=True, env=environment)
+    assert done.returncode == 1 and not done.stderr and done.stdout.startswith(b"not certified: "), done
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert done.returncode == 1 and not done.stderr, done
+
+
+def check_memory(checkers, files, inner, gradient, mean):
+    """The checker in C++ takes no more memory than the page says, whatever the files are made of."""
+    write(files[0] + "/claim.txt", b"ranks: 2\ngradients: mean\n")
+    many = field(4, field(3, b"relu") + field(1, field(1, b"X") + field(2, b"s") * (4 << 20)))
+    for more, steps, why in ((field(15, 0) * (5 << 20), 1, CERTIFIED), (many, 2, b"its arguments take more memory")):
+        write(files[0] + "/proof.txt", b"weft-proof 1\nmain\n=%d\n+1\n" % steps)
+        write(files[1], program([more, gradient], inner, b""))
+        write(files[2], program([more, gradient, mean], inner, b""))
+        # 32 MB are for the program itself.
+        limit = (36 << 20) + 3 * sum(map(os.path.getsize, files[1:]))
+        done = subprocess.run([checkers.binary, *files], capture_output=True, timeout=60,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        assert done.returncode == 1 and why in done.stdout, done
 
 
 def check_crafted(checkers, tmp):
@@ -161,6 +193,18 @@ def check_crafted(checkers, tmp):
         write(files[2], program(result + [gradient, *between, mean], inner, others[1]))
         for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
             assert why in verdict, (why, verdict, original)
+    check_memory(checkers, files, inner, gradient, mean)
+    # No parts, of no known number of ranks.
+    write(files[0] + "/claim.txt", b"ranks: any\ngradients: mean\n")
+    write(files[0] + "/proof.txt", b"weft-proof 1\nmain\n=1\n+1\n")
+    write(files[1], program([gradient], inner, b""))
+    write(files[2], program([gradient, op(b"sum", {}, {b"Out": b"w@GRAD"})], inner, b""))
+    for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
+        assert b"expected a part for each rank" in verdict, verdict
+    write(files[0] + "/claim.txt", b"ranks: 2\ngradients: mean\n\xe9")
+    write(files[0] + "/proof.txt", "weft-proof 1\nown \u00e9\n".encode())
+    assert checkers.agree(files)
+    check_python_alone(checkers.script, files)
 
 
 def damaged(data, rng):
@@ -201,6 +245,11 @@ def main(transpile, weft, weft_check, script, programs, damages="40"):
                 assert checkers.agree(files) == b"", (model, mode, checkers.agree(files))
                 claim, proof = read(cert + "/claim.txt"), read(cert + "/proof.txt")
                 assert claim.count(b"\n") <= 40, claim
+                write(cert + "/claim.txt", claim + b"- And more.\n" * 40)
+                last = b'claim.txt, line %d: expected "", found "- And more."\n' % (claim.count(b"\n") + 1)
+                for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
+                    assert verdict == b"not certified: " + last, verdict
+                write(cert + "/claim.txt", claim)
                 schedule = next(line for line in claim.split(b"\n") if line.startswith(b"schedule: "))
                 assert cert.encode() + b": " + schedule in done.stderr, done.stderr
                 if model == MODELS[0] and "--dialect" not in mode:

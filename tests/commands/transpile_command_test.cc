@@ -133,6 +133,28 @@ TEST_F(TranspileTest, UnknownKindOfFileIsRefused) {
   ExpectFails(1, To("out.txt"), "out.txt: unknown kind of program file; expected .pb");
 }
 
+TEST_F(TranspileTest, BytesTellTheFormatAndNotTheName) {
+  pb::ProgramDesc malformed = MainDesc();
+  malformed.mutable_blocks(0)->mutable_ops(0)->set_type("\xff");
+  ASSERT_EQ(Run({"--mode", "none", Path("in.pb"), Path("main.prog")}).status, 0);
+  for (const char* name : {"a.json", "a.txt", "a"}) {
+    SCOPED_TRACE(name);
+    MakeFile(name, MainBytes());
+    EXPECT_EQ(Run({"--mode", "none", Path(name), Path("copy.prog")}).err, "");
+    EXPECT_EQ(Read("copy.prog"), Read("main.prog"));
+    EXPECT_EQ(Run({"--mode", "grad_allreduce", "--nranks", "2", "--certificate",
+                   Path("certificate"), Path(name), Path("out.pb")})
+                  .status,
+              0);
+    MakeFile(name, malformed.SerializePartialAsString());
+    EXPECT_EQ(Run({"--mode", "none", Path(name), Path("copy.pb")}).status, 0);
+    EXPECT_EQ(Read("copy.pb"), Read(name));
+    const ProcessResult other = Run({"--mode", "none", Path(name), Path("copy.prog")});
+    EXPECT_EQ(other.status, 1);
+    EXPECT_THAT(other.err, HasSubstr("copy.prog: expected the kind of file of "));
+  }
+}
+
 TEST_F(TranspileTest, FilesWithoutPermissionAreRefused) {
   if (geteuid() == 0) GTEST_SKIP() << "root may read and write every file";
   MakeFile("secret.pb", MainBytes());

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Makes one call of the C library fail, for each call that a command makes, and looks at how the command ends.
 
-    fault_sweep.py INJECT TRANSPILE WEFT PROGRAMS [--all] [--command NAME] [--call CALL] [--error ERROR] [--draws N]
+    fault_sweep.py INJECT TRANSPILE WEFT PROGRAMS [--all] [--smallest] [--command NAME] [--call CALL] [--error ERROR]
+                   [--draws N]
 
 INJECT is the library of inject.cc; PROGRAMS a folder with main.pb, startup.pb, init.params and feeds.npz. Without
---all, at most N calls of each function are drawn, the same ones every time. A command must end as without the fault, or
+--all, at most N calls of each function are drawn, the same ones every time. --smallest: the commands get a program of one
+op. A command must end as without the fault, or
 with its exit status of errors, a line that names the cause, outputs that are all old or all new, and nothing left behind.
 """
 import argparse
@@ -36,6 +38,11 @@ ERRORS = {
     "rename": ["EACCES", "EIO", "ENOSPC"],
     "socket": ["EMFILE", "ENOMEM"],
     "stat": ["EIO", "EACCES"],
+    "sys_close": ["EIO"],
+    "sys_open": ["EACCES", "EMFILE", "ENOENT"],
+    "sys_read": ["EIO", "EINTR", "SHORT"],
+    "sys_stat": ["EIO", "EACCES"],
+    "sys_write": ["ENOSPC", "EIO", "EINTR", "SHORT"],
     "thread": ["EAGAIN"],
     "write": ["ENOSPC", "EIO", "EDQUOT", "EINTR", "SHORT"],
 }
@@ -51,8 +58,10 @@ LIMITED = ["Too many open files", "out of memory", "Cannot allocate memory", "Fi
 # Come before a call of one of these functions. SIGKILL may leave a temporary file, which the next run removes.
 SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"]
 SIGNALLED = ["close", "fsync", "malloc", "open", "poll", "read", "rename", "write"]
-# Beside the system's words for the error number. The last two are libzip's.
-CAUSES = ["out of memory", "cannot start a thread", "Malloc failure", "Not a zip archive"]
+# Beside the system's words for the error number. The second is all that is left when an earlier line could not be printed;
+# the last two are libzip's.
+CAUSES = ["out of memory", "standard output: not all of it could be written", "cannot start a thread", "Malloc failure",
+          "Not a zip archive"]
 OLD = b"what was here before"
 
 
@@ -102,7 +111,9 @@ class Sweep:
             os.remove(counts_path)
         environment = dict(os.environ, LD_PRELOAD=self.inject, FAULT_COUNTS=counts_path)
         limit = None
-        if command.rank is not None:
+        if command.rank is None:
+            environment["FAULT_SYSTEM"] = "1"
+        else:
             environment["FAULT_RANK"] = command.rank
         if fault is not None:
             call, at, error = fault
@@ -258,11 +269,32 @@ def commands(transpile, weft, programs, scratch):
     ]
 
 
+SMALLEST = """program {
+  block 0 parent=-1 {
+    var out : fp32[2]
+    Out=[out] = fill_constant() role=forward {dtype=5, shape=longs[2], value=0.5f}
+  }
+}
+"""
+
+
+def smallest_commands(transpile, weft, scratch):
+    main = os.path.join(scratch, "smallest.prog")
+    with open(main, "w", encoding="utf-8") as file:
+        file.write(SMALLEST)
+    return [
+        Command("show", [weft, "show", main]),
+        Command("verify", [weft, "verify", main]),
+        Command("run", [weft, "run", main, "--steps", "1", "--fetch", "out"], printed=False),
+    ]
+
+
 def main():
     parser = argparse.ArgumentParser()
     for name in ("inject", "transpile", "weft", "programs"):
         parser.add_argument(name, type=os.path.abspath)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--smallest", action="store_true")
     parser.add_argument("--command", action="append")
     parser.add_argument("--call", action="append")
     parser.add_argument("--error", action="append")
@@ -271,7 +303,9 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         sweep = Sweep(arguments.inject, scratch)
         complaints = []
-        for command in commands(arguments.transpile, arguments.weft, arguments.programs, scratch):
+        tools = (arguments.transpile, arguments.weft)
+        for command in (smallest_commands(*tools, scratch) if arguments.smallest else
+                        commands(*tools, arguments.programs, scratch)):
             if arguments.command is None or command.name in arguments.command:
                 complaints += sweep.sweep(command, arguments.call, arguments.error, None if arguments.all else arguments.draws)
         print(f"{sweep.runs} runs, {len(complaints)} complaints")

@@ -7,23 +7,33 @@
 //   FAULT_RANK    only in the process of this rank (WEFT_JOB_RANK); `launcher` has none
 //   FAULT_COUNTS  a file that gets a line "<function> <calls>" for each function
 //
-// Calls count from the start of main. A call that one library makes within itself is not seen: what
-// the C library writes to standard output, for example. oneDNN's mappings do not count: it uses
-// memory for generated code that it has not got.
+//   FAULT_SYSTEM  set: system calls count, too, as functions whose names begin with `sys_`
+//
+// Calls count from the start of main. A call of a function that a library makes within itself is
+// not seen: what the C library writes to standard output, for example. Its system calls are: a
+// filter of the kernel sends SIGSYS for them. Programs that are executed have the filter, but not
+// what handles the signal: FAULT_SYSTEM is for processes that execute none. oneDNN's mappings do
+// not count: it uses memory for generated code that it has not got.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/ucontext.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -54,15 +64,21 @@ enum Call {
   kRename,
   kSocket,
   kStat,
+  kSysClose,
+  kSysOpen,
+  kSysRead,
+  kSysStat,
+  kSysWrite,
   kThread,
   kUnlink,
   kWrite,
   kCalls
 };
-const char* const kNames[kCalls] = {"accept", "close",        "connect", "fsync",  "ftruncate",
-                                    "malloc", "memfd_create", "mmap",    "open",   "poll",
-                                    "pwrite", "read",         "rename",  "socket", "stat",
-                                    "thread", "unlink",       "write"};
+const char* const kNames[kCalls] = {
+    "accept",       "close",     "connect", "fsync",     "ftruncate", "malloc",
+    "memfd_create", "mmap",      "open",    "poll",      "pwrite",    "read",
+    "rename",       "socket",    "stat",    "sys_close", "sys_open",  "sys_read",
+    "sys_stat",     "sys_write", "thread",  "unlink",    "write"};
 
 std::atomic<bool> counts{false};
 std::atomic<long> calls[kCalls];
@@ -94,6 +110,85 @@ Function* Next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
+struct SystemCall {
+  uint32_t number;
+  Call call;
+};
+constexpr SystemCall kSystemCalls[] = {{SYS_close, kSysClose},     {SYS_openat, kSysOpen},
+                                       {SYS_read, kSysRead},       {SYS_fstat, kSysStat},
+                                       {SYS_newfstatat, kSysStat}, {SYS_pread64, kSysRead},
+                                       {SYS_write, kSysWrite},     {SYS_writev, kSysWrite}};
+
+// The system call that the filter lets through.
+extern "C" long inject_system_call(long number, long, long, long, long, long);
+extern "C" const char inject_system_call_end[];
+asm(R"(
+  .text
+  .type inject_system_call, @function
+inject_system_call:
+  mov %rdi, %rax
+  mov %rsi, %rdi
+  mov %rdx, %rsi
+  mov %rcx, %rdx
+  mov %r8, %r10
+  mov %r9, %r8
+  syscall
+inject_system_call_end:
+  ret
+)");
+
+// In place of a system call, whose registers are in the context.
+void OnSystemCall(int, siginfo_t* info, void* context) {
+  greg_t* const registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  const int saved = errno;
+  long bytes = registers[REG_RDX];
+  greg_t& result = registers[REG_RAX];
+  for (const auto& [number, call] : kSystemCalls) {
+    if (number != static_cast<uint32_t>(info->si_syscall)) continue;
+    if ((call == kSysWrite && registers[REG_RDI] == STDERR_FILENO) || !Fails(call)) break;
+    if (number == SYS_close) inject_system_call(number, registers[REG_RDI], 0, 0, 0, 0);
+    const bool halves = number == SYS_read || number == SYS_write;
+    if (!is_short || !halves || bytes < 2) {
+      result = -error_number;
+      errno = saved;
+      return;
+    }
+    bytes /= 2;
+    break;
+  }
+  result = inject_system_call(info->si_syscall, registers[REG_RDI], registers[REG_RSI], bytes,
+                              registers[REG_R10], registers[REG_R8]);
+  errno = saved;
+}
+
+// The kernel sends SIGSYS for kSystemCalls, but not to this library.
+void CatchSystemCalls() {
+  struct sigaction action = {};
+  action.sa_sigaction = OnSystemCall;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
+  sigaction(SIGSYS, &action, nullptr);
+  const uint64_t end = reinterpret_cast<uint64_t>(inject_system_call_end);
+  constexpr size_t kPointer = offsetof(seccomp_data, instruction_pointer);
+  constexpr int kCount = sizeof(kSystemCalls) / sizeof(kSystemCalls[0]);
+  sock_filter filter[kCount + 7] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kPointer),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(end), 0, 2),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kPointer + 4),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(end >> 32), kCount + 1, 0),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (int i = 0; i < kCount; ++i) {
+    filter[5 + i] = BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kSystemCalls[i].number,
+                             static_cast<uint8_t>(kCount - i), 0);
+  }
+  filter[5 + kCount] = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  filter[6 + kCount] = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+  sock_fprog program = {kCount + 7, filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    perror("inject: system calls cannot be caught");
+  }
+}
+
 void ReadEnvironment() {
   const char* rank = getenv("FAULT_RANK");
   const char* own = getenv("WEFT_JOB_RANK");
@@ -108,6 +203,7 @@ void ReadEnvironment() {
     error_number = is_short ? EIO : atoi(error);
   }
   if (const char* number = getenv("FAULT_SIGNAL")) signal_number = atoi(number);
+  if (getenv("FAULT_SYSTEM") != nullptr) CatchSystemCalls();
   counts = true;
 }
 

@@ -29,6 +29,7 @@ HOMES = (
     "executor/plan/control_kernels.cc",  # the table of kernels that move values
     "proto/snake_case_slots.cc",  # whose slots Paddle 3 writes in snake case
     "proto/formats/pir/",  # which op an op of Paddle 3's own format is
+    "proto/formats/pt2/",  # which op an operator of PyTorch is
     "transpiler/passes/",  # make ops; the Paddle dialect rewrites the ops that Paddle rewrites
 )
 # Op types that are words of other uses too (attributes, keys of JSON, values of --trans_mode): counted

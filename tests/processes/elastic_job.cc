@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "executor/jobs/job_token.h"
 #include "gtest/gtest.h"
 #include "tools/job/process.h"
 
@@ -129,8 +130,12 @@ bool ElasticProgram::ResumesWell(int ranks) {
 ElasticOutcome ElasticProgram::Run(const std::string& fault, const ElasticOptions& options) {
   for (const std::string& file : {save_, checkpoint_, checkpoint_ + ".best", metrics_})
     unlink(file.c_str());
+  const Args launch = options.hosts == 1 ? Args{"tools/weft", "launch", "--elastic"}
+                                         : Args{"/usr/bin/env", "WEFT_JOB_TOKEN=" + NewJobToken(),
+                                                "unshare",      "--net",
+                                                "--mount",      "tests/processes/two_hosts.sh"};
   const ProcessResult result =
-      RunProcess(Args{"tools/weft", "launch", "--elastic", "-n", absl::StrCat(options.processes)} +
+      RunProcess(launch + Args{"-n", absl::StrCat(options.processes / options.hosts)} +
                  options.launch_flags + Args{"--", "tests/processes/weft_with_faults", fault} +
                  RunArgs(options.run_flags + Args{"--ranks", absl::StrCat(options.ranks)}));
   ElasticOutcome outcome;

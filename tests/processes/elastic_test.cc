@@ -138,6 +138,29 @@ TEST(ElasticTest, AnotherProcessTakesThePlaceOfALostOne) {
                  {4, 1, {"--max_replacements", "1"}, {"--backend", "gloo"}});
 }
 
+// As one that the same step kills again and again.
+TEST(ElasticTest, NewProcessesThatAreLostAtOnceEndTheJob) {
+  ElasticProgram program(ModeOf("allreduce"));
+  const ElasticOutcome outcome =
+      program.Run("kernel:1:2:1:1:kill+kernel:2:2:1:0:kill+kernel:3:2:1:1:kill+kernel:4:2:1:1:kill",
+                  {4, 1, {"--max_replacements", "1000"}, {}});
+  EXPECT_EQ(outcome.status, 128 + SIGKILL);
+  EXPECT_THAT(outcome.err,
+              AllOf(ContainsRegex("error: process 1 \\(pid [0-9]+\\) was killed by SIGKILL: it is "
+                                  "the third with its ranks that is lost before a further step"),
+                    HasSubstr("generation 3 "), Not(HasSubstr("generation 5 "))));
+}
+
+// Such as one that cannot read what the first could.
+TEST(ElasticTest, NewProcessesThatDoNotComeToTheirFirstStepEndTheJob) {
+  ElasticProgram program(ModeOf("allreduce"));
+  const ElasticOutcome outcome = program.Run("kernel:1:2:1:1:kill+begin:1:0:1:0:kill",
+                                             {4, 1, {"--max_replacements", "1000"}, {}});
+  EXPECT_EQ(outcome.status, 128 + SIGKILL);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("it is the third with its ranks that is lost"),
+                                 Not(HasSubstr("generation 2 "))));
+}
+
 TEST(ElasticTest, AStoppedProcessIsLostAndASlowOneIsNot) {
   ElasticProgram program(ModeOf("topk"));
   ExpectSurvives(&program, "kernel:1:1:2:1:stop", 2);

@@ -9,6 +9,7 @@
 //   late        NUMBER * 100 us after that: the end of the run and what is saved there
 //   checkpoint  in process 0, before (0), after (1) or while (2) the checkpoint of the step is
 //   written
+//   begin       in a process that takes the place of one of GENERATION, as soon as it starts
 //   wrong       nowhere: all-reduces have wrong results
 //   none        nowhere
 //
@@ -16,6 +17,8 @@
 //
 //   preempt  SIGTERM to the launcher, and kill; preempted the other way round, 50 ms later
 //   leave    signals of the launcher do not reach the process any more, and it waits
+//   host     kill of its launcher
+//   cut      the network to the other host is cut (two_hosts.sh)
 //
 // Several faults are joined by "+". Says on standard error at which
 // seconds, on a clock of the host, the fault happens, others notice it, and the run goes on.
@@ -92,6 +95,10 @@ struct Fault {
     const pid_t launcher = getppid();
     if (what == "slow") {
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    } else if (what == "host") {
+      kill(launcher, SIGKILL);
+    } else if (what == "cut") {
+      if (system("ip link set to_other down") != 0) std::abort();
     } else if (what == "leave") {
       signal(SIGTERM, SIG_DFL);  // when the launcher ends
       if (setpgid(0, getpgid(launcher)) == 0) std::this_thread::sleep_for(std::chrono::hours(1));
@@ -166,6 +173,9 @@ class FaultyRun {
       : fault_(Fault::Parse(text)),
         place_(absl::StrCat("step ", fault_.step, ", rank ", fault_.rank)) {}
 
+  void Begin() const {
+    if (IsAt("begin")) fault_.Happen();
+  }
   void BeforeKernel(const KernelContext& context) {
     if (!IsAt("kernel") || context.place == nullptr || *context.place != place_) return;
     if (num_kernel_calls_++ == fault_.number) fault_.Happen();
@@ -237,7 +247,7 @@ int Main(int argc, char** argv) {
   if (argc < 2) return kExitUsage;
   std::deque<FaultyRun> faults;
   for (const std::string& text : std::vector<std::string>(absl::StrSplit(argv[1], '+'))) {
-    faults.emplace_back(text);
+    faults.emplace_back(text).Begin();
   }
   int generation = FirstGeneration();
   std::atomic<bool> goes_on = true;

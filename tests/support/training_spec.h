@@ -8,7 +8,7 @@ namespace weft::testing {
 
 enum class Activation { kNone, kRelu, kTanh, kSigmoid };
 enum class LossKind { kSquaredError, kSoftmaxCrossEntropy, kSigmoidCrossEntropy };
-enum class OptimizerKind { kSgd, kMomentum, kAdam };
+enum class OptimizerKind { kSgd, kMomentum, kAdam, kLamb, kLars };
 enum class ClipKind { kNone, kByValue, kByNorm, kByGlobalNorm };
 enum class LearningRateKind { kConstant, kDecayed, kHalvedInBlock };
 

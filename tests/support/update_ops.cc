@@ -212,10 +212,12 @@ class UpdateOps {
       ins.push_back({slot, {name}});
       outs.push_back({slot + "Out", {name}});
     };
-    static const char* const kTypes[] = {"sgd", "momentum", "adam"};
+    static const char* const kTypes[] = {"sgd", "momentum", "adam", "lamb", "lars_momentum"};
     const OptimizerKind kind = param.is_bias ? spec_.biases_by : spec_.weights_by;
-    if (kind == OptimizerKind::kMomentum) add_state("Velocity", param.dims, 0);
-    if (kind == OptimizerKind::kAdam) {
+    const bool has_velocity = kind == OptimizerKind::kMomentum || kind == OptimizerKind::kLars;
+    const bool has_moments = kind == OptimizerKind::kAdam || kind == OptimizerKind::kLamb;
+    if (has_velocity) add_state("Velocity", param.dims, 0);
+    if (has_moments) {
       add_state("Moment1", param.dims, 0);
       add_state("Moment2", param.dims, 0);
       add_state("Beta1Pow", {1}, 0.9f);
@@ -224,8 +226,9 @@ class UpdateOps {
     main_.InBlock(block);
     main_.Op(kTypes[static_cast<int>(kind)], ins, outs, kRoleOptimize);
     main_.Pairs({param.name, gradient.grad});
-    if (kind == OptimizerKind::kMomentum) main_.FloatAttr("mu", 0.5f);
-    if (kind == OptimizerKind::kAdam) {
+    if (has_velocity) main_.FloatAttr("mu", 0.5f);
+    if (kind == OptimizerKind::kLamb) main_.FloatAttr("weight_decay", 0.1f);
+    if (has_moments) {
       // An epsilon that large keeps the rounding of small gradients small.
       main_.FloatAttr("beta1", 0.9f).FloatAttr("beta2", 0.99f).FloatAttr("epsilon", 0.1f);
     }

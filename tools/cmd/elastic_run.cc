@@ -1,7 +1,9 @@
 #include "tools/cmd/elastic_run.h"
 
 #include <algorithm>
-#include <iterator>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -53,6 +55,36 @@ absl::Status CheckProgram(const RunFlags& flags, const Program& main) {
   return absl::OkStatus();
 }
 
+// The next message of a topic to which nobody listens otherwise, or the failure of the job.
+// DeadlineExceeded; Internal: another process than `sender` has sent it.
+absl::StatusOr<std::string> Receive(JobLink* link, JobLink::Topic topic, int sender,
+                                    double timeout_s) {
+  std::mutex mutex;
+  std::condition_variable has_come;
+  absl::optional<absl::StatusOr<std::string>> received;
+  const auto set = [&](absl::StatusOr<std::string> what) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!received.has_value()) received = std::move(what);
+    has_come.notify_all();
+  };
+  link->Listen(topic, [&](int process, std::string message) {
+    if (process == sender) return set(std::move(message));
+    set(absl::InternalError(
+        absl::StrCat("expected states from process ", sender, ", found some from ", process)));
+  });
+  link->OnFailure([&](const absl::Status& failure) { set(failure); });
+  {
+    std::unique_lock<std::mutex> lock(mutex);
+    has_come.wait_for(lock, std::chrono::duration<double>(timeout_s),
+                      [&] { return received.has_value(); });
+  }
+  link->OnFailure(nullptr);
+  link->Listen(topic, nullptr);
+  if (received.has_value()) return *std::move(received);
+  return absl::DeadlineExceededError(absl::StrCat(
+      "process ", sender, " has given no states within ", timeout_s, " s (--timeout_s)"));
+}
+
 // What the run is about to do, for those who have seen processes go.
 void PrintGeneration(const Generation& generation, const World& world, int64_t step) {
   std::vector<std::string> shares;
@@ -70,7 +102,8 @@ void PrintGeneration(const Generation& generation, const World& world, int64_t s
 absl::StatusOr<RunStart> ElasticRun::Prepare(const RunFlags& flags, JobLink* link,
                                              const Reader& read) {
   WEFT_RETURN_IF_ERROR(CheckFlags(flags));
-  WEFT_ASSIGN_OR_RETURN(const Agreed agreed, Agree(WorldOf(flags.run.nranks, link), link));
+  WEFT_ASSIGN_OR_RETURN(const Agreed agreed,
+                        Agree(WorldOf(flags.run.nranks, link), link, flags.run.timeout_s));
   absl::optional<Checkpoint> resume;
   if (!agreed.all_have_read) {
     WEFT_ASSIGN_OR_RETURN(first_, read(flags, link));
@@ -101,7 +134,8 @@ int64_t ElasticRun::LastStep() const {
   return steps.empty() ? 0 : *steps.rbegin();
 }
 
-absl::StatusOr<ElasticRun::Agreed> ElasticRun::Agree(const World& world, JobLink* link) {
+absl::StatusOr<ElasticRun::Agreed> ElasticRun::Agree(const World& world, JobLink* link,
+                                                     double timeout_s) {
   // Of the last generation, or of the one before, if the last one did not get so far.
   std::shared_ptr<KeptStates> of_step = kept_;
   std::set<int64_t> own;
@@ -117,64 +151,59 @@ absl::StatusOr<ElasticRun::Agreed> ElasticRun::Agree(const World& world, JobLink
   }
   Agreed agreed;
   agreed.all_have_read = true;
-  absl::optional<std::set<int64_t>> common;
-  std::vector<bool> lacks(texts.size());
+  std::vector<std::set<int64_t>> steps(texts.size());
   for (size_t p = 0; p < texts.size(); ++p) {
     const std::vector<std::string> words = absl::StrSplit(texts[p], ',', absl::SkipEmpty());
     agreed.all_have_read = agreed.all_have_read && words[0] == "read";
-    std::set<int64_t> theirs, both;
     for (size_t i = 1; i < words.size(); ++i) {
       int64_t step = 0;
-      if (absl::SimpleAtoi(words[i], &step)) theirs.insert(step);
+      if (!absl::SimpleAtoi(words[i], &step)) continue;
+      steps[p].insert(step);
+      agreed.step = std::max(step, agreed.step.value_or(step));
     }
-    lacks[p] = theirs.empty();
-    if (lacks[p]) continue;
-    if (!common.has_value()) common = theirs;
-    std::set_intersection(common->begin(), common->end(), theirs.begin(), theirs.end(),
-                          std::inserter(both, both.end()));
-    common = std::move(both);
   }
   given_.clear();
-  if (!common.has_value()) {
+  if (!agreed.step.has_value()) {
     kept_ = nullptr;
     return agreed;
   }
-  if (common->empty()) {
-    return absl::DataLossError(
-        "the processes that are left have no step of which all have the states of all ranks");
-  }
-  agreed.step = *common->rbegin();
-  kept_ = own.empty() ? nullptr : std::move(of_step);
+  const auto lacks = [&](int process) { return steps[process].count(*agreed.step) == 0; };
+  kept_ = lacks(world.process()) ? nullptr : std::move(of_step);
   if (kept_ != nullptr) {
     kept_->SetFormer(nullptr);  // nobody goes back further
     WEFT_ASSIGN_OR_RETURN(agreed.host, kept_->Host(*agreed.step));
   }
-  const auto giver = std::find(lacks.begin(), lacks.end(), false);
-  WEFT_RETURN_IF_ERROR(Share(world, lacks, static_cast<int>(giver - lacks.begin()), *agreed.step,
-                             link, &agreed.host));
+  int giver = 0;
+  while (lacks(giver)) ++giver;
+  if (world.process() == giver) {
+    WEFT_RETURN_IF_ERROR(Give(world, lacks, *agreed.step, link, agreed.host));
+  } else if (kept_ == nullptr) {
+    WEFT_RETURN_IF_ERROR(Take(world, giver, link, timeout_s, &agreed.host));
+  }
   return agreed;
 }
 
-absl::Status ElasticRun::Share(const World& world, const std::vector<bool>& lacks, int giver,
-                               int64_t step, JobLink* link, std::string* host) {
-  std::vector<int> ranks;  // of those that lack them
-  for (int rank = 0; rank < world.size; ++rank) {
-    if (lacks[world.ProcessOf(rank)]) ranks.push_back(rank);
-  }
-  if (ranks.empty()) return absl::OkStatus();
-  // The host's text, its length before it, and the states.
-  std::string given;
-  if (world.process() == giver) {
-    std::vector<RankState> states(ranks.size());
-    for (size_t i = 0; i < ranks.size(); ++i) {
-      WEFT_ASSIGN_OR_RETURN(states[i], kept_->Read(ranks[i], step));
+absl::Status ElasticRun::Give(const World& world, const std::function<bool(int)>& lacks,
+                              int64_t step, JobLink* link, const std::string& host) const {
+  for (int p = 0; p < world.num_processes(); ++p) {
+    if (!lacks(p)) continue;
+    std::vector<RankState> states;
+    for (int rank = FirstRankOf(p, world.size, world.num_processes());
+         rank < FirstRankOf(p + 1, world.size, world.num_processes()); ++rank) {
+      WEFT_ASSIGN_OR_RETURN(states.emplace_back(), kept_->Read(rank, step));
     }
-    WEFT_ASSIGN_OR_RETURN(const std::string message, StatesMessage(states));
-    given = absl::StrCat(host->size(), ",", *host, message);
+    WEFT_ASSIGN_OR_RETURN(std::string message, StatesMessage(states));
+    // The host's text, its length before it, and the states.
+    link->Send(p, JobLink::Topic::kState, absl::StrCat(host.size(), ",", host, message));
   }
-  WEFT_ASSIGN_OR_RETURN(std::vector<std::string> texts, link->AllGather(std::move(given)));
-  if (!lacks[world.process()]) return absl::OkStatus();
-  absl::string_view text = texts[giver];
+  return absl::OkStatus();
+}
+
+absl::Status ElasticRun::Take(const World& world, int giver, JobLink* link, double timeout_s,
+                              std::string* host) {
+  WEFT_ASSIGN_OR_RETURN(const std::string message,
+                        Receive(link, JobLink::Topic::kState, giver, timeout_s));
+  const absl::string_view text = message;
   size_t size = 0;
   const size_t comma = text.find(',');
   if (!absl::SimpleAtoi(text.substr(0, comma), &size) || size >= text.size() - comma) {
@@ -182,13 +211,11 @@ absl::Status ElasticRun::Share(const World& world, const std::vector<bool>& lack
   }
   *host = std::string(text.substr(comma + 1, size));
   WEFT_ASSIGN_OR_RETURN(std::vector<RankState> states, ParseStates(text.substr(comma + 1 + size)));
-  if (states.size() != ranks.size()) {
+  if (static_cast<int>(states.size()) != world.count) {
     return absl::InternalError(absl::StrCat("process ", giver, " gives the states of ",
-                                            states.size(), " ranks, not of ", ranks.size()));
+                                            states.size(), " ranks, not of ", world.count));
   }
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (world.Has(ranks[i])) given_[ranks[i]] = std::move(states[i]);
-  }
+  for (int i = 0; i < world.count; ++i) given_[world.first + i] = std::move(states[i]);
   return absl::OkStatus();
 }
 
@@ -224,10 +251,10 @@ absl::Status ElasticRun::Attach(JobLink* link, std::function<std::string()> know
                                 RunOptions* options) {
   const World world = WorldOf(options->nranks, link);
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<KeptStates> kept, KeptStates::Create(world, link));
-  if (world.process() == 0) WEFT_RETURN_IF_ERROR(kept->Deliver(options->begin_step, knows()));
   given_.clear();
   kept->SetFormer(std::move(kept_));
-  kept_ = std::move(kept);
+  kept_ = std::move(kept);  // before anything fails: the link delivers to it
+  if (world.process() == 0) WEFT_RETURN_IF_ERROR(kept_->Deliver(options->begin_step, knows()));
   options->kept = kept_.get();
   inputs->on_result = [add = std::move(inputs->on_result), last_rank = options->nranks - 1,
                        says_cost = !options->goes_on, kept = kept_.get(), knows = std::move(knows),

@@ -31,9 +31,9 @@ class ElasticRun {
   using Reader = std::function<absl::StatusOr<RunStart>(RunFlags, JobLink*)>;
 
   // Where the part of this process in the generation begins: where `read` says, or with the last
-  // step that all processes can read. All call it. `flags` as on the command line, of all ranks.
-  // InvalidArgument for flags that need what is lost with a process; Unimplemented for a program
-  // that prints; DataLoss: there were states, and there is no such step.
+  // step of which a process has all states. All call it. `flags` as on the command line, of all
+  // ranks. InvalidArgument for flags that need what is lost with a process; Unimplemented for a
+  // program that prints; DataLoss: states are not as they were kept.
   absl::StatusOr<RunStart> Prepare(const RunFlags& flags, JobLink* link, const Reader& read);
 
   // Makes memory for the states of the ranks, in all processes, and has the run keep them there.
@@ -56,13 +56,16 @@ class ElasticRun {
     std::string host;              // KeptStates::Host
     bool all_have_read = false;    // `first_`
   };
-  // The last step that the processes of the generation can all read. All call it. A process that
-  // has joined the job gets from another what it needs of that step.
-  absl::StatusOr<Agreed> Agree(const World& world, JobLink* link);
-  // Gives the processes that lack them the states of their ranks before the step, and what the host
-  // knew. All call it; the process `giver` has them.
-  absl::Status Share(const World& world, const std::vector<bool>& lacks, int giver, int64_t step,
-                     JobLink* link, std::string* host);
+  // The last step of which a process of the generation has all states. All call it. A process that
+  // has not, as it has just joined the job, or is on a host that got no further, gets from another
+  // what it needs of that step. DeadlineExceeded: that has not come.
+  absl::StatusOr<Agreed> Agree(const World& world, JobLink* link, double timeout_s);
+  // Gives each process that lacks them the states of its ranks before the step, and what the host
+  // knew. The process `giver` has them.
+  absl::Status Give(const World& world, const std::function<bool(int)>& lacks, int64_t step,
+                    JobLink* link, const std::string& host) const;
+  absl::Status Take(const World& world, int giver, JobLink* link, double timeout_s,
+                    std::string* host);
   // The states of the ranks of this process before the step, as a checkpoint.
   absl::StatusOr<Checkpoint> Resume(const World& world, int64_t step) const;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/testing/test.h"
+#include "executor/jobs/job_link_testing.h"
 #include "executor/run/run_state.h"
 
 namespace weft {
@@ -11,7 +12,11 @@ namespace weft {
 class ElasticRunPeer {
  public:
   static absl::Status Agree(ElasticRun* run) {
-    return run->Agree(World::OfThreads(1), nullptr).status();
+    return run->Agree(World::OfThreads(1), nullptr, 60).status();
+  }
+  static absl::Status Take(JobLink* link, double timeout_s) {
+    std::string host;
+    return ElasticRun().Take(WorldOf(link->num_processes(), link), 0, link, timeout_s, &host);
   }
   static KeptStates* kept(const ElasticRun& run) { return run.kept_.get(); }
 };
@@ -55,6 +60,35 @@ TEST(ElasticRunTest, AGenerationThatHasKeptAStepNeedsNoneBeforeIt) {
   WEFT_ASSERT_OK(ElasticRunPeer::Agree(&run));
   EXPECT_EQ(run.LastStep(), 5);
   EXPECT_EQ(ElasticRunPeer::kept(run)->former(), nullptr);
+}
+
+// The link gives them copies for as long as it lives.
+TEST(ElasticRunTest, StatesOutliveTheLinkWhateverFails) {
+  ElasticRun run;
+  Begin(5, &run);
+  const KeptStates* const before = ElasticRunPeer::kept(run);
+  const KeptStates* then = before;
+  RunInputs inputs;
+  inputs.on_result = [](const StepResult&) { return absl::OkStatus(); };
+  RunOptions options;
+  const auto knows = [&] {
+    then = ElasticRunPeer::kept(run);
+    return "host";
+  };
+  WEFT_ASSERT_OK(run.Attach(
+      nullptr, knows, [] { return absl::OkStatus(); }, &inputs, &options));
+  EXPECT_NE(then, before) << "they are of the run before anything can fail";
+  EXPECT_EQ(then, ElasticRunPeer::kept(run));
+}
+
+TEST(ElasticRunTest, StatesComeInTimeAndFromWhoeverHasThem) {
+  const auto links = MakeLinks(3);
+  EXPECT_THAT(ElasticRunPeer::Take(links[1].get(), 0.1),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "process 0 has given no states within 0.1 s (--timeout_s)"));
+  links[2]->Send(1, JobLink::Topic::kState, "4,host");
+  EXPECT_THAT(ElasticRunPeer::Take(links[1].get(), 60),
+              IsInternal("expected states from process 0, found some from 2"));
 }
 
 }  // namespace

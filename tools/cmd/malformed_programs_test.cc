@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -70,6 +71,22 @@ TEST(MalformedProgramsTest, AreShown) {
                       HasSubstr("bad.pb: op 13 (while): sub-block 9 is missing; the program has 2 "
                                 "blocks; shown without attribute sub_block")))
         << args[0];
+  }
+}
+
+TEST(MalformedProgramsTest, BytesTellTheFormatAndNotTheName) {
+  const std::string bad = Malformed("bad.json", 7), good = ::testing::TempDir() + "/good.prog";
+  std::ofstream(good, std::ios::binary) << ReadFile(kMain)->bytes;
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"show"}, {"stats"}, {"view", "-o", "-"}, {"diff", kMain}}) {
+    for (const std::string& path : {bad, good}) {
+      std::vector<std::string> with_path = args;
+      with_path.push_back(path);
+      const ProcessResult result = Weft(with_path);
+      EXPECT_EQ(result.status, args[0] == "diff" && path == bad ? 1 : 0) << args[0] << result.err;
+      EXPECT_EQ(path == bad, absl::StrContains(result.err, "bad.json: block 1: parent block 7"))
+          << args[0] << result.err;
+    }
   }
 }
 

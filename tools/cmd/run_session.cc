@@ -20,9 +20,11 @@
 #include "executor/run/run_messages.h"
 #include "executor/run/run_state.h"
 #include "executor/run/shared_states.h"
+#include "executor/run/start_values.h"
 #include "ops/analysis/core/group_variables.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/data_variables.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/program.h"
 #include "tools/job/job_environment.h"
@@ -63,6 +65,33 @@ std::vector<std::string> StatisticsOf(const Program& main) {
     }
   }
   return names;
+}
+
+// A line for each variable, in the order of their names.
+std::string DescribeBatch(absl::Span<const std::string> names, absl::Span<const Tensor> batch) {
+  std::map<std::string, std::string> lines;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Tensor& tensor = batch[i];
+    lines[names[i]] = tensor.allocated()
+                          ? absl::StrCat(ToString(TensorType{tensor.dtype(), tensor.dims()}),
+                                         " with hash ", absl::Hex(StartHash(tensor)))
+                          : "no value";
+  }
+  return absl::StrJoin(lines, "\n", absl::PairFormatter(": "));
+}
+
+// InvalidArgument for the first variable of which the batches differ.
+absl::Status CompareBatches(int64_t step, absl::string_view expected, absl::string_view found) {
+  const std::vector<absl::string_view> theirs = absl::StrSplit(expected, '\n');
+  const std::vector<absl::string_view> own = absl::StrSplit(found, '\n');
+  for (size_t i = 0; i < own.size(); ++i) {
+    const absl::string_view other = i < theirs.size() ? theirs[i] : "no such variable";
+    if (own[i] == other) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", step, ": expected the batch of all ranks, as process 0 has it (",
+                     other, "), found ", own[i]));
+  }
+  return absl::OkStatus();
 }
 
 std::map<std::string, Tensor> CopyOf(const std::map<std::string, Tensor>& tensors) {
@@ -119,7 +148,9 @@ absl::Status RunSession::Join(bool in_job) {
   }
   JobSessionOptions options = JobOptions(flags_);
   options.command = absl::StrCat("a run", flags_.resume.empty() ? "" : " that resumes");
-  WEFT_ASSIGN_OR_RETURN(job_, JobSession::Join(options, get));
+  absl::StatusOr<std::unique_ptr<JobSession>> job_session = JobSession::Join(options, get);
+  if (joins && !job_session.ok()) has_joined = false;
+  WEFT_ASSIGN_OR_RETURN(job_, std::move(job_session));
   flags_.run.nranks *= job_->num_processes();
   flags_.reports = job_->is_first();
   if (job_->is_first()) return absl::OkStatus();
@@ -166,7 +197,7 @@ absl::Status RunSession::Read(std::vector<std::string> names) {
   names_ = std::move(names);
   given.feeds.variables = names_;
   given.feeds.when = BatchReader::When::kInTime;
-  given.feeds.read = [this](int64_t) -> absl::StatusOr<std::vector<Tensor>> { return batch_; };
+  given.feeds.read = [this](int64_t) { return batch_; };
   WEFT_ASSIGN_OR_RETURN(files_, ReadRunFiles(flags_, job_->link(), std::move(given)));
   flags_.reports = false;  // all is said
   return absl::OkStatus();
@@ -270,6 +301,8 @@ void RunSession::Run() {
   absl::StatusOr<std::map<std::string, std::string>> settings = JobSettings(flags_, *files_);
   if (settings.ok()) {
     options.settings = *std::move(settings);
+    options.settings["the variables of batches"] =
+        absl::StrJoin(std::set<std::string>(names_.begin(), names_.end()), ", ");
     result = RunProgram(inputs, options);
   } else {
     result = settings.status();
@@ -311,12 +344,30 @@ absl::StatusOr<absl::Span<const StepResult>> RunSession::Step(absl::Span<const s
     std::lock_guard<std::mutex> lock(mutex_);
     if (end_.has_value()) return Fail();
     results_.clear();
-    batch_ = std::move(batch);
   }
+  WEFT_RETURN_IF_ERROR(SetBatch(std::move(batch)));
   control_.Give(RunControl::Order::kStep);
   WEFT_RETURN_IF_ERROR(WaitForResults());
   ++step_;
   return absl::MakeConstSpan(results_);
+}
+
+absl::Status RunSession::SetBatch(std::vector<Tensor> batch) {
+  if (job_->num_processes() > 1) {
+    const std::string found = DescribeBatch(names_, batch);
+    if (job_->is_first()) {
+      Tell(found);
+    } else {
+      WEFT_ASSIGN_OR_RETURN(const std::string expected, Hear());
+      const absl::Status status = CompareBatches(step_, expected, found);
+      if (!status.ok()) {
+        batch_ = status;
+        return absl::OkStatus();
+      }
+    }
+  }
+  batch_ = std::move(batch);
+  return absl::OkStatus();
 }
 
 absl::Status RunSession::WaitForResults() {
@@ -333,13 +384,13 @@ absl::Status RunSession::WaitForResults() {
     }
     std::lock_guard<std::mutex> lock(mutex_);
     results_ = std::move(results);
-    batch_.clear();
+    batch_ = std::vector<Tensor>();
     return absl::OkStatus();
   }
   std::unique_lock<std::mutex> lock(mutex_);
   const auto is_done = [this] { return static_cast<int>(results_.size()) == nranks(); };
   changed_.wait(lock, [&] { return is_done() || end_.has_value(); });
-  batch_.clear();
+  batch_ = std::vector<Tensor>();
   // A loss that is not finite is the result of a step, too.
   for (const StepResult& result : results_) {
     if (result.status.ok()) continue;

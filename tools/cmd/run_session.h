@@ -116,6 +116,8 @@ class RunSession {
   bool Reorder(absl::Span<const std::string> names, std::vector<Tensor>* batch) const;
   absl::Status CheckValues(const std::map<std::string, Tensor>& values) const;
   absl::Status CheckAreShared(const std::map<std::string, Tensor>& values);
+  // Compares the batch with the one of process 0. The errors of Hear.
+  absl::Status SetBatch(std::vector<Tensor> batch);
   absl::Status WaitForResults();
   // The state before the next step, in process 0; in others, an empty one at once.
   absl::StatusOr<Checkpoint> State();
@@ -141,8 +143,9 @@ class RunSession {
 
   RunControl control_;
   std::thread thread_;
-  std::vector<Tensor> batch_;  // of the step that is ordered
-  std::mutex mutex_;           // of what follows
+  // Of the step that is ordered; an error, if process 0 has another, which the run then ends with.
+  absl::StatusOr<std::vector<Tensor>> batch_ = std::vector<Tensor>();
+  std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::vector<StepResult> results_;  // of the last step
   std::deque<std::string> heard_;

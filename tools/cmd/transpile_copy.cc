@@ -26,7 +26,7 @@ absl::Status CopyFiles(const std::vector<std::pair<std::string, std::string>>& c
     for (const std::string& line : programs[i].malformed) {
       PrintWarning("transpile", absl::StrCat(in, ": ", line));
     }
-    if (*ProgramFormatOf(in) != *ProgramFormatOf(out)) {
+    if (programs[i].format != *ProgramFormatOf(out)) {
       return absl::InvalidArgumentError(absl::StrCat(out, ": expected the kind of file of ", in,
                                                      ", as a malformed program is only copied"));
     }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -27,6 +28,7 @@
 #include "tools/cmd/weft_eval_flags.h"
 #include "tools/cmd/weft_run_files.h"
 #include "tools/files/params_input.h"
+#include "tools/inspect/event_file.h"
 #include "tools/inspect/run_report.h"
 #include "tools/job/job_environment.h"
 
@@ -35,10 +37,12 @@ namespace {
 
 constexpr char kCommand[] = "weft eval";
 
-// The values of a checkpoint: those of rank 0 where ranks differ.
+// The values of a checkpoint: those of rank 0 where ranks differ. Sets `last_step`.
 absl::StatusOr<std::map<std::string, Tensor>> ValuesOfCheckpoint(const std::string& path,
-                                                                 const Program& main) {
+                                                                 const Program& main,
+                                                                 int64_t* last_step) {
   WEFT_ASSIGN_OR_RETURN(Checkpoint checkpoint, ReadCheckpoint(path));
+  *last_step = std::max<int64_t>(checkpoint.step - 1, 0);
   std::map<std::string, Tensor> values = std::move(checkpoint.shared);
   std::vector<std::string> differ;
   if (!checkpoint.own.empty()) {
@@ -55,7 +59,9 @@ absl::StatusOr<std::map<std::string, Tensor>> ValuesOfCheckpoint(const std::stri
   return values;
 }
 
-absl::StatusOr<ParamsInput> ReadValues(const EvalFlags& flags, const TestProgram& test) {
+// `last_step`: the last step of training, 0 where the file does not say it.
+absl::StatusOr<ParamsInput> ReadValues(const EvalFlags& flags, const TestProgram& test,
+                                       int64_t* last_step) {
   const Program& main = *test.main;
   std::map<std::string, Tensor> values;
   if (!flags.params.empty()) {
@@ -63,7 +69,7 @@ absl::StatusOr<ParamsInput> ReadValues(const EvalFlags& flags, const TestProgram
     values = std::move(input.params);
     values.merge(input.others);
   } else if (!flags.checkpoint.empty()) {
-    WEFT_ASSIGN_OR_RETURN(values, ValuesOfCheckpoint(flags.checkpoint, main));
+    WEFT_ASSIGN_OR_RETURN(values, ValuesOfCheckpoint(flags.checkpoint, main, last_step));
   } else if (flags.ema) {
     return absl::InvalidArgumentError("--ema: expected --params or --checkpoint");
   } else {
@@ -134,7 +140,11 @@ class Collector {
 
   absl::Status Write(const StepResult& result) {
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(WriteFetched(result, &*fetched_));
-    return flags_.metrics.empty() ? absl::OkStatus() : lines_.Write(MetricsLine(result));
+    if (flags_.metrics.empty()) return absl::OkStatus();
+    if (!IsCsv(flags_.metrics)) return lines_.Write(MetricsLine(result));
+    numbers_.Add(result);
+    WEFT_ASSIGN_OR_RETURN(const std::string line, csv_.Add(result.step, numbers_.Numbers()));
+    return lines_.Write(line);
   }
 
   const EvalFlags& flags_;
@@ -142,6 +152,8 @@ class Collector {
   Evaluation evaluation_;
   ResultQueue queue_;
   LineFile lines_;
+  StepLines numbers_{1};
+  CsvLines csv_;
   absl::optional<NpzWriter> fetched_;
   const size_t num_metrics_;
   const int64_t batches_;
@@ -173,6 +185,16 @@ void PrintTotals(const EvalFlags& flags, const Evaluation& evaluation, double se
              stdout);
 }
 
+// Names and steps as those of the validations in weft run.
+absl::Status WriteTotals(const std::string& folder, int64_t step, const Evaluation& evaluation) {
+  std::vector<std::pair<std::string, double>> scalars;
+  for (const Evaluation::Total& total : evaluation.Totals()) {
+    scalars.emplace_back(absl::StrCat("valid/", total.metric.name), total.value);
+  }
+  WEFT_ASSIGN_OR_RETURN(EventFile events, EventFile::Create(folder, step, "weft_eval"));
+  return events.Write(step, SecondsSince1970(), scalars);
+}
+
 absl::Status Evaluate(const EvalFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const absl::optional<Job> job, FindJob(std::getenv));
   if (job.has_value() && job->num_processes > 1) {
@@ -184,7 +206,8 @@ absl::Status Evaluate(const EvalFlags& flags) {
       {flags.main, flags.startup, flags.params, flags.params_names, flags.checkpoint, flags.feeds},
       {flags.metrics, flags.fetch_npz}));
   WEFT_ASSIGN_OR_RETURN(const TestProgram test, ReadTestProgram(flags, {}));
-  WEFT_ASSIGN_OR_RETURN(const ParamsInput params, ReadValues(flags, test));
+  int64_t last_step = 0;
+  WEFT_ASSIGN_OR_RETURN(const ParamsInput params, ReadValues(flags, test, &last_step));
   Collector collector(flags, test);
   WEFT_RETURN_IF_ERROR(collector.Open());
   const auto start = std::chrono::steady_clock::now();
@@ -200,7 +223,9 @@ absl::Status Evaluate(const EvalFlags& flags) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   WEFT_RETURN_IF_ERROR(collector.Finish());
   PrintTotals(flags, collector.evaluation(), seconds.count());
-  return absl::OkStatus();
+  return flags.tensorboard.empty()
+             ? absl::OkStatus()
+             : WriteTotals(flags.tensorboard, last_step, collector.evaluation());
 }
 
 // Checks combinations of flags.
@@ -257,8 +282,12 @@ void AddCourseFlags(CLI::App& app, EvalFlags& flags) {
   app.add_flag("--paddle_cpu_quirks", run.paddle_cpu_quirks,
                "Reproduce known bugs of Paddle's CPU kernels");
   app.add_flag("--check_nan", run.check_nan, "Stop at the first op that produces a NaN or Inf");
-  AddOption(app, "--metrics", "FILE.jsonl", flags.metrics,
-            "Write one JSON object per line for each batch");
+  AddOption(app, "--metrics", "FILE", flags.metrics,
+            "Write a line for each batch: FILE.csv has comma-separated values, another name JSON "
+            "objects");
+  AddOption(app, "--tensorboard", "DIR", flags.tensorboard,
+            "Write the totals to a file in this folder, for TensorBoard, at the last step of the "
+            "checkpoint, or at step 0");
   AddOption(app, "--fetch_npz", "FILE.npz", flags.fetch_npz,
             "Write the fetched arrays in full, named <batch>/0/<variable>");
   app.add_option("--format", flags.format, "How to print the totals")

@@ -11,7 +11,7 @@ namespace weft {
 
 struct EvalFlags : TestFlags {
   std::string params, params_names, checkpoint;
-  std::string metrics, fetch_npz;
+  std::string metrics, tensorboard, fetch_npz;
   std::string format = "text";
 };
 

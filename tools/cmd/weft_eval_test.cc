@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -746,6 +747,42 @@ TEST(WeftRunTest, MetricsAreCommaSeparatedValuesOrFilesForTensorBoard) {
   EXPECT_EQ(other.status, 1);
   EXPECT_THAT(other.err, HasSubstr("expected the columns step,fc_0.b_0 of this run, found "
                                    "step,mean_0.tmp_0 of an earlier one"));
+}
+
+TEST(WeftEvalTest, MetricsAreCommaSeparatedValuesOrFilesForTensorBoard) {
+  const std::string csv = TestPath("eval.csv"), board = TestPath("eval_board");
+  const std::string checkpoint = TestPath("eval.weft");
+  const ProcessResult trained = Weft({"run", kMain, "--startup", kStartup, "--feeds", kFeeds,
+                                      "--steps", "3", "--checkpoint", checkpoint});
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  const ProcessResult evaluated =
+      Eval({"--checkpoint", checkpoint, "--feeds", kFeeds, "--batches", "2", "--ranks", "2",
+            "--format", "json", "--metrics", csv, "--tensorboard", board});
+  ASSERT_EQ(evaluated.status, 0) << evaluated.err;
+  const absl::StatusOr<FileBytes> written = ReadFile(csv);
+  WEFT_ASSERT_OK(written);
+  const std::vector<std::string> lines =
+      absl::StrSplit(std::string(written->bytes), '\n', absl::SkipEmpty());
+  ASSERT_THAT(lines, ::testing::SizeIs(3));
+  EXPECT_THAT(lines[0], StartsWith("step,"));
+  const std::string metric = lines[0].substr(5);
+  double sum = 0;
+  for (const int batch : {0, 1}) {
+    const std::vector<std::string> cells = absl::StrSplit(lines[batch + 1], ',');
+    ASSERT_THAT(cells, ::testing::SizeIs(2));
+    EXPECT_EQ(cells[0], absl::StrCat(batch));
+    sum += std::stod(cells[1]);
+  }
+  const double total = MetricsOf(evaluated)[metric];
+  EXPECT_NEAR(total, sum / 2, 1e-6 * total);
+  const absl::StatusOr<FileBytes> events =
+      ReadFile(board + "/events.out.tfevents.0000000002.weft_eval");
+  WEFT_ASSERT_OK(events);
+  const float number = static_cast<float>(total);
+  std::string bytes(sizeof number, 0);
+  std::memcpy(bytes.data(), &number, sizeof number);
+  EXPECT_THAT(std::string(events->bytes),
+              AllOf(HasSubstr(absl::StrCat("valid/", metric)), HasSubstr(bytes)));
 }
 
 TEST(WeftEvalTest, MovingAveragesAreCorrectedAsPaddleDoes) {

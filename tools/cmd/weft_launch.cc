@@ -1,4 +1,4 @@
-// weft launch: starts a command several times on this host, as one job.
+// weft launch: starts a command several times, as one job.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,12 +15,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/files/checkpoint.h"
 #include "executor/files/safetensors.h"
+#include "executor/jobs/job_token.h"
 #include "nlohmann/json.hpp"
 #include "tools/cmd/weft_commands.h"
 #include "tools/cmd/weft_run_files.h"
+#include "tools/job/controlled_launcher.h"
 #include "tools/job/elastic_launcher.h"
 #include "tools/job/job_environment.h"
 #include "tools/job/launcher.h"
@@ -103,6 +106,7 @@ absl::optional<std::string> StepOf(const std::string& path, const std::string& j
 int ExitStatusOf(const absl::Status& status) {
   if (absl::IsNotFound(status)) return kExitNotFound;
   if (absl::IsPermissionDenied(status)) return kExitNotExecutable;
+  if (absl::IsCancelled(status)) return 128 + Launcher::PendingStop();
   return kExitFailed;
 }
 
@@ -130,7 +134,15 @@ absl::Status Launch(LaunchOptions options, const ElasticFlags& elastic, int* exi
   // A checkpoint of an earlier run is not one of this job.
   const absl::optional<Version> before = VersionOf(checkpoint);
   std::unique_ptr<Launcher> launcher = std::make_unique<Launcher>();
-  if (elastic.is_elastic) {
+  if (options.hosts.hosts > 1) {
+    const char* const token = std::getenv("WEFT_JOB_TOKEN");
+    options.hosts.token = token == nullptr ? "" : token;
+    WEFT_RETURN_IF_ERROR(
+        Annotate("weft launch --hosts: WEFT_JOB_TOKEN", CheckJobToken(options.hosts.token)));
+  }
+  if (options.hosts.host > 0) {
+    launcher = std::make_unique<HostLauncher>();
+  } else if (elastic.is_elastic) {
     launcher = std::make_unique<ElasticLauncher>(elastic.min_processes, elastic.max_replacements);
   }
   WEFT_RETURN_IF_ERROR(launcher->TakeSignals());
@@ -169,7 +181,8 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
       "launch", "Starts the command that follows -- several times, as the processes of a job.");
   auto options = std::make_shared<LaunchOptions>();
   options->command = std::move(command);
-  AddInteger(*app, "-n", options->processes, 1, kMaxProcesses, "Processes to start")->required();
+  AddInteger(*app, "-n", options->processes, 1, kMaxProcesses, "Processes to start, on each host")
+      ->required();
   AddInteger(*app, "--max_restarts", options->max_restarts, 0, 1000000,
              "After a failure, start all processes again, at most N times; weft run with "
              "--checkpoint then goes on from the last checkpoint of this job")
@@ -188,20 +201,47 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
              "Start new processes in place of killed ones, at most N times")
       ->needs(elastic_flag)
       ->capture_default_str();
+  HostOptions& hosts = options->hosts;
+  auto* hosts_flag =
+      AddInteger(*app, "--hosts", hosts.hosts, 1, kMaxProcesses,
+                 "Hosts of the job: on each, start weft launch with --host and --at");
+  hosts_flag->needs(elastic_flag)->capture_default_str();
+  auto* host_flag =
+      AddInteger(*app, "--host", hosts.host, 0, kMaxProcesses - 1,
+                 "The number of this host. Processes of host 0 report and write files");
+  host_flag->needs(hosts_flag)->capture_default_str();
+  auto* at_flag = app->add_option("--at", hosts.address,
+                                  "Where processes meet, on host 0; the launcher there listens for "
+                                  "the launcher of host K at PORT + K");
+  at_flag->needs(hosts_flag)->type_name("HOST:PORT");
   app->add_option("--grace_s", options->grace_s,
                   "Kill processes that have not ended S seconds after SIGTERM or SIGINT")
       ->check(NumberThat([](double s) { return s >= 0 && s <= 1e6; }, "seconds, from 0 to 1000000"))
       ->capture_default_str()
       ->type_name("S");
   app->callback([options, elastic] {
+    const HostOptions& of_job = options->hosts;
+    const int processes = of_job.hosts * options->processes;
     Require(!options->command.empty(), "--", "expected a command after --");
-    Require(elastic->min_processes <= options->processes, "--min_processes",
-            absl::StrCat("expected at most the ", options->processes, " processes of -n, found ",
+    Require(processes <= kMaxProcesses, "--hosts",
+            absl::StrCat("expected at most ", kMaxProcesses, " processes, found ", processes));
+    Require(of_job.host < of_job.hosts, "--host",
+            absl::StrCat("expected a number less than --hosts ", of_job.hosts, ", found ",
+                         of_job.host));
+    Require((of_job.hosts > 1) != of_job.address.empty(), "--at",
+            "expected it with --hosts, of 2 or more");
+    Require(of_job.hosts == 1 || (options->max_restarts == 0 && elastic->max_replacements == 0),
+            "--hosts", "expected neither --max_restarts nor --max_replacements");
+    Require(elastic->min_processes <= processes, "--min_processes",
+            absl::StrCat("expected at most the ", processes, " processes of -n, found ",
                          elastic->min_processes));
   });
   app->footer(
       "Every line of output begins with the rank of its process: \"[0] \". When a process fails, "
       "the\nothers get SIGTERM. SIGINT and SIGTERM go to all processes.\n"
+      "On several hosts, all launchers need the same WEFT_JOB_TOKEN, as openssl rand -hex 16 "
+      "prints "
+      "it.\n"
       "Exit status: as of the process that failed first, or 128 + the signal that killed it.\n\n"
       "Example:\n  weft launch -n 2 --max_restarts 3 -- weft run out.pb --startup out_startup.pb "
       "\\\n      --feeds feeds.npz --checkpoint run.ckpt --save_every 100");

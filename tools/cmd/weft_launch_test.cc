@@ -1,5 +1,8 @@
 // weft launch as users run it: output, exit statuses, failures, signals, restarts.
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -510,6 +513,97 @@ TEST(WeftLaunchTest, TooFewFilesAreAnError) {
 }
 
 // weft run, which something kills in the middle.
+TEST(WeftLaunchTest, ProcessesThatAllCrashAgainAndAgainEndTheJob) {
+  const ProcessResult result =
+      Launch(2, {"--elastic", "--max_replacements", "10"}, Shell("kill -SEGV $$; sleep 1"));
+  EXPECT_EQ(result.status, 128 + SIGSEGV);
+  EXPECT_THAT(result.err, HasSubstr("was killed by SIGSEGV: it is the third with its ranks"));
+}
+
+// The launchers of two hosts, which are this one, with a process each.
+class WeftLaunchHostsTest : public ::testing::Test {
+ protected:
+  // A port that is free, and the one before it, where nobody listens.
+  static std::string FreeAddress() {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    close(fd);
+    return absl::StrCat("127.0.0.1:", ntohs(address.sin_port) - 1);
+  }
+
+  Args LaunchArgsOf(int host, const std::string& script) const {
+    return Args{"/usr/bin/env", "WEFT_JOB_TOKEN=0123456789abcdef0123456789abcdef"} +
+           LaunchArgs(1,
+                      {"--elastic", "--hosts", "2", "--host", absl::StrCat(host), "--at", address_},
+                      Shell(script));
+  }
+
+  const std::string address_ = FreeAddress();
+};
+
+// Nobody takes over what it should have done.
+TEST_F(WeftLaunchHostsTest, TheLastProcessIsLostOnTheOtherHost) {
+  const std::string pid = TestPath("pid");
+  Process first(LaunchArgsOf(0, absl::StrCat("echo $$ >", pid)));
+  Process other(LaunchArgsOf(
+      1, absl::StrCat("until [ -s ", pid, " ]; do sleep 0.02; done; while kill -0 $(cat ", pid,
+                      "); do sleep 0.02; done; sleep 0.5; kill -KILL $$; sleep 1000")));
+  const ProcessResult result = first.Wait();
+  EXPECT_EQ(result.status, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("error: process 1 of host 1 is lost\n"));
+  other.Wait();
+}
+
+TEST_F(WeftLaunchHostsTest, TheOtherHostIsLostWithTheLastProcess) {
+  // With or without a word of the first process, as of weft run, that all is done. sh has no files
+  // of two digits.
+  for (const char* says : {"",
+                           "bash -c 'fd=${WEFT_JOB_CONTROL%%:*}; printf begins >&$fd; "
+                           "printf finished >&$fd'; "}) {
+    SCOPED_TRACE(says);
+    const std::string pids = TestPath("pids");
+    Process first(LaunchArgsOf(0, absl::StrCat(says, "echo $$ >>", pids, "; until [ $(wc -l <",
+                                               pids, ") = 2 ]; do sleep 0.02; done")));
+    Process other(LaunchArgsOf(1, absl::StrCat("echo $$ >>", pids, "; exec sleep 1000")));
+    ASSERT_TRUE(Eventually([&] { return CountLines(pids) == 2; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the first process has ended
+    other.Signal(SIGKILL);
+    const ProcessResult result = first.Wait();
+    EXPECT_EQ(result.status, 1) << result.err;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("note: host 1 is lost: "),
+                                  HasSubstr("error: process 1 of host 1 is lost\n")));
+  }
+}
+
+TEST_F(WeftLaunchHostsTest, ASignalStopsALauncherThatWaitsForTheOther) {
+  const std::string ready = TestPath("ready"), goes = TestPath("goes");
+  Process first(LaunchArgsOf(0, absl::StrCat("until [ -s ", goes, " ]; do sleep 0.02; done")));
+  Process other(LaunchArgsOf(1, absl::StrCat("echo x >", ready)));
+  ASSERT_TRUE(Eventually([&] { return CountLines(ready) == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // its process has ended
+  other.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return !other.IsRunning(); }));
+  std::ofstream(goes) << "x";
+  EXPECT_EQ(first.Wait().status, 0);
+  EXPECT_EQ(other.Wait().status, 128 + SIGTERM);
+}
+
+TEST_F(WeftLaunchHostsTest, TheStatusIsOfTheSignalThatStopsLaunchersBeforeTheyMeet) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    Process first(LaunchArgsOf(0, "true"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it waits for the other
+    first.Signal(signal);
+    const ProcessResult result = first.Wait();
+    EXPECT_EQ(result.status, 128 + (signal == SIGHUP ? SIGTERM : signal)) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("stopped before the launchers of all hosts had come"));
+  }
+}
+
 class WeftLaunchResumeTest : public ::testing::Test {
  protected:
   Args Run(const std::string& steps) const {

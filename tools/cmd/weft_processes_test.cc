@@ -176,6 +176,17 @@ TEST_F(WeftProcessesTest, ATokenMayBeInAFile) {
   EXPECT_THAT(refused.err, HasSubstr("(chmod 600), found mode 644"));
 }
 
+TEST_F(WeftProcessesTest, AnotherVersionOfGlooIsRefused) {
+  const Args run = Run({"--backend", "gloo", "--steps", "1"});
+  if (RunProcess(Launch(2, run)).status != 0) GTEST_SKIP() << "Gloo is missing";
+  const ProcessResult result = RunProcess(
+      Args{"/usr/bin/env", "LD_LIBRARY_PATH=executor/communicators/other_gloo"} + Launch(2, run));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err,
+              HasSubstr("libgloo.so.0: expected the version of Gloo with which Weft was "
+                        "built, found one without _ZN4gloo9transport3tcp6Device13"));
+}
+
 // The processes that a process has started.
 std::vector<pid_t> ChildrenOf(pid_t parent) {
   const ProcessResult result =

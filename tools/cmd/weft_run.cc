@@ -13,12 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
@@ -93,7 +91,8 @@ class Recorder {
     if (!flags_.reports) return absl::OkStatus();
     if (!flags_.valid.main.empty()) WEFT_RETURN_IF_ERROR(OpenValidation());
     if (!flags_.tensorboard.empty()) {
-      WEFT_ASSIGN_OR_RETURN(events_, EventFile::Create(flags_.tensorboard, flags_.run.begin_step));
+      WEFT_ASSIGN_OR_RETURN(events_,
+                            EventFile::Create(flags_.tensorboard, flags_.run.begin_step, "weft"));
     }
     if (!flags_.fetch_npz.empty()) {
       WEFT_ASSIGN_OR_RETURN(fetched_, NpzWriter::Create(flags_.fetch_npz));
@@ -251,11 +250,12 @@ class Recorder {
     progress_.Clear();
     Print(lines);
     const int64_t step = checkpoint->step - 1;  // the last one
-    if (!flags_.metrics.empty() && !IsCsv()) {
+    if (!flags_.metrics.empty() && !IsCsv(flags_.metrics)) {
       WEFT_RETURN_IF_ERROR(
           WriteMetrics(JsonText({{"step", step}, {"valid", std::move(valid)}}) + "\n"));
     }
-    if (events_.has_value()) WEFT_RETURN_IF_ERROR(events_->Write(step, Now(), scalars));
+    if (events_.has_value())
+      WEFT_RETURN_IF_ERROR(events_->Write(step, SecondsSince1970(), scalars));
     if (!validation_->is_best()) return absl::OkStatus();
     checkpoint->settings[kBestOfCheckpoint] = best();
     return weft::WriteCheckpoint(BestPath(), *checkpoint);
@@ -269,13 +269,6 @@ class Recorder {
     return chooses ? validation_->best() : best_before_;
   }
 
-  static double Now() {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-        .count();
-  }
-
-  bool IsCsv() const { return absl::EndsWith(flags_.metrics, ".csv"); }
-
   static constexpr char kLines[] = "lines", kPlateau[] = "plateau", kNumLines[] = "num_lines",
                         kBest[] = "best";
 
@@ -287,13 +280,12 @@ class Recorder {
   LineFile::Keep KeepsMetrics() {
     if (!GoesOn()) return nullptr;
     return [begin = flags_.run.begin_step, this](absl::string_view line) -> absl::StatusOr<bool> {
-      const bool is_header = IsCsv() && absl::StartsWith(line, "step,");
-      has_header_ |= is_header;
-      if (is_header) header_ = std::string(absl::StripSuffix(line, "\n"));
-      if (is_header) return true;
-      WEFT_ASSIGN_OR_RETURN(const int64_t step,
-                            IsCsv() ? StepOfCsvLine(line) : StepOfMetricsLine(line));
-      const bool is_last = flags_.run.goes_on && !IsCsv() && step + 1 == begin;
+      if (IsCsv(flags_.metrics)) {
+        WEFT_ASSIGN_OR_RETURN(const absl::optional<int64_t> step, csv_.ReadStep(line));
+        return !step.has_value() || *step < begin;
+      }
+      WEFT_ASSIGN_OR_RETURN(const int64_t step, StepOfMetricsLine(line));
+      const bool is_last = flags_.run.goes_on && step + 1 == begin;
       if (is_last && nlohmann::json::parse(line, nullptr, false).contains("valid")) return false;
       return step < begin;
     };
@@ -332,12 +324,13 @@ class Recorder {
       if (is_shown) Print(lines);
       ++steps_done_;
       if (events_.has_value()) {
-        WEFT_RETURN_IF_ERROR(events_->Write(result.step, Now(), lines_.Numbers()));
+        WEFT_RETURN_IF_ERROR(events_->Write(result.step, SecondsSince1970(), lines_.Numbers()));
       }
-      if (IsCsv()) {
-        if (!has_header_) WEFT_RETURN_IF_ERROR(WriteMetrics(""));  // finds that of an earlier run
-        WEFT_ASSIGN_OR_RETURN(const std::string text, CsvLines(result.step));
-        WEFT_RETURN_IF_ERROR(WriteMetrics(text));
+      if (IsCsv(flags_.metrics)) {
+        if (!has_metrics_) WEFT_RETURN_IF_ERROR(WriteMetrics(""));  // reads an earlier run's lines
+        const absl::StatusOr<std::string> text = csv_.Add(result.step, lines_.Numbers());
+        WEFT_RETURN_IF_ERROR(Annotate(flags_.metrics, text.status()));
+        WEFT_RETURN_IF_ERROR(WriteMetrics(*text));
       }
     }
     if (progress_.IsDue() && steps_done_ > 0) {
@@ -346,7 +339,7 @@ class Recorder {
                                     static_cast<double>(samples_) / seconds.count()));
     }
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(WriteFetched(result, &*fetched_));
-    if (flags_.metrics.empty() || IsCsv()) return absl::OkStatus();
+    if (flags_.metrics.empty() || IsCsv(flags_.metrics)) return absl::OkStatus();
     return WriteMetrics(metrics_lines_.Add(result));
   }
 
@@ -365,28 +358,6 @@ class Recorder {
     return absl::OkStatus();
   }
 
-  // The line of a step, after that of the names if the file has none. InvalidArgument if it has
-  // that of other names.
-  absl::StatusOr<std::string> CsvLines(int64_t step) {
-    std::string names, line = absl::StrCat(step);
-    for (const auto& [name, number] : lines_.Numbers()) {
-      absl::StrAppend(&names, ",", name);
-      absl::StrAppendFormat(&line, ",%.9g", number);
-    }
-    const std::string header = absl::StrCat("step", names);
-    if (!has_header_) {
-      has_header_ = true;
-      header_ = header;
-      return absl::StrCat(header, "\n", line, "\n");
-    }
-    if (header != header_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(flags_.metrics, ": expected the columns ", header, " of this run, found ",
-                       header_, " of an earlier one; name another file, or --fetch the same"));
-    }
-    return absl::StrCat(line, "\n");
-  }
-
   absl::Status FinishMetrics() {
     return metrics_failure_.ok() ? metrics_.Finish() : metrics_failure_;
   }
@@ -399,6 +370,7 @@ class Recorder {
   StepLines lines_;
   MetricsLines metrics_lines_;
   LineFile metrics_;
+  CsvLines csv_;  // of metrics_, if it is such a file
   CheckpointSeries checkpoints_;
   absl::optional<NpzWriter> fetched_;
   absl::optional<Validation> validation_;
@@ -415,8 +387,6 @@ class Recorder {
   int64_t samples_ = 0;
   bool has_begun_ = false;
   bool has_metrics_ = false;  // lines
-  bool has_header_ = false;   // of comma-separated values
-  std::string header_;        // if it has one
   std::string best_before_;   // of an earlier part of the run
   absl::Status failure_, trace_failure_, checkpoint_failure_, metrics_failure_, validation_failure_;
 };

@@ -3,6 +3,9 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <future>
+#include <initializer_list>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -27,7 +30,7 @@ std::string EditScript(std::string_view original, std::string_view result) {
   // Most ops have the same bytes; of others, the type tells new ones at once.
   const auto is_same = [](std::string_view op, std::string_view next) {
     return op == next ||
-           (checker::TextOf(op, 3) == checker::TextOf(next, 3) && checker::Op(op).IsSame(next));
+           (checker::TextOf(op, 3) == checker::TextOf(next, 3) && checker::AreSameOps(op, next));
   };
   checker::Fields kept = ops_of(original), ops = ops_of(result);
   std::string script;
@@ -51,9 +54,24 @@ std::string EditScript(std::string_view original, std::string_view result) {
   return script;
 }
 
+// The hashes of files, each of which a thread of its own finds meanwhile.
+class Hashes {
+ public:
+  explicit Hashes(std::initializer_list<std::string_view> files) {
+    for (const std::string_view file : files) {
+      hashes_[file.data()] = std::async(std::launch::async | std::launch::deferred,
+                                        [file] { return checker::Sha256(file); });
+    }
+  }
+  std::string Of(std::string_view file) const { return hashes_.at(file.data()).get(); }
+
+ private:
+  std::map<const char*, std::shared_future<std::string>> hashes_;
+};
+
 // Finds out by trying which states each rank has to itself.
-absl::StatusOr<Certificate> TryToProve(const CertifiedFiles& files, const std::string& header,
-                                       const std::string& steps) {
+absl::StatusOr<Certificate> TryToProve(const CertifiedFiles& files, const Hashes& hashes,
+                                       const std::string& header, const std::string& steps) {
   std::set<std::string> own;
   while (true) {
     Certificate certificate;
@@ -62,7 +80,8 @@ absl::StatusOr<Certificate> TryToProve(const CertifiedFiles& files, const std::s
     certificate.proof += steps;
     try {
       certificate.claim = checker::ClaimOf({header, certificate.proof, files.original, files.result,
-                                            files.original_startup, files.startup});
+                                            files.original_startup, files.startup},
+                                           [&](auto file) { return hashes.Of(file); });
       return certificate;
     } catch (const checker::Failure& failure) {
       const size_t before = own.size();
@@ -75,14 +94,13 @@ absl::StatusOr<Certificate> TryToProve(const CertifiedFiles& files, const std::s
 
 absl::StatusOr<FileBytes> ReadBinary(const std::string& path) {
   if (path.empty()) return FileBytes();
-  absl::StatusOr<ProgramFormat> format = ProgramFormatOf(path);
-  WEFT_RETURN_IF_ERROR(Annotate(path, format.status()));
-  if (path == "-" || *format != ProgramFormat::kBinary) {
+  absl::StatusOr<FileBytes> file = path == "-" ? FileBytes() : ReadFile(path);
+  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+  const absl::StatusOr<ProgramFormat> format = FormatOfFile(path, file->bytes);
+  if (path == "-" || !format.ok() || *format != ProgramFormat::kBinary) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": expected a binary program file, of which there are certificates"));
   }
-  absl::StatusOr<FileBytes> file = ReadFile(path);
-  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
   return file;
 }
 
@@ -90,6 +108,7 @@ absl::StatusOr<FileBytes> ReadBinary(const std::string& path) {
 
 absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
                                             const CertificateClaim& claim) {
+  const Hashes hashes{files.original, files.result, files.original_startup, files.startup};
   std::string steps;
   try {
     steps = absl::StrCat("main\n", EditScript(files.original, files.result));
@@ -102,7 +121,7 @@ absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
   const std::string ranks =
       absl::StrCat("ranks: ", claim.nranks.has_value() ? absl::StrCat(*claim.nranks) : "any", "\n");
   const auto prove = [&](const char* reduction) {
-    return TryToProve(files, absl::StrCat(ranks, "gradients: ", reduction, "\n"), steps);
+    return TryToProve(files, hashes, absl::StrCat(ranks, "gradients: ", reduction, "\n"), steps);
   };
   if (claim.reduction == Setting::Reduction::kSum) return prove("sum");
   absl::StatusOr<Certificate> of_means = prove("mean");

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -463,6 +465,27 @@ TEST(Certificate, MemoryIsBoundedByTheFiles) {
   EXPECT_THAT(certificate.status(), IsFailedPrecondition("it takes more time or memory"));
 }
 
+// Whoever makes names of one hash does not make the checker slow.
+TEST(Certificate, NamesOfOneHashAreBounded) {
+  const auto status = [](const Lines& names) {
+    std::string decls;
+    for (const std::string& name : names) absl::StrAppend(&decls, "    var ", name, " : fp32[1]\n");
+    return MakeCertificate({Bytes(Original(), decls), Bytes(With(Right()), decls), "", ""}, kMeans)
+        .status();
+  };
+  constexpr size_t kNames = 70;
+  std::unordered_set<std::string_view> room;
+  room.reserve(2 * (kNames + std::count(kDecls, kDecls + sizeof(kDecls), ':')));
+  Lines any, of_one_hash;
+  for (int i = 0; of_one_hash.size() < kNames; ++i) {
+    const std::string name = absl::StrCat("t", i);
+    if (any.size() < kNames) any.push_back(name);
+    if (room.bucket(name) == 0) of_one_hash.push_back(name);
+  }
+  WEFT_EXPECT_OK(status(any));
+  EXPECT_THAT(status(of_one_hash), IsFailedPrecondition("too many names have one hash"));
+}
+
 // A block counts as all that it reads and may write.
 TEST(Certificate, BlocksReadAndMayWriteWhatTheirOpsDo) {
   const auto why = [](const std::string& inner, const Lines& before_it) {
@@ -546,6 +569,22 @@ TEST(Certificate, StatesThatDifferBetweenRanksAreNamed) {
     ADD_FAILURE() << "it is certified";
   } catch (const checker::Failure& failure) {
     EXPECT_EQ(failure.why, "mean may differ between ranks");
+  }
+}
+
+// A claim that says none means none.
+TEST(Certificate, NoStateOfItsOwnIsNamedNone) {
+  for (const char* const name : {"none", "nones"}) {
+    const std::string decls = absl::StrCat("    var ", name, " : fp32[4] persistable\n");
+    Lines original = Original();
+    original.push_back(absl::StrCat("Out=[", name, "] = dropout(X=[", name, "]) {seed=0}"));
+    const auto certificate = MakeCertificate(
+        {Bytes(original, decls), Bytes(With(Right(), original), decls), "", ""}, kMeans);
+    if (std::string_view(name) == "nones") {
+      WEFT_EXPECT_OK(certificate.status());
+    } else {
+      EXPECT_THAT(certificate.status(), IsFailedPrecondition("none is no state, or named none"));
+    }
   }
 }
 

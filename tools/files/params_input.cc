@@ -1,18 +1,22 @@
 #include "tools/files/params_input.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/files/params_file.h"
 #include "executor/plan/run_checks.h"
 #include "executor/run/shared_states.h"
 #include "proto/all_ops.h"
+#include "proto/formats/pt2/importer.h"
 
 namespace weft {
 namespace {
@@ -85,7 +89,31 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadUnnamed(const std::string& pat
                    " parameters, sorted); --params_names says which they are"));
 }
 
+// What a training step of PyTorch begins with.
+absl::StatusOr<std::map<std::string, Tensor>> ReadPyTorch(const std::string& path,
+                                                          const TensorCheck& check) {
+  absl::StatusOr<FileBytes> file = ReadFile(path);
+  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+  const auto values = pt2::ReadStartValues(*std::move(file));
+  WEFT_RETURN_IF_ERROR(Annotate(path, values.status()));
+  std::map<std::string, Tensor> arrays;
+  for (const auto& [name, value] : *values) {
+    const absl::optional<DType> dtype = DTypeFromProto(value.meta.dtype);
+    if (!dtype.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", name, ": element type"));
+    }
+    const Dims dims(value.meta.dims.begin(), value.meta.dims.end());
+    WEFT_RETURN_IF_ERROR(Annotate(path, check(name, {*dtype, dims})));
+    Tensor& tensor = arrays[name];
+    tensor.Resize(*dtype, dims);
+    std::copy(value.bytes.begin(), value.bytes.end(), static_cast<char*>(tensor.raw()));
+  }
+  return arrays;
+}
+
 }  // namespace
+
+bool HasProgramAndParams(absl::string_view path) { return absl::EndsWith(path, ".pt2"); }
 
 absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays, Programs programs) {
   const std::vector<States> states = StatesOf(programs);
@@ -109,10 +137,15 @@ absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::strin
     const States* const found = FindState(states, name);
     return found != nullptr ? found->Check(name, type) : absl::OkStatus();
   };
-  const bool is_unnamed = !HasNames(path) && names_path.empty();
   std::set<std::string> of_pdopt;
-  WEFT_ASSIGN_OR_RETURN(auto arrays, is_unnamed ? ReadUnnamed(path, states, check)
-                                                : LoadParams(path, names_path, check, &of_pdopt));
+  std::map<std::string, Tensor> arrays;
+  if (HasProgramAndParams(path)) {
+    WEFT_ASSIGN_OR_RETURN(arrays, ReadPyTorch(path, check));
+  } else if (!HasNames(path) && names_path.empty()) {
+    WEFT_ASSIGN_OR_RETURN(arrays, ReadUnnamed(path, states, check));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(arrays, LoadParams(path, names_path, check, &of_pdopt));
+  }
   absl::StatusOr<ParamsInput> input = SplitParams(std::move(arrays), programs);
   WEFT_RETURN_IF_ERROR(Annotate(path, input.status()));
   if (PdoptBeside(path).empty()) return input;

@@ -7,11 +7,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ops/tensor.h"
 #include "proto/program.h"
 
 namespace weft {
+
+// Whether the path is that of a training step of PyTorch (.pt2), which has parameters and state.
+bool HasProgramAndParams(absl::string_view path);
 
 struct ParamsInput {
   // Of persistable variables of the program, or of whole tensors of which ranks have parts.
@@ -29,8 +33,9 @@ absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays,
 
 // Reads --params F [--params_names G] for the programs of a run: the main program, and that of
 // parameter servers. A save_combine stream without names has their persistable variables, or their
-// parameters, sorted by name, as Paddle writes them. Errors begin with the path: those of
-// LoadParams, of SplitParams, and a type that does not fit the program (CheckParam).
+// parameters, sorted by name, as Paddle writes them. A .pt2 file has those that its step begins
+// with. Errors begin with the path: those of LoadParams, of SplitParams, and a type that does not
+// fit the program (CheckParam).
 absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::string& names_path,
                                        absl::Span<const Program* const> programs);
 

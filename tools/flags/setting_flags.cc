@@ -173,9 +173,10 @@ std::vector<std::string> FeedAssumptions(const Setting& setting, const Setting& 
   return lines;
 }
 
-std::string AveragingClaim(const AveragingSchedule& schedule) {
+std::string AveragingClaim(const AveragingSchedule& schedule, bool has_original) {
   if (!schedule.outer.HasState()) {
-    return absl::StrCat("parameters are averaged ", ToString(schedule));
+    return absl::StrCat("parameters are averaged ", ToString(schedule),
+                        has_original ? "" : "; these steps are not checked without --original");
   }
   const bool is_whole = schedule.mix == 0;
   return absl::StrCat(
@@ -184,14 +185,17 @@ std::string AveragingClaim(const AveragingSchedule& schedule) {
       : schedule.fragments > 1 ? ": after its turn, a fragment is equal on all ranks, and"
                                : ": after these steps they are equal on all ranks, and",
       " the state of the outer optimizer is ", is_whole ? "so always" : "equal on all ranks always",
-      schedule.sent == AveragingSchedule::Sent::kWhole
+      schedule.sent == AveragingSchedule::Sent::kNative
           ? ""
-          : "; what a rank sends and what it keeps are its outer gradient");
+          : "; what a rank sends and what it keeps are its outer gradient",
+      has_original ? ""
+                   : "; neither these steps nor the formulas of the outer optimizer are checked "
+                     "without --original");
 }
 
 // What a setting takes for granted, or expects in the place of the reference values.
 std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
-                                  const SettingFlags& flags) {
+                                  const SettingFlags& flags, bool has_original) {
   std::vector<std::string> lines;
   const auto add = [&lines](const std::string& what, bool is_of_file, const char* flag) {
     lines.push_back(absl::StrCat(what, " (", is_of_file ? kOfFile : flag, ")"));
@@ -236,7 +240,7 @@ std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
                         flags.first_average.has_value() && !setting.averaging->outer.HasState());
   if (file.averaging.has_value() && !replaces_averaging &&
       (setting.averaging == file.averaging || !file.averaging->is_in_turn)) {
-    add(AveragingClaim(*setting.averaging), true, "");
+    add(AveragingClaim(*setting.averaging, has_original), true, "");
   }
   if (flags.order == "events") {
     add("ops wait for those before them that have a variable in common", false, "--order");
@@ -347,7 +351,7 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
   }
   if (flags.in_turn) setting.averaging = AveragingSchedule::InTurn();
   return GivenSetting{setting, FeedAssumptions(setting, file, given_feeds),
-                      ClaimsOf(setting, file, flags)};
+                      ClaimsOf(setting, file, flags, original != nullptr)};
 }
 
 }  // namespace weft

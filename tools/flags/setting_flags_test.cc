@@ -88,8 +88,8 @@ TEST(SettingFlags, FilesSayWhatAVerdictRestsOn) {
           "device as a whole (setting of the file)",
           "w: is not replicated (setting of the file)",
           "gradients are summed over the ranks, whatever losses are (setting of the file)",
-          "parameters are averaged every 3 steps, and in every step before step 5 (setting of the "
-          "file)",
+          "parameters are averaged every 3 steps, and in every step before step 5; these steps are "
+          "not checked without --original (setting of the file)",
           "gradients may be rounded to half precision and back (setting of the file)"));
 }
 
@@ -129,7 +129,8 @@ TEST(SettingFlags, OneFlagOfAScheduleKeepsTheRest) {
   EXPECT_THAT(outer.claims,
               ElementsAre("parameters are synchronized every 2 steps, by sgd{lr=0.5}: after these "
                           "steps they are equal on all ranks, and the state of the outer optimizer "
-                          "is so always (setting of the file)"));
+                          "is so always; neither these steps nor the formulas of the outer "
+                          "optimizer are checked without --original (setting of the file)"));
 
   file.averaging = AveragingSchedule::InTurn();
   WEFT_ASSERT_OK_AND_ASSIGN(const GivenSetting replaced,
@@ -151,7 +152,8 @@ TEST(SettingFlags, StreamingIsAClaim) {
                           "gradients of 1 step before, mixed with 0.25 of the rank's own, sent as "
                           "bf16: they differ between ranks, but the state of the outer optimizer "
                           "is equal on all ranks always; what a rank sends and what it keeps are "
-                          "its outer gradient (setting of the file)"));
+                          "its outer gradient; neither these steps nor the formulas of the outer "
+                          "optimizer are checked without --original (setting of the file)"));
 }
 
 TEST(SettingFlags, ContradictionsAreErrors) {

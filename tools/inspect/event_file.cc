@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -56,11 +57,16 @@ uint32_t Crc32c(absl::string_view bytes) {
   return ~crc;
 }
 
-absl::StatusOr<EventFile> EventFile::Create(const std::string& folder, int64_t begin_step) {
+double SecondsSince1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+absl::StatusOr<EventFile> EventFile::Create(const std::string& folder, int64_t begin_step,
+                                            absl::string_view writer) {
   if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
     return absl::ErrnoToStatus(errno, absl::StrCat(folder, ": cannot create a folder"));
   }
-  std::string path = absl::StrFormat("%s/events.out.tfevents.%010d.weft", folder, begin_step);
+  std::string path = absl::StrFormat("%s/events.out.tfevents.%010d.%s", folder, begin_step, writer);
   std::FILE* const opened = std::fopen(path.c_str(), "we");
   if (opened == nullptr) {
     return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot open for writing"));

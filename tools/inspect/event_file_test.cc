@@ -15,7 +15,7 @@ TEST(Crc32cTest, IsThatOfTheStandard) {
 
 TEST(EventFileTest, RecordsHaveTheBytesOfTheFormat) {
   const std::string folder = ::testing::TempDir() + "/board";
-  absl::StatusOr<EventFile> file = EventFile::Create(folder, 7);
+  absl::StatusOr<EventFile> file = EventFile::Create(folder, 7, "weft");
   WEFT_ASSERT_OK(file);
   EXPECT_EQ(file->path(), folder + "/events.out.tfevents.0000000007.weft");
   WEFT_ASSERT_OK(file->Write(300, 1.0, {{"a", 2.0}}));
@@ -40,7 +40,7 @@ TEST(EventFileTest, RecordsHaveTheBytesOfTheFormat) {
 }
 
 TEST(EventFileTest, AFolderThatCannotBeIsAnError) {
-  EXPECT_THAT(EventFile::Create("/proc/none/board", 0).status(),
+  EXPECT_THAT(EventFile::Create("/proc/none/board", 0, "weft").status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/proc/none/board")));
 }
 

@@ -9,9 +9,11 @@
 #include <type_traits>
 
 #include "absl/base/casts.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -246,10 +248,35 @@ absl::StatusOr<int64_t> StepOfMetricsLine(absl::string_view line) {
   return absl::InvalidArgumentError("expected a JSON object with a step");
 }
 
-absl::StatusOr<int64_t> StepOfCsvLine(absl::string_view line) {
+bool IsCsv(absl::string_view path) { return absl::EndsWith(path, ".csv"); }
+
+absl::StatusOr<absl::optional<int64_t>> CsvLines::ReadStep(absl::string_view line) {
+  if (absl::StartsWith(line, "step,")) {
+    names_ = std::string(absl::StripSuffix(line, "\n"));
+    return absl::nullopt;
+  }
   int64_t step = 0;
   if (absl::SimpleAtoi(line.substr(0, line.find(',')), &step) && step >= 0) return step;
   return absl::InvalidArgumentError("expected a step, a comma and numbers");
+}
+
+absl::StatusOr<std::string> CsvLines::Add(
+    int64_t step, const std::vector<std::pair<std::string, double>>& numbers) {
+  std::string names = "step", line = absl::StrCat(step);
+  for (const auto& [name, number] : numbers) {
+    absl::StrAppend(&names, ",", name);
+    absl::StrAppendFormat(&line, ",%.9g", number);
+  }
+  line += "\n";
+  if (names_.empty()) {
+    names_ = names;
+    return absl::StrCat(names, "\n", line);
+  }
+  if (names == names_) return line;
+  return absl::InvalidArgumentError(absl::StrCat("expected the columns ", names,
+                                                 " of this run, found ", names_,
+                                                 " of an earlier one; name another file, or fetch "
+                                                 "the same"));
 }
 
 absl::Status WriteFetched(const StepResult& result, NpzWriter* archive) {

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "executor/communicators/row_traffic.h"
 #include "executor/files/npz.h"
@@ -107,8 +108,24 @@ class MetricsLines {
 // The step of such a line. InvalidArgument for another line.
 absl::StatusOr<int64_t> StepOfMetricsLine(absl::string_view line);
 
-// The step with which a line of comma-separated values begins. InvalidArgument for another line.
-absl::StatusOr<int64_t> StepOfCsvLine(absl::string_view line);
+// Whether a path names a file of comma-separated values: it ends with .csv.
+bool IsCsv(absl::string_view path);
+
+// Lines of comma-separated values: one of names, "step,loss", then one for each step.
+class CsvLines {
+ public:
+  // Reads a line that an earlier run wrote: the line of the names, which the steps of this run then
+  // follow (none: nullopt), or that of a step. InvalidArgument for another line.
+  absl::StatusOr<absl::optional<int64_t>> ReadStep(absl::string_view line);
+
+  // The line of a step, after the line of the names if there is none yet. InvalidArgument if that
+  // has other names.
+  absl::StatusOr<std::string> Add(int64_t step,
+                                  const std::vector<std::pair<std::string, double>>& numbers);
+
+ private:
+  std::string names_;  // empty: no line so far
+};
 
 // Adds fetched arrays under "<step>/<rank>/<variable>"; SelectedRows as two arrays, ".../rows" (the
 // row indices, int64) and ".../values".

@@ -236,6 +236,27 @@ TEST(MetricsLineTest, StepIsReadBack) {
   }
 }
 
+TEST(CsvLinesTest, NamesComeOnceAndStay) {
+  CsvLines lines;
+  EXPECT_THAT(lines.Add(3, {{"loss", 0.5}, {"acc", 1}}),
+              ::weft::testing::IsOkAndHolds("step,loss,acc\n3,0.5,1\n"));
+  EXPECT_THAT(lines.Add(4, {{"loss", 0.25}, {"acc", 1}}),
+              ::weft::testing::IsOkAndHolds("4,0.25,1\n"));
+  EXPECT_THAT(lines.Add(5, {{"loss", 0}}).status(),
+              IsInvalidArgument("expected the columns step,loss of this run, found step,loss,acc"));
+}
+
+TEST(CsvLinesTest, StepsFollowTheNamesThatWereRead) {
+  CsvLines lines;
+  EXPECT_THAT(lines.ReadStep("step,loss\n"), ::weft::testing::IsOkAndHolds(absl::nullopt));
+  EXPECT_THAT(lines.ReadStep("12,0.5\n"),
+              ::weft::testing::IsOkAndHolds(absl::optional<int64_t>(12)));
+  for (const char* line : {"", "loss\n", "-1,2\n", "a,1\n"}) {
+    EXPECT_THAT(lines.ReadStep(line).status(), IsInvalidArgument("expected a step")) << line;
+  }
+  EXPECT_THAT(lines.Add(13, {{"loss", 2}}), ::weft::testing::IsOkAndHolds("13,2\n"));
+}
+
 TEST_F(LineFileTest, ErrorsNameTheFile) {
   EXPECT_THAT(LineFile("/dev/full").Write("one\n"),
               IsResourceExhausted(StartsWith("/dev/full: cannot write")));

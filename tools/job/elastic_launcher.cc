@@ -1,101 +1,142 @@
 #include "tools/job/elastic_launcher.h"
 
 #include <signal.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "executor/jobs/process_state.h"
 
 namespace weft {
 namespace {
 
-// The others of the job take a process that is stopped for lost after kMaxStoppedLooks; they should
-// come first, as they then say why they wait.
-constexpr int kMaxLooks = kMaxStoppedLooks + 1;
 // The least time that a process has to leave a generation: it may be in the middle of a long op.
 constexpr std::chrono::steady_clock::duration kLeaveWithin = std::chrono::seconds(10);
 
 }  // namespace
 
-ElasticLauncher::~ElasticLauncher() { CloseAll(); }
-
-void ElasticLauncher::CloseAll() {
-  for (Member& member : members_) {
-    if (member.control >= 0) close(std::exchange(member.control, -1));
-  }
-  if (controls_ >= 0) close(std::exchange(controls_, -1));
-}
-
 absl::Status ElasticLauncher::OnAttempt(const LaunchOptions& options) {
-  CloseAll();
-  members_.assign(options.processes, Member());
-  generations_.emplace(
-      options.processes, min_processes_, [this](int p, const ControlMessage& message) {
-        const std::string text = message.Encode();
-        // One that cannot be told has ended.
-        send(members_[p].control, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      });
+  WEFT_RETURN_IF_ERROR(ControlledLauncher::OnAttempt(options));
+  members_.assign(options.hosts.hosts * options.processes, Member());
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    members_[rank].host = static_cast<int>(rank) / options.processes;
+  }
+  generations_.emplace(static_cast<int>(members_.size()), min_processes_,
+                       [this](int p, const ControlMessage& message) {
+                         const std::string text = message.Encode();
+                         if (members_[p].host == 0) return SayTo(p, text);
+                         links()->Send(members_[p].host, absl::StrCat("say ", p, " ", text));
+                       });
+  has_told_failure_ = false;
   look_stopped_at_ = Clock::now();
   waiting_since_ = absl::nullopt;
-  controls_ = epoll_create1(EPOLL_CLOEXEC);
-  return controls_ >= 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "epoll_create");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int> ElasticLauncher::FileOf(int rank, std::vector<std::string>* variables) {
-  std::array<int, 2> fds;  // they keep the borders of messages
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return absl::ErrnoToStatus(errno, "socketpair");
-  }
-  members_[rank].control = fds[0];
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  const absl::StatusOr<std::string> text = DescribeControl(fds[1]);
-  if (!text.ok() || epoll_ctl(controls_, EPOLL_CTL_ADD, fds[0], &event) != 0) {
-    const absl::Status status = text.ok() ? absl::ErrnoToStatus(errno, "epoll_ctl") : text.status();
-    close(fds[1]);
-    return status;
-  }
-  variables->push_back(absl::StrCat(kControlVariable, "=", *text));
   if (members_[rank].is_replaced) {
     variables->push_back(absl::StrCat(kGenerationVariable, "=", generations_->number()));
   }
-  return fds[1];
+  return ControlledLauncher::FileOf(rank, variables);
 }
 
-void ElasticLauncher::ReadControls() {
-  for (Process& process : processes()) {
-    int& control = members_[process.rank].control;
-    while (control >= 0) {
-      std::array<char, 256> buffer;
-      const ssize_t n = recv(control, buffer.data(), buffer.size(), MSG_DONTWAIT);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0 && errno == EAGAIN) break;
-      if (n <= 0) {
-        close(std::exchange(control, -1));
-      } else {
-        OnMessage(&process, {buffer.data(), static_cast<size_t>(n)});
-      }
-    }
-  }
+ElasticLauncher::Process* ElasticLauncher::LocalOf(int rank) {
+  return members_[rank].host == 0 ? &processes()[rank] : nullptr;
 }
 
-void ElasticLauncher::OnMessage(Process* process, absl::string_view text) {
-  if (Generations::IsBegin(text)) {
+bool ElasticLauncher::IsRunning(int rank) {
+  const Process* const local = LocalOf(rank);
+  return local == nullptr ? !members_[rank].has_ended : local->IsRunning();
+}
+
+std::string ElasticLauncher::DescribeRank(int rank) {
+  const Process* const local = LocalOf(rank);
+  return local == nullptr ? absl::StrCat("process ", rank, " of host ", members_[rank].host)
+                          : Describe(*local);
+}
+
+void ElasticLauncher::OnMessage(int rank, absl::string_view text) {
+  Process* const local = LocalOf(rank);
+  if (local != nullptr && Generations::IsBegin(text)) {
     // What a script has printed before is no line of the run.
-    ReadLines(process);
-    members_[process->rank].num_lines_before = process->num_lines;
+    ReadLines(local);
+    members_[rank].num_lines_before = local->num_lines;
   }
-  if (generations_->OnMessage(process->rank, text) || !Generations::IsBegin(text)) return;
-  Note(absl::StrCat(Describe(*process),
+  if (generations_->OnMessage(rank, text) || !Generations::IsBegin(text)) return;
+  Note(absl::StrCat(DescribeRank(rank),
                     " begins another run after a loss, which needs a weft launch of its own"));
+}
+
+void ElasticLauncher::OnStop(int signal) {
+  for (int host = 1; links() != nullptr && host <= members_.back().host; ++host) {
+    links()->Send(host, absl::StrCat("signal ", signal));
+  }
+}
+
+bool ElasticLauncher::HaveOthersEnded() const {
+  return absl::c_all_of(members_, [](const Member& m) { return m.host == 0 || m.has_ended; });
+}
+
+void ElasticLauncher::TakeEvents() {
+  if (links() == nullptr) return;
+  for (const HostLinks::Event& event : links()->Take()) {
+    if (!event.end.ok()) {
+      OnHostLoss(event.host, event.end.message());
+      continue;
+    }
+    const std::vector<std::string> words = absl::StrSplit(event.text, absl::MaxSplits(' ', 2));
+    int rank = 0, number = 0;
+    if (words.size() < 2 || !absl::SimpleAtoi(words[1], &rank) || rank < 0 ||
+        rank >= static_cast<int>(members_.size()) || members_[rank].host != event.host) {
+      continue;
+    }
+    if (words[0] == "stopped") members_[rank].stopped_looks = kMaxLooks;
+    if (words[0] == "runs") members_[rank].stopped_looks = 0;
+    if (words.size() < 3) continue;
+    if (words[0] == "say") OnMessage(rank, words[2]);
+    if (!absl::SimpleAtoi(words[2], &number)) continue;
+    if (words[0] == "killed") OnOtherEnd(rank, number, 128 + number);
+    if (words[0] == "exited") OnOtherEnd(rank, 0, number);
+  }
+}
+
+void ElasticLauncher::OnOtherEnd(int rank, int signal, int exit_status) {
+  if (std::exchange(members_[rank].has_ended, true)) return;
+  if (signal != 0 && IsElastic()) {
+    members_[rank].is_lost = true;
+    generations_->OnKilled(rank);
+    if (!generations_->IsDone()) {
+      NoteLoss(DescribeRank(rank), signal, DescribeLeft());
+      if (generations_->num_left() == 0) FailOfLosses("");
+      return;
+    }
+    if (generations_->TakesPart(rank)) return;
+  }
+  generations_->OnExit(rank, exit_status);
+  // It has taken over nothing.
+  if (exit_status == 0 && !generations_->TakesPart(rank)) FailOfLosses("");
+  if (exit_status == 0 || HasFailed() || WasStopped(exit_status)) return;
+  Fail(absl::StrCat(DescribeRank(rank), " exited with status ", exit_status), exit_status);
+}
+
+void ElasticLauncher::OnHostLoss(int host, absl::string_view reason) {
+  bool has_lost = false, do_all_take_part = true;
+  for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+    if (members_[rank].host != host || std::exchange(members_[rank].has_ended, true)) continue;
+    has_lost = members_[rank].is_lost = true;
+    do_all_take_part = do_all_take_part && generations_->TakesPart(rank);
+    generations_->OnKilled(rank);
+  }
+  if (!has_lost) return;
+  Note(absl::StrCat("host ", host, " is lost: ", reason, "; ", DescribeLeft()));
+  const bool is_missed = generations_->IsDone() ? !do_all_take_part : generations_->num_left() == 0;
+  if (is_missed && !HasFailed()) FailOfLosses("");
 }
 
 void ElasticLauncher::OnEnd(Process* process) {
@@ -103,7 +144,7 @@ void ElasticLauncher::OnEnd(Process* process) {
   const bool is_killed = process->killed_by != 0;
   // Nothing of a process that is lost may write into the next generation. A signal to stop has
   // reached what it has left running; that may be saving what it has.
-  if (is_killed && !WasStopped(*process)) kill(-process->pid, SIGKILL);
+  if (is_killed && !WasStopped(process->exit_status)) kill(-process->pid, SIGKILL);
   if (is_killed && IsElastic()) return OnLoss(process);
   generations_->OnExit(process->rank, process->exit_status);
   // It has taken over nothing.
@@ -113,32 +154,53 @@ void ElasticLauncher::OnEnd(Process* process) {
 
 void ElasticLauncher::OnLoss(Process* process) {
   generations_->OnKilled(process->rank);
-  if (WasStopped(*process)) return;
+  if (WasStopped(process->exit_status)) return;
   process->is_lost = true;
   // All that the job has to do is done, but not what other commands do.
   if (generations_->IsDone())
     return generations_->TakesPart(process->rank) ? void() : OnFailure(process);
   if (generations_->num_left() == 0) return OnFailure(process);
+  if (links() != nullptr &&
+      absl::c_none_of(processes(), [](const Process& p) { return p.IsRunning(); })) {
+    process->consequence = ": no process of the first host is left";
+    return OnFailure(process);
+  }
   members_[process->rank].is_replaced = replacements_left_ > 0;
   if (members_[process->rank].is_replaced) {
     --replacements_left_;
     generations_->OnReplaced(process->rank);
   }
-  Note(absl::StrCat(
-      Describe(*process), " was killed by ", SignalName(process->killed_by), "; ",
-      members_[process->rank].is_replaced ? "a new one takes its place" : DescribeLeft()));
+  if (!members_[process->rank].is_replaced) {
+    NoteLoss(Describe(*process), process->killed_by, DescribeLeft());
+  }
+}
+
+void ElasticLauncher::NoteLoss(const std::string& who, int signal, const std::string& consequence) {
+  Note(absl::StrCat(who, " was killed by ", SignalName(signal), "; ", consequence));
 }
 
 void ElasticLauncher::StartReplacements() {
   for (Process& process : processes()) {
     Member& member = members_[process.rank];
     if (!member.is_replaced || !process.is_reaped) continue;
-    if (IsStopping()) {  // the others go on to the end of their step
+    const bool is_lost_again = generations_->IsLostAgain(process.rank);
+    // Whoever runs may tell of a further step.
+    const bool may_wait =
+        generations_->IsDone() ||
+        absl::c_any_of(processes(), [](const Process& p) { return p.IsRunning(); });
+    if (is_lost_again && !generations_->IsAnyWaiting() && may_wait) continue;
+    if (is_lost_again || IsStopping()) {  // the others go on to the end of their step
       member.is_replaced = false;
       generations_->OnKilled(process.rank);
-      continue;
+      if (!is_lost_again) {
+        NoteLoss(Describe(process), process.killed_by, DescribeLeft());
+        continue;
+      }
+      process.consequence = ": it is the third with its ranks that is lost before a further step";
+      return OnFailure(&process);
     }
-    if (member.control >= 0) close(std::exchange(member.control, -1));
+    NoteLoss(Describe(process), process.killed_by, "a new one takes its place");
+    CloseControl(process.rank);
     member.num_lines_lost += process.num_lines - member.num_lines_before;
     member.num_lines_before = 0;
     member.stopped_looks = 0;
@@ -157,6 +219,9 @@ void ElasticLauncher::FailOfLosses(const std::string& consequence) {
     process.consequence = consequence;
     OnFailure(&process);
   }
+  for (int rank = 0; rank < static_cast<int>(members_.size()) && !HasFailed(); ++rank) {
+    if (members_[rank].is_lost) Fail(absl::StrCat(DescribeRank(rank), " is lost", consequence));
+  }
 }
 
 std::string ElasticLauncher::DescribeLeft() const {
@@ -168,28 +233,32 @@ std::string ElasticLauncher::DescribeLeft() const {
 void ElasticLauncher::LookForStopped(Time now) {
   if (look_stopped_at_ > now) return;
   look_stopped_at_ = now + kLookForStoppedEvery;
-  std::vector<Process*> stopped;
+  std::vector<int> stopped;
   int num_running = 0;
-  for (Process& process : processes()) {
-    Member& member = members_[process.rank];
-    if (!process.IsRunning() || member.killed_at.has_value()) continue;
-    const bool is_stopped = IsStopped(process.pid);
-    member.stopped_looks = is_stopped ? member.stopped_looks + 1 : 0;
-    if (!is_stopped) ++num_running;
-    if (member.stopped_looks >= kMaxLooks) stopped.push_back(&process);
+  for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+    Member& member = members_[rank];
+    if (!IsRunning(rank) || member.killed_at.has_value()) continue;
+    const Process* const local = LocalOf(rank);
+    if (local != nullptr) {
+      member.stopped_looks = IsStopped(local->pid) ? member.stopped_looks + 1 : 0;
+    }
+    if (member.stopped_looks == 0) ++num_running;
+    if (member.stopped_looks >= kMaxLooks) stopped.push_back(rank);
   }
   const bool are_enough = num_running >= std::max(1, min_processes_);
   if (!are_enough && !generations_->IsDone()) return;
-  for (Process* process : stopped) {
-    Note(absl::StrCat(Describe(*process),
+  for (const int rank : stopped) {
+    Note(absl::StrCat(DescribeRank(rank),
                       " is stopped, and is killed: the others go on without it"));
-    Kill(process, now);
+    Kill(rank, now);
   }
 }
 
-void ElasticLauncher::Kill(Process* process, Time now) {
-  members_[process->rank].killed_at = now;
-  kill(-process->pid, SIGKILL);
+void ElasticLauncher::Kill(int rank, Time now) {
+  members_[rank].killed_at = now;
+  const Process* const local = LocalOf(rank);
+  if (local == nullptr) return links()->Send(members_[rank].host, absl::StrCat("kill ", rank));
+  kill(-local->pid, SIGKILL);
 }
 
 // Kills processes that hold up the others, and gives up those that the system does not end: what
@@ -199,17 +268,17 @@ void ElasticLauncher::EndLateMembers(Time now) {
   if (generations_->IsAnyWaiting() && !waiting_since_.has_value()) waiting_since_ = now;
   const bool is_late =
       waiting_since_.has_value() && now >= *waiting_since_ + std::max(grace(), kLeaveWithin);
-  for (Process& process : processes()) {
-    const absl::optional<Time>& killed_at = members_[process.rank].killed_at;
-    if (!process.IsRunning() || generations_->IsWaiting(process.rank)) continue;
+  for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+    const absl::optional<Time>& killed_at = members_[rank].killed_at;
+    if (!IsRunning(rank) || generations_->IsWaiting(rank)) continue;
     if (killed_at.has_value() && now >= *killed_at + kGiveUpAfter) {
-      generations_->OnKilled(process.rank);
-      return Fail(absl::StrCat(Describe(process), " has not ended after SIGKILL"));
+      generations_->OnKilled(rank);
+      return Fail(absl::StrCat(DescribeRank(rank), " has not ended after SIGKILL"));
     }
     if (!is_late || killed_at.has_value()) continue;
-    Note(absl::StrCat(Describe(process),
+    Note(absl::StrCat(DescribeRank(rank),
                       " has not left the generation that has ended, and is killed (--grace_s)"));
-    Kill(&process, now);
+    Kill(rank, now);
   }
 }
 
@@ -231,6 +300,8 @@ int64_t ElasticLauncher::NumLines() {
 
 void ElasticLauncher::OnRound(Time now) {
   ReadControls();
+  TakeEvents();
+  if (HasFailed() && !std::exchange(has_told_failure_, true)) OnStop(SIGTERM);
   if (IsElastic()) {
     StartReplacements();
     LookForStopped(now);

@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
+#include "tools/job/controlled_launcher.h"
 #include "tools/job/generations.h"
-#include "tools/job/launcher.h"
 
 namespace weft {
 
@@ -20,26 +20,30 @@ namespace weft {
 //
 // That holds for commands that take over what is lost, as weft run does; a loss ends others.
 //
-// Every process also has WEFT_JOB_CONTROL, and the socket that it names.
-class ElasticLauncher : public Launcher {
+// On several hosts, this is the launcher of the first one, which decides for all: the others are
+// HostLaunchers. One that is lost is so with its processes. When no process of the first host is
+// left, the job ends: process 0, which reports and writes, is always there.
+class ElasticLauncher : public ControlledLauncher {
  public:
   // `max_replacements`: so many new processes take the places of lost ones, before the next
-  // generation forms.
+  // generation forms. The third loss in one place before a further step ends the job. On one host.
   explicit ElasticLauncher(int min_processes, int max_replacements = 0)
       : min_processes_(min_processes), replacements_left_(max_replacements) {}
-  ~ElasticLauncher() override;
 
  protected:
   absl::Status OnAttempt(const LaunchOptions& options) override;
   absl::StatusOr<int> FileOf(int rank, std::vector<std::string>* variables) override;
-  int PolledFile() const override { return controls_; }
   Time NextRound() const override { return look_stopped_at_; }
   void OnRound(Time now) override;
+  void OnStop(int signal) override;
+  bool HaveOthersEnded() const override;
   void OnEnd(Process* process) override;
+  void OnMessage(int rank, absl::string_view text) override;
 
  private:
   struct Member {
-    int control = -1;  // the socket to the process
+    int host = 0;
+    bool has_ended = false, is_lost = false;  // on another host
     int stopped_looks = 0;
     absl::optional<Time> killed_at;  // by the launcher, as it would hold up the others
     int64_t num_lines_before = 0;    // of standard output, before its part has begun
@@ -51,9 +55,17 @@ class ElasticLauncher : public Launcher {
   bool IsElastic() const {
     return !HasFailed() && (!generations_->HasEnded() || generations_->IsDone());
   }
-  void ReadControls();
-  void OnMessage(Process* process, absl::string_view text);
+  // Null: the process is on another host.
+  Process* LocalOf(int rank);
+  bool IsRunning(int rank);
+  std::string DescribeRank(int rank);
   void OnLoss(Process* process);
+  // What other launchers say.
+  void TakeEvents();
+  // Of a process of another host: killed by a signal, if it is not 0.
+  void OnOtherEnd(int rank, int signal, int exit_status);
+  void OnHostLoss(int host, absl::string_view reason);
+  void NoteLoss(const std::string& who, int signal, const std::string& consequence);
   // A loss ends the job.
   void FailOfLosses(const std::string& consequence);
   void LookForStopped(Time now);
@@ -62,20 +74,19 @@ class ElasticLauncher : public Launcher {
   int64_t NumLines();  // of the run
   // "3 processes are left".
   std::string DescribeLeft() const;
-  void Kill(Process* process, Time now);
-  void CloseAll();
+  void Kill(int rank, Time now);
 
   // Starts those that take the places of processes that are reaped.
   void StartReplacements();
 
   const int min_processes_;
   int replacements_left_;
-  int controls_ = -1;  // epoll
   // Of the attempt that is running.
   std::vector<Member> members_;  // by rank
   absl::optional<Generations> generations_;
   Time look_stopped_at_;
   absl::optional<Time> waiting_since_;  // when the first process has ended its part
+  bool has_told_failure_ = false;       // the other launchers
 };
 
 }  // namespace weft

@@ -167,8 +167,11 @@ bool Generations::OnMessage(int process, absl::string_view text) {
       member.state == State::kRuns && !has_ended_) {
     member.state = State::kWaits;
     member.has_failed = message.is_own;
-    if (message.step > step_) num_without_loss_ = 0;
-    step_ = std::max(step_, message.step);
+    if (message.step > step_) {
+      step_ = message.step;
+      num_without_loss_ = 0;
+      for (Member& other : members_) other.losses = other.losses_now;
+    }
     SayIsOver();
     return true;
   }
@@ -186,14 +189,17 @@ void Generations::SayIsOver() const {
 
 void Generations::OnKilled(int process) {
   members_[process].state = State::kIsLost;
-  members_[process].was_lost_now = true;
+  ++members_[process].losses_now;
+  ++members_[process].losses;
   SayIsOver();
 }
 
 void Generations::OnReplaced(int process) {
-  members_[process] = Member();
-  members_[process].joins = true;
-  members_[process].was_lost_now = true;
+  Member member;
+  member.joins = true;
+  member.losses_now = members_[process].losses_now;
+  member.losses = members_[process].losses;
+  members_[process] = member;
 }
 
 void Generations::OnExit(int process, int exit_status) {
@@ -224,7 +230,7 @@ Generations::Decision Generations::Decide(int64_t num_lines, bool may_go_on) {
   const auto has = [&](const auto& is) { return absl::c_any_of(members_, is); };
   const bool is_done = IsDone();
   const bool has_exited = has([](const Member& m) { return m.state == State::kHasExited; });
-  const bool has_lost = has([](const Member& m) { return m.was_lost_now; });
+  const bool has_lost = has([](const Member& m) { return m.losses_now > 0; });
   const bool has_failed =
       has([](const Member& m) { return m.state == State::kWaits && m.has_failed; });
   const bool has_enough = num_left() >= min_processes_;
@@ -237,7 +243,8 @@ Generations::Decision Generations::Decide(int64_t num_lines, bool may_go_on) {
   has_ended_ = !goes_on;
   for (size_t p = 0; p < members_.size(); ++p) {
     Member& member = members_[p];
-    member.was_lost_now = member.joins = false;
+    member.losses_now = 0;
+    member.joins = false;
     if (member.state != State::kWaits) continue;
     member.state = State::kRuns;
     member.has_failed = false;

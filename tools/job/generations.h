@@ -103,6 +103,7 @@ class GenerationClient {
 class Generations {
  public:
   static constexpr int kMaxWithoutLoss = 3;
+  static constexpr int kMaxLosses = 2;
 
   // Sends a message to a process of the job, by its number in the first generation.
   using Say = std::function<void(int process, const ControlMessage& message)>;
@@ -121,6 +122,9 @@ class Generations {
   // Another takes the place of one that was killed: it joins the next generation, and begins by
   // ending its part of this one.
   void OnReplaced(int process);
+  // Whether the process that was lost last in this place is the third in a row, with no further
+  // step of the job between: another would be lost, too. Known when IsAnyWaiting.
+  bool IsLostAgain(int process) const { return members_[process].losses > kMaxLosses; }
   // A process has ended by itself.
   void OnExit(int process, int exit_status);
 
@@ -154,8 +158,9 @@ class Generations {
     bool takes_part = false;
     bool joins = false;  // takes the place of one that was lost in this generation
     bool has_finished = false;
-    bool has_failed = false;    // itself
-    bool was_lost_now = false;  // in this generation
+    bool has_failed = false;  // itself
+    int losses_now = 0;       // in this generation
+    int losses = 0;           // without a further step between
     int exit_status = 0;
   };
 

@@ -95,6 +95,33 @@ TEST_F(GenerationsTest, AnotherProcessJoinsTheNextGeneration) {
   EXPECT_EQ(job.Decide(9, true), Decision::kHasTooFew);
 }
 
+TEST_F(GenerationsTest, AProcessIsLostAgainIfNoStepIsBetween) {
+  Generations job = New(2, 2);
+  const auto lose = [&job] {
+    job.OnKilled(1);
+    job.OnReplaced(1);
+    return job.IsLostAgain(1);
+  };
+  // The second one, before it joins; the third one, as well.
+  EXPECT_FALSE(lose());
+  job.OnMessage(0, "ended 1 0 4");
+  EXPECT_FALSE(lose());
+  EXPECT_TRUE(lose());
+  // As soon as the others know of a further step, those before it do not count.
+  job.OnMessage(1, "ended 1 0 0");
+  EXPECT_EQ(job.Decide(0, true), Decision::kGoesOn);
+  EXPECT_TRUE(lose());
+  job.OnMessage(0, "ended 2 0 5");
+  EXPECT_FALSE(job.IsLostAgain(1));
+  EXPECT_FALSE(lose());
+  job.OnMessage(1, "ended 2 0 0");
+  EXPECT_EQ(job.Decide(0, true), Decision::kGoesOn);
+  // In a generation that gets no further.
+  EXPECT_TRUE(lose());
+  job.OnMessage(0, "ended 3 0 5");
+  EXPECT_TRUE(job.IsLostAgain(1));
+}
+
 TEST_F(GenerationsTest, ALossWhileProcessesComeTogetherIsKnownToAll) {
   Generations job = New(3, 1);
   job.OnKilled(1);

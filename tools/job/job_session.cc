@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
@@ -74,7 +75,10 @@ absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOpt
     session->is_elastic_ = true;
     job->process = options.generation->process;
     job->num_processes = options.generation->num_processes;
-    if (job->address.ok()) absl::StrAppend(&*job->address, "-", options.generation->name);
+    // A port is used by one generation after the other.
+    if (job->address.ok() && absl::StartsWith(*job->address, "unix:")) {
+      absl::StrAppend(&*job->address, "-", options.generation->name);
+    }
   }
   if (!job.has_value() || job->num_processes == 1) {
     WEFT_RETURN_IF_ERROR(CheckAlone(options.backend, job.has_value()));
@@ -197,8 +201,8 @@ absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Jo
     return absl::OkStatus();
   }
   const bool is_one_host = link_->is_one_host();
-  if (backend_.empty() && is_elastic_) backend_ = "shm";
-  if (backend_.empty()) backend_ = is_one_host ? "shm" : CanUseMpi(options, job) ? "mpi" : "gloo";
+  if (backend_.empty() && is_one_host) backend_ = "shm";
+  if (backend_.empty()) backend_ = !is_elastic_ && CanUseMpi(options, job) ? "mpi" : "gloo";
   if (backend_ == "shm" || (backend_ == "mpi" && is_one_host)) {
     new_group_ = NewShmGroup;
     return absl::OkStatus();

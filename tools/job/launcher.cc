@@ -134,6 +134,15 @@ absl::Status Launcher::TakeSignals() {
   return signal_fd_ >= 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "signalfd");
 }
 
+int Launcher::PendingStop() {
+  sigset_t pending;
+  if (sigpending(&pending) != 0) return 0;
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    if (sigismember(&pending, signal) == 1) return signal == SIGHUP ? SIGTERM : signal;
+  }
+  return 0;
+}
+
 Launcher::~Launcher() {
   if (signal_fd_ >= 0) close(signal_fd_);
 }
@@ -172,6 +181,7 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
     OnDeadlines();
     OnRound(Clock::now());
   }
+  OnDone();
 
   LaunchResult result;
   if (launcher_failure_.has_value()) {
@@ -187,18 +197,19 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
 }
 
 absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
-  const std::string token = NewJobToken();
+  const HostOptions& hosts = options.hosts;
+  const std::string token = hosts.hosts > 1 ? hosts.token : NewJobToken();
   // Everybody sees the names that are in use. Who knew the next one could take it.
-  const std::string address = "unix:weft-launch-" + NewJobToken();
+  const std::string address = hosts.hosts > 1 ? hosts.address : "unix:weft-launch-" + NewJobToken();
   command_ = options.command;
-  variables_ = {absl::StrCat("WEFT_JOB_SIZE=", options.processes),
+  variables_ = {absl::StrCat("WEFT_JOB_SIZE=", hosts.hosts * options.processes),
                 "WEFT_JOB_ADDRESS=" + address,
                 absl::StrCat("WEFT_JOB_ID=", job_id_),
                 absl::StrCat("WEFT_JOB_RESTARTS=", options.max_restarts),
                 absl::StrCat("WEFT_JOB_TOKEN=", token),
                 absl::StrCat("WEFT_JOB_ATTEMPT=", attempt)};
-  for (int rank = 0; rank < options.processes; ++rank) {
-    Process process(rank);
+  for (int i = 0; i < options.processes; ++i) {
+    Process process(hosts.host * options.processes + i);
     const absl::Status status = StartProcess(&process);
     if (!status.ok()) {
       SignalAll(SIGKILL);
@@ -260,7 +271,7 @@ absl::Status Launcher::StartProcess(Process* process) {
 }
 
 bool Launcher::IsDone() const {
-  return !report_at_.has_value() && (output_.IsEmpty() || gave_up_) &&
+  return !report_at_.has_value() && (gave_up_ || (output_.IsEmpty() && HaveOthersEnded())) &&
          absl::c_all_of(processes_, [](const Process& process) { return process.is_reaped; });
 }
 
@@ -315,9 +326,9 @@ void Launcher::Poll() {
 }
 
 // What the launcher itself cannot do ends the processes, too.
-void Launcher::Fail(absl::string_view text) {
+void Launcher::Fail(absl::string_view text, int exit_status) {
   Error(text);
-  if (!launcher_failure_.has_value()) launcher_failure_ = 1;
+  if (!launcher_failure_.has_value()) launcher_failure_ = exit_status;
   SignalAll(SIGTERM);
 }
 
@@ -354,6 +365,7 @@ void Launcher::OnStopSignal(int signal) {
   }
   stop_signals_.push_back(signal);
   SignalAll(signal);
+  OnStop(signal);
 }
 
 // To all process groups. After the first time, the time of grace runs.
@@ -390,12 +402,11 @@ void Launcher::CollectEnded() {
 }
 
 void Launcher::OnEnd(Process* process) {
-  if (process->exit_status != 0 && !WasStopped(*process)) OnFailure(process);
+  if (process->exit_status != 0 && !WasStopped(process->exit_status)) OnFailure(process);
 }
 
-bool Launcher::WasStopped(const Process& process) const {
-  return absl::c_any_of(stop_signals_,
-                        [&](int signal) { return process.exit_status == 128 + signal; });
+bool Launcher::WasStopped(int exit_status) const {
+  return absl::c_any_of(stop_signals_, [&](int signal) { return exit_status == 128 + signal; });
 }
 
 void Launcher::OnFailure(Process* process) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "tools/job/host_links.h"
 #include "tools/job/line_prefixer.h"
 #include "tools/job/output_queue.h"
 
@@ -26,6 +28,7 @@ struct LaunchOptions {
   int max_restarts = 0;  // for WEFT_JOB_RESTARTS
   // How long processes have to end after a signal, before they are killed.
   double grace_s = 30;
+  HostOptions hosts;  // of several, this one starts `processes`
 };
 
 // How an attempt has ended.
@@ -65,6 +68,10 @@ class Launcher {
   // Runs the processes to their end. NotFound and PermissionDenied if the command cannot be
   // started, or another error of the system; none of them runs then.
   absl::StatusOr<LaunchResult> Run(const LaunchOptions& options, int attempt);
+
+  // The signal to stop that has come, and that no launcher has read yet; 0: none. SIGTERM stands
+  // for SIGHUP, too.
+  static int PendingStop();
 
   // The same in all attempts: WEFT_JOB_ID.
   const std::string& job_id() const { return job_id_; }
@@ -115,6 +122,12 @@ class Launcher {
   virtual Time NextRound() const { return Time::max(); }
   // Everything that has happened so far is known.
   virtual void OnRound(Time /*now*/) {}
+  // Somebody has asked this process to stop.
+  virtual void OnStop(int /*signal*/) {}
+  // Whether what else belongs to the job has ended, too.
+  virtual bool HaveOthersEnded() const { return true; }
+  // All has ended.
+  virtual void OnDone() {}
   // A process has ended.
   virtual void OnEnd(Process* process);
 
@@ -124,16 +137,21 @@ class Launcher {
   Clock::duration grace() const { return grace_; }
   // Reads what is there, once. Whether there was something.
   bool Read(Process* process, bool is_out);
-  // Whether a signal that this process has passed on has ended it.
-  bool WasStopped(const Process& process) const;
+  // Deals with the signals that have come.
+  void ReadSignals();
+  // Whether a signal that this process has passed on has ended one with this status.
+  bool WasStopped(int exit_status) const;
   // Whether somebody has asked this process to stop.
   bool IsStopping() const { return !stop_signals_.empty(); }
   void OnFailure(Process* process);
+  // As if this process had received the signal.
+  void OnStopSignal(int signal);
+  void set_job_id(std::string id) { job_id_ = std::move(id); }
   // Whether all end because of a failure, or are killed.
   bool HasFailed() const {
     return failed_ != nullptr || launcher_failure_.has_value() || give_up_at_.has_value();
   }
-  void Fail(absl::string_view text);
+  void Fail(absl::string_view text, int exit_status = 1);
   void Note(absl::string_view text);
   static std::string Describe(const Process& process);  // "process 2 (pid 4711)"
   static std::string SignalName(int signal);
@@ -146,8 +164,6 @@ class Launcher {
   Time NextDeadline() const;
   void Poll();
   void Close(Process* process);
-  void ReadSignals();
-  void OnStopSignal(int signal);
   void CollectEnded();
   void OnDeadlines();
   // Of processes that go on, or are stopped, after all others have ended well.

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "ops/analysis/values/batch_interpreter.h"
 #include "ops/analysis/values/expressions.h"
+#include "ops/analysis/values/rescaled_gradients.h"
 #include "ops/analysis/values/signature_facts.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/feed_ops.h"
@@ -357,9 +358,7 @@ bool BatchInterpreter::DividesByRanks(const Op& op) {
   if (op.HasAttr(kNumRanksAttr)) return true;
   if (own_scalings_.contains(op.id())) return false;
   const BatchValue& value = ins_[factor->operand];
-  const BatchRelation in = value.relation;
-  const bool is_sum = (in.IsReplicated() || in.IsSharded()) && in.power > 0 && value.is_summed;
-  if (is_sum && !value.is_gradient) return true;
+  if (IsSumOverRanks(value)) return true;
   // The original shows that it is new.
   if (options_.original != nullptr && op.block() == 0 && IsBackward(op) && value.is_gradient) {
     return true;
@@ -371,10 +370,26 @@ bool BatchInterpreter::DividesByRanks(const Op& op) {
          multiplied == op.output_args()[0];
 }
 
+bool BatchInterpreter::RescalesByRanks(const Op& op, const SignatureFacts& facts,
+                                       const BatchValue& gradient) const {
+  const bool divides =
+      IsNthPart(GradientFactorOf(op, facts.schema), options_.setting.nranks.value_or(1));
+  return divides && !own_scalings_.contains(op.id()) &&
+         (IsSumOverRanks(gradient) || (options_.original != nullptr && op.block() == 0));
+}
+
+bool BatchInterpreter::IsSumOverRanks(const BatchValue& value) {
+  const BatchRelation relation = value.relation;
+  return (relation.IsReplicated() || relation.IsSharded()) && relation.power > 0 &&
+         value.is_summed && !value.is_gradient;
+}
+
 void BatchInterpreter::FindOwnScalings(const Program& original) {
   // Whether the op may be taken for a division.
   const auto scales = [n = options_.setting.nranks.value_or(1)](const Op& op,
                                                                 ConstantFactors* constants) {
+    const absl::optional<double> rescales = op.FloatAttr(kRescaleGradAttr);
+    if (rescales.has_value()) return !op.output_args().empty() && IsNthPart(*rescales, n);
     if (op.output_args().size() != 1 || op.HasAttr(kNumRanksAttr)) return false;
     if (FillsNthPart(op, n)) return true;
     const absl::optional<ConstantFactors::Factor> factor = constants->Of(op);
@@ -382,9 +397,11 @@ void BatchInterpreter::FindOwnScalings(const Program& original) {
   };
   const SignatureTable signatures(original);
   ConstantFactors of_original(original, signatures, 1);
-  // A scale of the rewrite is no elementwise division of the original.
+  // A scale of the rewrite is no elementwise division, nor an optimizer, of the original.
   const auto key_of = [](const Op& op) {
-    return absl::StrCat(op.HasAttr("scale") ? "scale " : "constant ",
+    return absl::StrCat(op.HasAttr("scale")            ? "scale "
+                        : op.HasAttr(kRescaleGradAttr) ? "update "
+                                                       : "constant ",
                         op.program().name(op.output_args()[0]));
   };
   absl::flat_hash_map<std::string, int> in_original;  // by kind and variable

@@ -67,9 +67,9 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   bool CarryOver(Widening widening) override;
   // That ranks agree about what optimizers write is for others to prove.
   void VisitOptimizer(const Op& op, const SignatureFacts& facts);
-  // The average of linear updates is that of one device, if ranks average in every step.
   // Whether the factors of gradient and rate, whose product is the update, make up for each other.
   bool IsUpdateByRightProduct(const Op& op, const SignatureFacts& facts) const;
+  // The average of linear updates is that of one device, if ranks average in every step.
   void VisitOwnUpdate(const Op& op, const SignatureFacts& facts);
   bool UpdatesAveraged(const Op& op) const;
 
@@ -112,6 +112,11 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
   // factor may be 1/n by chance.
   bool DividesByRanks(const Op& op);
+  // The same for the factor of the gradient that the optimizer has: it divides a sum over ranks, or
+  // the original does not have it.
+  bool RescalesByRanks(const Op& op, const SignatureFacts& facts, const BatchValue& gradient) const;
+  // Whether a collective has summed it, and no op has divided it since. No gradient op has made it.
+  static bool IsSumOverRanks(const BatchValue& value);
   void FindOwnScalings(const Program& original);
   void ReadInputs(const Op& op);
   void EditInputs(const Op& op);

@@ -1,6 +1,6 @@
 #include "absl/algorithm/container.h"
-#include "ops/analysis/core/synchronized.h"
 #include "ops/analysis/training/data_variables.h"
+#include "ops/analysis/training/synchronized.h"
 #include "ops/analysis/values/batch_interpreter.h"
 #include "ops/schema/op_kinds.h"
 #include "proto/all_ops.h"
@@ -78,10 +78,11 @@ void BatchInterpreter::FindAveragedParameters() {
     };
     if (absl::c_any_of(op.Input("X"), is_reduced)) add(op, op.Output("Out"), &reduced);
   }
-  const absl::flat_hash_set<VarId> synchronized =
-      FindSynchronized(program_, storage(), options_.setting);
+  const absl::flat_hash_set<VarId> synchronized = FindSynchronized(facts_, options_.setting);
   for (VarId var : params) {
-    if (reduced.contains(var) || synchronized.contains(var)) averaged_.insert(var);
+    if (reduced.contains(var) || synchronized.contains(var)) {
+      averaged_.insert(var);
+    }
   }
 }
 
@@ -146,32 +147,23 @@ void BatchInterpreter::VisitOptimizer(const Op& op, const SignatureFacts& facts)
   };
   const absl::Span<const Symbol> params = op.args(facts.param);
   const bool updates_parts = !params.empty() && is_part(Read(params[0]));
-  const auto find = [&](const OpSignature::Slot& slot, const auto& is_wrong) {
-    for (Symbol name : op.args(slot)) {
-      const BatchValue value = Read(name);
-      if (is_wrong(value))
-        flow_.updates_.push_back({op.id(), name, slot.first == facts.grad.first, value});
-    }
-  };
-  if (!IsUpdateByRightProduct(op, facts)) {
-    find(facts.grad, [&](const BatchValue& gradient) {
-      return updates_parts ? !is_part(gradient) : !gradient.relation.IsSame();
-    });
-    // What ops compute besides, such as a rate.
-    for (const OpSignature::Slot& slot : op.signature().inputs) {
-      if (slot.first == facts.grad.first || slot.first == facts.param.first) continue;
-      const bool is_rate = program_.name(slot.name) == "LearningRate";
-      find(slot, [&](const BatchValue& value) {
-        return (is_rate && value.relation.IsUnrelated()) ||
-               (value.relation.IsReplicated() && value.relation.power != 0);
-      });
-    }
-  }
-  // A parameter that ops have changed before.
-  if (!updates_parts) {
-    find(facts.param, [](const BatchValue& param) { return !param.relation.IsSame(); });
-  }
+  const bool is_right_product = IsUpdateByRightProduct(op, facts);
   is_guessed_ = false;
+  for (const OpSignature::Slot& slot : op.signature().inputs) {
+    const bool is_gradient = slot.name == facts.grad.name, is_param = slot.name == facts.param.name;
+    if (is_right_product && !is_param) continue;
+    for (Symbol name : op.args(slot)) {
+      BatchValue value = Read(name);
+      if (is_gradient && RescalesByRanks(op, facts, value)) {
+        value.relation = value.relation.Times(-1);
+        value.is_guessed = true;
+      }
+      const bool may_be_whole = !updates_parts || !(is_gradient || is_param);
+      const bool is_right =
+          (updates_parts && is_part(value)) || (may_be_whole && value.relation.IsSame());
+      if (!is_right) flow_.updates_.push_back({op.id(), name, is_gradient, value});
+    }
+  }
   for (Symbol name : op.output_args()) {
     const bool stays_part = updates_parts && is_part(Read(name));
     Write(op, name, stays_part ? BatchValue(BatchRelation::Sharded(0)) : BatchValue());

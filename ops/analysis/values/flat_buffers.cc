@@ -24,8 +24,23 @@ class Finder {
   }
 
   // An op of the root block, the only one that writes the variable; none: there is another one.
-  absl::optional<Op> WriterOf(Symbol var) const { return OnlyOne(writers_, var); }
-  absl::optional<Op> ReaderOf(Symbol var) const { return OnlyOne(readers_, var); }
+  absl::optional<Op> WriterOf(Symbol var) const {
+    const auto found = writers_.find(var);
+    if (found == writers_.end() || found->second.size() != 1) return absl::nullopt;
+    const Op op = program_.op(found->second[0]);
+    return op.block() == 0 ? absl::make_optional(op) : absl::nullopt;
+  }
+  // The ops of the root block that read it after `op`.
+  std::vector<Op> ReadersOf(Symbol var, const Op& op) const {
+    std::vector<Op> readers;
+    const auto found = readers_.find(var);
+    if (found == readers_.end()) return readers;
+    for (OpId id : found->second) {
+      const Op reader = program_.op(id);
+      if (reader.block() == 0 && reader.position() > op.position()) readers.push_back(reader);
+    }
+    return readers;
+  }
 
   // The elements of a variable of one dimension; -1: another one.
   int64_t FlatSize(Symbol var) const {
@@ -39,22 +54,10 @@ class Finder {
   VarId Var(Symbol name) const { return program_.block(0).FindVar(name); }
 
  private:
-  struct Uses {
-    OpId op;
-    int count = 0;
-  };
-  using Map = absl::flat_hash_map<Symbol, Uses>;
+  using Map = absl::flat_hash_map<Symbol, std::vector<OpId>>;  // each op once
 
-  static void Note(const Op& op, Uses* uses) {
-    if (uses->count == 0 || uses->op != op.id()) ++uses->count;
-    uses->op = op.id();
-  }
-
-  absl::optional<Op> OnlyOne(const Map& map, Symbol var) const {
-    const auto found = map.find(var);
-    if (found == map.end() || found->second.count != 1) return absl::nullopt;
-    const Op op = program_.op(found->second.op);
-    return op.block() == 0 ? absl::make_optional(op) : absl::nullopt;
+  static void Note(const Op& op, std::vector<OpId>* ops) {
+    if (ops->empty() || ops->back() != op.id()) ops->push_back(op.id());
   }
 
   absl::optional<TensorType> TypeOf(Symbol name) const {
@@ -90,14 +93,14 @@ absl::optional<FlatBuffer> MadeBy(const Op& concat, const Finder& finder) {
     if (size < 0 || !writer.has_value() || writer->position() > concat.position()) {
       return absl::nullopt;
     }
-    buffer.parts.push_back({finder.Var(part), VarId(), size});
+    buffer.parts.push_back({finder.Var(part), {}, size});
     end += size;
     if (!Reshapes(*writer)) continue;
     const Symbol tensor = writer->input_args()[0];
     const absl::optional<Op> before = finder.WriterOf(tensor);
     const bool is_known = before.has_value() && before->position() < writer->position() &&
                           finder.Size(tensor) == size;
-    if (is_known) buffer.parts.back().other = finder.Var(tensor);
+    if (is_known) buffer.parts.back().others = {finder.Var(tensor)};
   }
   return end == finder.FlatSize(concat.output_args()[0]) ? absl::make_optional(buffer)
                                                          : absl::nullopt;
@@ -111,14 +114,14 @@ absl::optional<FlatBuffer> TakenBy(const Op& split, const Finder& finder) {
     const int64_t size = finder.FlatSize(part);
     const absl::optional<Op> writer = finder.WriterOf(part);
     if (size < 0 || !writer.has_value()) return absl::nullopt;
-    buffer.parts.push_back({finder.Var(part), VarId(), size});
+    buffer.parts.push_back({finder.Var(part), {}, size});
     end += size;
-    const absl::optional<Op> reader = finder.ReaderOf(part);
-    if (!reader.has_value() || !Reshapes(*reader) || reader->position() < split.position())
-      continue;
-    const Symbol tensor = reader->Output("Out")[0];
-    if (!finder.WriterOf(tensor).has_value() || finder.Size(tensor) != size) continue;
-    buffer.parts.back().other = finder.Var(tensor);
+    for (const Op& reader : finder.ReadersOf(part, split)) {
+      if (!Reshapes(reader)) continue;
+      const Symbol tensor = reader.Output("Out")[0];
+      if (!finder.WriterOf(tensor).has_value() || finder.Size(tensor) != size) continue;
+      buffer.parts.back().others.push_back(finder.Var(tensor));
+    }
   }
   return end == finder.FlatSize(split.input_args()[0]) ? absl::make_optional(buffer)
                                                        : absl::nullopt;
@@ -149,11 +152,11 @@ FlatBuffers::FlatBuffers(const Program& program) {
       if (made.has_value()) made_.emplace(finder.Var(whole), *std::move(made));
     } else {
       const Symbol whole = collective->Outputs(op)[0];
-      const absl::optional<Op> writer = finder.WriterOf(whole), reader = finder.ReaderOf(whole);
-      if (!writer.has_value() || !reader.has_value() || reader->position() < op.position())
-        continue;
-      absl::optional<FlatBuffer> taken = TakenBy(*reader, finder);
-      if (taken.has_value()) taken_.emplace(finder.Var(whole), *std::move(taken));
+      if (!finder.WriterOf(whole).has_value()) continue;
+      for (const Op& reader : finder.ReadersOf(whole, op)) {
+        absl::optional<FlatBuffer> taken = TakenBy(reader, finder);
+        if (taken.has_value()) taken_[finder.Var(whole)].push_back(*std::move(taken));
+      }
     }
   }
 }

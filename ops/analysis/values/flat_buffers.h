@@ -7,14 +7,15 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "proto/program.h"
 
 namespace weft {
 
 struct FlatBuffer {
   struct Part {
-    VarId flat;        // of one dimension
-    VarId other = {};  // what it is a reshape of, or what is a reshape of it; invalid: nothing is
+    VarId flat;                      // of one dimension
+    std::vector<VarId> others = {};  // what it is a reshape of, or what are reshapes of it
     int64_t elements = 0;
   };
   std::vector<Part> parts;
@@ -34,18 +35,19 @@ class FlatBuffers {
   explicit FlatBuffers(const Program& program);
 
   // What the buffer that a collective reads is made of; null: another value.
-  const FlatBuffer* MadeOf(VarId whole) const { return Find(made_, whole); }
-  // What ops take out of the buffer that a collective writes; null if another op reads it.
-  const FlatBuffer* TakenApart(VarId whole) const { return Find(taken_, whole); }
-
- private:
-  using Map = absl::flat_hash_map<VarId, FlatBuffer>;
-  static const FlatBuffer* Find(const Map& map, VarId whole) {
-    const auto found = map.find(whole);
-    return found == map.end() ? nullptr : &found->second;
+  const FlatBuffer* MadeOf(VarId whole) const {
+    const auto found = made_.find(whole);
+    return found == made_.end() ? nullptr : &found->second;
+  }
+  // What ops take out of the buffer that a collective writes, by op that splits it.
+  absl::Span<const FlatBuffer> TakenApart(VarId whole) const {
+    const auto found = taken_.find(whole);
+    return found == taken_.end() ? absl::Span<const FlatBuffer>() : found->second;
   }
 
-  Map made_, taken_;
+ private:
+  absl::flat_hash_map<VarId, FlatBuffer> made_;
+  absl::flat_hash_map<VarId, std::vector<FlatBuffer>> taken_;
 };
 
 }  // namespace weft

@@ -52,8 +52,9 @@ Found Find(const std::string& ops) {
     if (buffer == nullptr) return all;
     for (const FlatBuffer::Part& part : buffer->parts) {
       all.emplace_back(program->var(part.flat).name());
-      if (!part.other.valid()) continue;
-      absl::StrAppend(&all.back(), "(", program->var(part.other).name(), ")");
+      for (VarId other : part.others) {
+        absl::StrAppend(&all.back(), "(", program->var(other).name(), ")");
+      }
     }
     return all;
   };
@@ -62,7 +63,10 @@ Found Find(const std::string& ops) {
   for (size_t i = 0; i < found.made.size(); ++i) {
     found.elements.push_back(made->parts[i].elements);
   }
-  found.taken = names(buffers.TakenApart(program->block(0).FindVar("whole")));
+  for (const FlatBuffer& taken : buffers.TakenApart(program->block(0).FindVar("whole"))) {
+    const std::vector<std::string> all = names(&taken);
+    found.taken.insert(found.taken.end(), all.begin(), all.end());
+  }
   return found;
 }
 
@@ -89,12 +93,25 @@ TEST(FlatBuffers, HaveOneWriterBeforeTheirReader) {
   EXPECT_TRUE(FindAfter("    Out=[w_grad]", writes).taken.empty());
 }
 
-TEST(FlatBuffers, HaveNoOtherReaderAndKnownSizes) {
+TEST(FlatBuffers, HaveAnyNumberOfReaders) {
   const std::string reads =
       "    Out=[w_grad] = scale(X=[w]) {scale=2.0}\n"
       "    Out=[mine] = slice(Input=[whole]) {axes=ints[0], starts=ints[0], "
       "ends=ints[5]}\n";
-  EXPECT_TRUE(FindAfter("    Out=[w_grad] = scale(X=[w]) {scale=2.0}\n", reads).taken.empty());
+  EXPECT_THAT(FindAfter("    Out=[w_grad] = scale(X=[w]) {scale=2.0}\n", reads).taken,
+              ElementsAre("flat(w)", "b"));
+  const std::string again =
+      "    var v : fp32[3, 2]\n"
+      "    var v_flat : fp32[6]\n"
+      "    var c : fp32[4]\n"
+      "    Out=[v] = reshape2(X=[flat]) {shape=ints[3, 2]}\n"
+      "    Out=[v_flat, c] = split(X=[whole]) {axis=0, sections=ints[6, 4]}\n"
+      "    Out=[w_grad] = scale(X=[w])";
+  EXPECT_THAT(FindAfter("    Out=[w_grad] = scale(X=[w])", again).taken,
+              ElementsAre("flat(w)(v)", "b", "v_flat", "c"));
+}
+
+TEST(FlatBuffers, HaveKnownSizes) {
   EXPECT_TRUE(FindAfter("sections=ints[6, 4]", "axis=1").taken.empty());
   EXPECT_TRUE(FindAfter("{axis=0}\n    Out=[mine]", "{axis=1}\n    Out=[mine]").made.empty());
   const Found unknown = FindAfter("flat : fp32[6]", "flat : fp32[-1]");

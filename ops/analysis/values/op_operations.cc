@@ -8,7 +8,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "ops/analysis/core/representation_attrs.h"
+#include "ops/analysis/values/rescaled_gradients.h"
 #include "ops/schema/across_ranks.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/weft_attrs.h"
@@ -158,6 +160,7 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo
     }
     if (absl::c_linear_search(kBookkeeping, name) || ChoosesRepresentation(name)) continue;
     if (name == kOutputGradsAttr && is_block_grad) continue;  // in BlocksText
+    if (name == kRescaleGradAttr && schema != nullptr) continue;
     const AttrSchema* attr = schema == nullptr ? nullptr : schema->FindAttr(name);
     if (attr == nullptr && (schema != nullptr || name == kNumRanksAttr)) continue;
     if (attr != nullptr && !attr->required) {
@@ -363,6 +366,9 @@ void OpOperations::AppendBlock(int block, const OuterNames& outer, std::string* 
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
     absl::StrAppend(text, Of(op).value());
+    // Elsewhere, the gradient is multiplied by it.
+    const double factor = GradientFactorOf(op, FindOpSchema(op.type()));
+    if (factor != 1) absl::StrAppendFormat(text, " * %.17g", factor);
     for (Symbol arg : OrderedArgs(op)) {
       const absl::string_view name = program_.name(arg);
       const VarId var = program_.block(block).Resolve(arg);

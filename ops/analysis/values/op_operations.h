@@ -23,6 +23,7 @@ namespace weft {
 // attributes.
 // - Attributes that the schema does not name (op_role, op_callstack, nranks, ...) do not count, nor
 //   those that choose a representation or an engine (is_sparse, use_mkldnn, ...).
+// - Factors of gradients (kRescaleGradAttr) do not count: the operand is the multiple.
 // - A missing attribute equals its default.
 // - The order of slots and attributes, and the choice of optional outputs, do not matter.
 // - sync_batch_norm is batch_norm: layer 7 tells whose batch each of them normalizes by. A gradient

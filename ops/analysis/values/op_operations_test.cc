@@ -93,6 +93,22 @@ TEST_F(OpOperationsTest, BlocksCountByWhatTheirOpsDo) {
   EXPECT_NE(Of(op, loop("2.0")), Of(op, loop("3.0")));
 }
 
+// What multiplies the gradient of an op of the root block is a factor of the gradient.
+TEST_F(OpOperationsTest, FactorsOfGradientsCountInBlocks) {
+  const auto update = [](const std::string& factor) {
+    return "    ParamOut=[b], VelocityOut=[b] = momentum(Param=[b], Grad=[a], Velocity=[b], "
+           "LearningRate=[a]) {mu=0.9, rescale_grad=" +
+           factor + "}\n";
+  };
+  EXPECT_EQ(Of(update("1.0")), Of(update("0.125")));
+  const auto loop = [&](const std::string& factor) {
+    return "  block 1 parent=0 {\n" + update(factor) + "  }\n";
+  };
+  const std::string op = "    Out=[b] = while(X=[b], Condition=[a]) {sub_block=block(1)}\n";
+  EXPECT_EQ(Of(op, loop("0.125")), Of(op, loop("0.125")));
+  EXPECT_NE(Of(op, loop("1.0")), Of(op, loop("0.125")));
+}
+
 TEST_F(OpOperationsTest, BlocksCountByWhatTheyDeclare) {
   const auto loop = [](const std::string& vars) {
     return "  block 1 parent=0 {\n" + vars + "    Out=[c] = scale(X=[b]) {scale=2.0}\n  }\n";

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/values/rank_shares.h"
+#include "ops/analysis/values/rescaled_gradients.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/row_sums.h"
@@ -206,6 +207,7 @@ void RankFunctions::Transfer(const Op& op, const SignatureFacts& facts) {
       if (ReduceGathered(op)) return;
       break;
   }
+  if (GradientFactorOf(op, facts.schema) != 1) return ApplyToRescaled(op, facts);
   Apply(op, facts);
   if (facts.algebra == Algebra::kBackward) FoldConstants(op);
 }
@@ -511,12 +513,49 @@ bool RankFunctions::KeepsPartialSums(const Op& op, const SignatureFacts& facts) 
   return true;
 }
 
+// The elements that each rank has, of tensors of which it has one as a whole; those after the last
+// tensor are padding of one rank or more. 0: tensors are cut.
+int64_t RankFunctions::ElementsOfOwner(const ExpressionTable::Layout& layout) const {
+  const int64_t nranks = options_.IsOneRank() ? 1 : options_.setting.nranks.value_or(0);
+  if (nranks == 0 || layout.empty()) return 0;
+  const int64_t own = NumElements(layout[0]);
+  int64_t all = 0;
+  for (size_t v = 0; v < layout.size(); ++v) {
+    const int64_t elements = NumElements(layout[v]);
+    if (elements != own && v + 1 < layout.size()) return 0;
+    all += elements;
+  }
+  return all == own * nranks ? own : 0;
+}
+
+bool RankFunctions::AreTensorsOfOwners(const Op& op) const {
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    if (ins_[i].placement != Placement::kShard) continue;
+    const VarId var = program_.block(op.block()).Resolve(op.input_args()[i]);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    const int64_t elements = type.has_value() ? NumElements(type->dims) : -1;
+    bool is_known = false;
+    for (const auto& [variable, tensors] : options_.setting.shares) {
+      const VarId share = program_.block(0).FindVar(variable);
+      const absl::optional<TensorType> whole =
+          share.valid() ? DeclaredType(program_.var(share)) : absl::nullopt;
+      if (!whole.has_value() || NumElements(whole->dims) != elements) continue;
+      is_known = true;
+      if (ElementsOfOwner(weft::LayoutOf(tensors)) != elements) return false;
+    }
+    if (!is_known) return false;
+  }
+  return true;
+}
+
 absl::optional<ExpressionTable::Layout> RankFunctions::LayoutOfOperands(
     const Op& op, const SignatureFacts& facts) {
   const bool is_by_element = facts.is_elementwise && facts.algebra != Algebra::kRandom;
+  const bool is_by_tensor = NeedsAllElements(op.type());
   OperationId layout;
   size_t num_common = 0;
-  for (size_t i = 0; i < ins_.size() && is_by_element; ++i) {
+  for (size_t i = 0; i < ins_.size() && (is_by_element || is_by_tensor); ++i) {
     const RankValue& in = ins_[i];
     if (in.is_zero) continue;
     const bool is_common = in.expr.valid() && table().AreCommon(in.expr);
@@ -524,6 +563,8 @@ absl::optional<ExpressionTable::Layout> RankFunctions::LayoutOfOperands(
     if (HoldsSeveral(in, table()) && !is_common) {
       const OperationId own = table().OperationOf(in.expr);
       if (layout.valid() && layout != own) return absl::nullopt;
+      const bool is_share = options_.IsOneRank() || in.placement == Placement::kShard;
+      if (is_by_tensor && !is_share) return absl::nullopt;
       layout = own;
       continue;
     }
@@ -534,6 +575,7 @@ absl::optional<ExpressionTable::Layout> RankFunctions::LayoutOfOperands(
     if (in.placement != Placement::kReplicated) return absl::nullopt;
   }
   if (!layout.valid() || num_common > table().LayoutOf(layout).size()) return absl::nullopt;
+  if (is_by_tensor && ElementsOfOwner(table().LayoutOf(layout)) == 0) return absl::nullopt;
   return table().LayoutOf(layout);
 }
 
@@ -552,9 +594,21 @@ void RankFunctions::OfSeveral(const Op& op, const SignatureFacts& facts) {
   std::vector<std::vector<RankValue>> outs(op.output_args().size());
   std::vector<RankValue> own(ins.size());
   const size_t first_update = events_.updates.size();
+  SignatureFacts of_value = facts;
+  of_value.is_elementwise = true;  // or of the one tensor that a rank has
   for (size_t v = 0; v < layout->size(); ++v) {
     for (size_t i = 0; i < ins.size(); ++i) own[i] = ValueOf(ins[i], v, &table());
-    absl::Span<const RankValue> made = Of(op, facts, own);
+    const bool is_cut =
+        NeedsAllElements(op.type()) && NumElements((*layout)[v]) != ElementsOfOwner(*layout);
+    if (is_cut) {  // padding of several ranks
+      for (std::vector<RankValue>& out : outs) {
+        out.push_back(expressions_.Opaque(
+            out[0], absl::StrCat("padding ", &out - &outs[0], " by ", op.id().value()), own,
+            op.type()));
+      }
+      continue;
+    }
+    absl::Span<const RankValue> made = Of(op, of_value, own);
     // Padding of gradients stays zero, whatever number they are multiplied by.
     const bool is_product =
         facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide;
@@ -640,6 +694,18 @@ bool RankFunctions::ChoosesNoGradient(const Op& op, const SignatureFacts& facts)
     if (facts.is_operand[i] && ins_[i].placement != Placement::kReplicated) return false;
   }
   return true;
+}
+
+void RankFunctions::ApplyToRescaled(const Op& op, const SignatureFacts& facts) {
+  const absl::Span<const RankValue> given = ins_;
+  std::vector<RankValue> ins(given.begin(), given.end());
+  const double factor = ExactFactor(static_cast<float>(GradientFactorOf(op, facts.schema)));
+  for (uint32_t i = facts.grad.first; i < facts.grad.first + facts.grad.count; ++i) {
+    ins[i] = Multiple(op, {i, factor});
+  }
+  ins_ = ins;
+  Apply(op, facts);
+  ins_ = given;
 }
 
 // Any function of ins_.
@@ -749,7 +815,10 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   const bool is_unknown_source = facts.schema == nullptr && !facts.assumption.IsFunction() &&
                                  ins_.empty() && facts.algebra == Algebra::kNone;
   if (is_unknown_source && !options_.IsOneRank()) out.placement = Placement::kLocal;
-  const bool shard_by_shard = has_shard && only_shards && facts.is_elementwise;
+  // Without expressions, nothing is said about one device.
+  const bool is_by_tensor =
+      NeedsAllElements(op.type()) && !expressions_.AreMade() && AreTensorsOfOwners(op);
+  const bool shard_by_shard = has_shard && only_shards && (facts.is_elementwise || is_by_tensor);
   if (has_shard) out.placement = shard_by_shard ? Placement::kShard : Placement::kLocal;
   if (has_part) out.placement = Placement::kLocal;
   const bool is_update = facts.param.count > 0 && facts.grad.count == facts.param.count;

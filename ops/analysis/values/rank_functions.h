@@ -113,10 +113,16 @@ class RankFunctions {
   RankValue SelectOfSeveral(const RankValue& condition, const RankValue& yes, const RankValue& no);
   // Of an op on values that hold several: value by value.
   void OfSeveral(const Op& op, const SignatureFacts& facts);
+  int64_t ElementsOfOwner(const ExpressionTable::Layout& layout) const;
+  // Whether each shard that the op reads is one whole tensor on each rank: all shares of as many
+  // elements, by the setting, are.
+  bool AreTensorsOfOwners(const Op& op) const;
   // The layout of the values that the op works on one by one; none: it does not.
   absl::optional<ExpressionTable::Layout> LayoutOfOperands(const Op& op,
                                                            const SignatureFacts& facts);
   void Apply(const Op& op, const SignatureFacts& facts);
+  // The same of an optimizer that multiplies its gradients: it reads the multiples.
+  void ApplyToRescaled(const Op& op, const SignatureFacts& facts);
   // The gradients of products with constants are multiples of the gradient.
   void FoldConstants(const Op& op);
   void SetRowSums(const Op& op);

@@ -392,22 +392,29 @@ class RankInterpreter final : public RankMemory {
   // Between variables that are no fused buffers.
   void ExchangeOne(const Op& op, const CollectiveOp& collective, VarId from, VarId to) {
     const FlatBuffer* const made = from.valid() ? flat_buffers_.MadeOf(from) : nullptr;
-    const FlatBuffer* const taken = to.valid() ? flat_buffers_.TakenApart(to) : nullptr;
+    const absl::Span<const FlatBuffer> taken =
+        to.valid() ? flat_buffers_.TakenApart(to) : absl::Span<const FlatBuffer>();
     if (made != nullptr && !HasOtherNames(from, *made)) {
       const std::vector<VarId> tensors = ScatteredIn(*made);
       if (!tensors.empty() && DividesBuffer(collective, LayoutOf(tensors), to)) {
         return Scatter(op, collective, tensors, to);
       }
     }
-    if (taken != nullptr && !HasOtherNames(to, *taken)) {
-      const std::vector<VarId> tensors = GatheredIn(*taken, from);
-      if (!tensors.empty() && GathersShares(collective, from, LayoutOf(tensors))) {
-        const std::vector<RankValue> values = Gathered(op, collective, from, tensors.size());
-        for (size_t i = 0; i < tensors.size(); ++i) gathered_.emplace(tensors[i], values[i]);
-        return Write(to, functions_->AfterCollective(op, collective, Read(from)));
+    bool are_gathered = false;
+    for (const FlatBuffer& buffer : taken) {
+      if (HasOtherNames(to, buffer)) continue;
+      const TensorsOfParts tensors = GatheredIn(buffer, from);
+      if (tensors.empty() || !GathersShares(collective, from, LayoutOf(FirstOfEach(tensors)))) {
+        continue;
       }
+      const std::vector<RankValue> values = Gathered(op, collective, from, tensors.size());
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        for (VarId tensor : tensors[i]) gathered_.emplace(tensor, values[i]);
+      }
+      are_gathered = true;
     }
-    Exchange(op, collective, from, to);
+    if (!are_gathered) return Exchange(op, collective, from, to);
+    Write(to, functions_->AfterCollective(op, collective, Read(from)));
   }
 
   // Whether ops may write the buffer, or tensors of it, under names that share the memory.
@@ -416,7 +423,7 @@ class RankInterpreter final : public RankMemory {
       return var.valid() && storage().SharesMemory(0, program_.var(var).name_symbol());
     };
     return has_others(whole) || absl::c_any_of(buffer.parts, [&](const FlatBuffer::Part& part) {
-             return has_others(part.flat) || has_others(part.other);
+             return has_others(part.flat) || absl::c_any_of(part.others, has_others);
            });
   }
 
@@ -430,20 +437,31 @@ class RankInterpreter final : public RankMemory {
     return layout;
   }
 
-  // The variables of the buffer that have these dims; empty: there are none. `num_others` gets how
-  // many of them are no flat ones.
-  std::vector<VarId> WithDims(const FlatBuffer& buffer, const ExpressionTable::Layout& layout,
-                              int* num_others) const {
-    std::vector<VarId> tensors;
+  // By part: the variables that hold it.
+  using TensorsOfParts = std::vector<std::vector<VarId>>;
+
+  static std::vector<VarId> FirstOfEach(const TensorsOfParts& tensors) {
+    std::vector<VarId> first;
+    for (const std::vector<VarId>& of_part : tensors) first.push_back(of_part[0]);
+    return first;
+  }
+
+  // The variables of the buffer that have these dims; empty: a part has none. `num_others` gets the
+  // number of parts where they are no flat ones.
+  TensorsOfParts WithDims(const FlatBuffer& buffer, const ExpressionTable::Layout& layout,
+                          int* num_others) const {
+    TensorsOfParts tensors(layout.size());
     *num_others = 0;
-    if (layout.size() != buffer.parts.size()) return tensors;
+    if (layout.size() != buffer.parts.size()) return {};
     for (size_t i = 0; i < layout.size(); ++i) {
       const FlatBuffer::Part& part = buffer.parts[i];
-      if (part.other.valid() && LayoutOf({part.other})[0] == layout[i]) {
-        tensors.push_back(part.other);
+      for (VarId other : part.others) {
+        if (LayoutOf({other})[0] == layout[i]) tensors[i].push_back(other);
+      }
+      if (!tensors[i].empty()) {
         ++*num_others;
       } else if (LayoutOf({part.flat})[0] == layout[i]) {
-        tensors.push_back(part.flat);
+        tensors[i].push_back(part.flat);
       } else {
         return {};
       }
@@ -458,10 +476,10 @@ class RankInterpreter final : public RankMemory {
     int most = -1;
     for (const auto& [name, share] : options_.setting.shares) {
       int num_others = 0;
-      std::vector<VarId> tensors = WithDims(buffer, weft::LayoutOf(share), &num_others);
+      const TensorsOfParts tensors = WithDims(buffer, weft::LayoutOf(share), &num_others);
       if (tensors.empty() || num_others <= most) continue;
       most = num_others;
-      best = std::move(tensors);
+      best = FirstOfEach(tensors);
     }
     if (!options_.setting.shares.empty()) return best;
     for (const FlatBuffer::Part& part : buffer.parts) best.push_back(part.flat);
@@ -469,7 +487,7 @@ class RankInterpreter final : public RankMemory {
   }
 
   // What is taken out of a buffer: in the dims of the tensors of which `share` has parts.
-  std::vector<VarId> GatheredIn(const FlatBuffer& buffer, VarId share) const {
+  TensorsOfParts GatheredIn(const FlatBuffer& buffer, VarId share) const {
     if (!share.valid()) return {};
     const auto found = options_.setting.shares.find(std::string(program_.var(share).name()));
     if (found == options_.setting.shares.end()) return {};

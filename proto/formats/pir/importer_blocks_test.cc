@@ -183,7 +183,7 @@ TEST(ImporterTest, RefusesLoopsOfAnotherForm) {
       ImportBytes(absl::StrReplaceAll(bytes, {{result, R"({"%":16,"TT":{"#":"0.t_vec","D":[]}})"}}))
           .status(),
       IsInvalidArgument(
-          "op 15 (1.while): result 0: expected a dense tensor, found {\"#\":\"0.t_v"));
+          "op 15 (1.while): result 0: expected a value of a variable, found {\"#\":\"0.t_v"));
 }
 
 }  // namespace

@@ -268,6 +268,36 @@ TEST(ImporterTest, OpsOfAnotherFormAreKept) {
   EXPECT_EQ(OpTexts(program)[0], "pd_op.full( -> )");
 }
 
+// No rule says which op of ProgramDesc these are, or what array_write_ writes.
+TEST(ImporterTest, ArraysAndSparseTensorsAreVariables) {
+  const auto op = [](const std::string& name, const std::string& operands, int result,
+                     const std::string& kind) {
+    return absl::StrCat(R"({"#":"1.)", name, R"(","A":[],"I":[)", operands, R"(],"O":[{"%":)",
+                        result, R"(,"TT":{"#":")", kind,
+                        R"(","D":[{"#":"0.t_f32"},[3,4],"NCHW",[],0]}}],"OA":[]})");
+  };
+  const std::string array = "1.t_dense_tensor_array", sparse = "1.t_sparse_coo_tensor";
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const Program program,
+      ImportBytes(WithOps(absl::StrCat(op("create_array", "", 100, array), ",",
+                                       op("array_write_", R"({"%":100},{"%":6})", 101, array), ",",
+                                       op("array_read", R"({"%":100})", 102, "0.t_dtensor"), ",",
+                                       op("relu_coo_sp", R"({"%":102})", 103, sparse), ",",
+                                       op("to_somewhere", R"({"%":103})", 104, "9.t_unknown")))));
+  const std::vector<std::string> ops = OpTexts(program);
+  EXPECT_THAT(std::vector<std::string>(ops.end() - 5, ops.end()),
+              ElementsAre("pd_op.create_array( -> create_array_100)",
+                          "pd_op.array_write_(create_array_100, matmul_6 -> create_array_100, "
+                          "matmul_6, array_write_101)",
+                          "pd_op.array_read(create_array_100 -> array_read_102)",
+                          "pd_op.relu_coo_sp(array_read_102 -> relu_coo_sp_103)",
+                          "pd_op.to_somewhere(relu_coo_sp_103 -> to_somewhere_104)"));
+  const auto var = [&](const char* name) { return program.var(program.block(0).FindVar(name)); };
+  EXPECT_EQ(var("create_array_100").type(), pb::VarType::LOD_TENSOR_ARRAY);
+  EXPECT_EQ(var("relu_coo_sp_103").type(), pb::VarType::SPARSE_COO);
+  EXPECT_EQ(var("to_somewhere_104").type(), pb::VarType::RAW);
+}
+
 // Paddle's executor orders by variables: the operand of an op in place stands for what this makes.
 TEST(ImporterTest, OperandsOfOpsInPlaceAreReadBehindThem) {
   const std::string first = R"("I":[{"%":2},{"%":1},{"%":19},{"%":0}])";

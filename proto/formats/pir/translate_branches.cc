@@ -32,9 +32,9 @@ absl::Status Translator::VisitIf(uint32_t i) {
     const std::string block_stem = absl::StrCat(stem, holds ? "_true" : "_false");
     for (uint32_t r = 0; r < op(i).num_results; ++r) {
       WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result + r));
-      if (type->kind != ValueType::Kind::kTensor) {
-        return absl::UnimplementedError(
-            absl::StrCat("result ", r, ": expected a dense tensor, found ",
+      if (!type->is_variable()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("result ", r, ": expected a value of a variable, found ",
                          document_.value(op(i).first_result + r).type.substr(0, 64)));
       }
       const VarIndex var = results[holds].emplace_back(vars_.New(absl::StrCat(block_stem, "_", r)));
@@ -174,9 +174,9 @@ absl::Status Translator::VisitWhile(uint32_t i) {
     vars_[state[k]].type = vars_[from].type;
     if (k > 0) {
       WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(op(i).first_result + k - 1));
-      if (type->kind != ValueType::Kind::kTensor) {
+      if (!type->is_variable()) {
         return absl::InvalidArgumentError(
-            absl::StrCat("result ", k - 1, ": expected a dense tensor, found ",
+            absl::StrCat("result ", k - 1, ": expected a value of a variable, found ",
                          document_.value(op(i).first_result + k - 1).type.substr(0, 64)));
       }
       vars_[state[k]].type = type;
@@ -275,7 +275,7 @@ absl::Status Translator::KeepBlock(uint32_t block) {
   vars_.set_block(survey_.block_number[block]);
   for (const ValueIndex arg : body.args) {
     WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(arg));
-    if (type->kind != ValueType::Kind::kTensor) continue;
+    if (!type->is_variable()) continue;
     // Ids of arguments are negative.
     const VarIndex var = vars_.New(absl::StrCat("argument_", -document_.value(arg).id));
     WEFT_RETURN_IF_ERROR(vars_.Define(arg, var, /*overwrites=*/false));

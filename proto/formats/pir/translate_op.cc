@@ -132,8 +132,8 @@ void Translator::SetTypesOfRnn(uint32_t i, const OpRule& rule) {
 absl::Status Translator::AddResult(uint32_t i, uint32_t r, const OpRule* rule,
                                    absl::string_view slot) {
   const ValueIndex value = op(i).first_result + r;
-  const int in_place_of = rule == nullptr ? -1 : rule->results[r].in_place_of;
   WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(value));
+  const int in_place_of = rule == nullptr ? -1 : rule->results[r].in_place_of;
   if (type->kind == ValueType::Kind::kNull) {
     if (absl::EndsWith(slot, kGradSuffix)) AddSlot(slot, desc_.mutable_outputs());
     return absl::OkStatus();
@@ -191,7 +191,7 @@ absl::Status Translator::AddList(ValueIndex list, size_t size, ValueIndex overwr
       }
     } else if (has_value) {
       WEFT_ASSIGN_OR_RETURN(const auto type, vars_.TypeOf(value));
-      if (type->kind == ValueType::Kind::kTensor) {
+      if (type->is_variable()) {
         var = vars_.New(vars_.NameOf(value, BaseName(op(i).name)));
         WEFT_RETURN_IF_ERROR(vars_.Define(value, var, /*overwrites=*/false));
       }

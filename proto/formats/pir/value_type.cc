@@ -1,5 +1,8 @@
 #include "proto/formats/pir/value_type.h"
 
+#include <iterator>
+
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -29,6 +32,24 @@ constexpr DTypeRow kDTypes[] = {
     {"0.t_c64", "complex64", pb::VarType::COMPLEX64},
     {"0.t_c128", "complex128", pb::VarType::COMPLEX128},
 };
+
+// Types of values that begin with an element type and dimensions.
+struct ContainerRow {
+  absl::string_view kind;
+  pb::VarType::Type variable;
+};
+constexpr ContainerRow kContainers[] = {
+    {"0.t_dtensor", pb::VarType::LOD_TENSOR},
+    {"1.t_dense_tensor_array", pb::VarType::LOD_TENSOR_ARRAY},
+    {"1.t_sparse_coo_tensor", pb::VarType::SPARSE_COO},
+    {"1.t_sparse_csr_tensor", pb::VarType::SPARSE_CSR},
+};
+
+const ContainerRow* FindContainer(absl::string_view kind) {
+  const auto* const row = absl::c_find_if(
+      kContainers, [&](const ContainerRow& container) { return container.kind == kind; });
+  return row == std::end(kContainers) ? nullptr : row;
+}
 
 absl::Status Expected(absl::string_view what, absl::string_view found) {
   return absl::InvalidArgumentError(absl::StrCat("type: expected ", what, ", found ",
@@ -73,8 +94,9 @@ absl::StatusOr<ValueType> ReadType(absl::string_view json) {
       return list.SkipValue();
     });
     if (!list.ok()) return Expected("a list of types", json);
-  } else if (kind == "0.t_dtensor") {
-    type.kind = ValueType::Kind::kTensor;
+  } else if (const ContainerRow* const row = FindContainer(kind)) {
+    type.variable = row->variable;
+    if (row->variable == pb::VarType::LOD_TENSOR) type.kind = ValueType::Kind::kTensor;
     JsonCursor list(data);
     int i = 0;
     list.ReadArray([&] {

@@ -21,9 +21,14 @@ namespace pb = ::paddle::framework::proto;
 struct ValueType {
   enum class Kind { kNull, kTensor, kList, kOther };
   Kind kind = Kind::kOther;
-  pb::VarType::Type dtype = pb::VarType::FP32;  // kTensor
-  std::vector<int64_t> dims;                    // kTensor; -1: unknown
+  // Of a variable that holds the value: LOD_TENSOR of kTensor; of kOther, arrays and sparse tensors
+  // have types of their own, and what is not known is RAW.
+  pb::VarType::Type variable = pb::VarType::RAW;
+  pb::VarType::Type dtype = pb::VarType::FP32;  // but for RAW
+  std::vector<int64_t> dims;                    // but for RAW; -1: unknown
   size_t list_size = 0;                         // kList
+
+  bool is_variable() const { return kind == Kind::kTensor || kind == Kind::kOther; }
 };
 absl::StatusOr<ValueType> ReadType(absl::string_view json);
 

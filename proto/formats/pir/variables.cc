@@ -9,16 +9,37 @@
 
 namespace weft::pir {
 
+namespace {
+
+// Null for a type without dimensions.
+pb::VarType::TensorDesc* MutableTensor(pb::VarType* type) {
+  switch (type->type()) {
+    case pb::VarType::LOD_TENSOR:
+      return type->mutable_lod_tensor()->mutable_tensor();
+    case pb::VarType::LOD_TENSOR_ARRAY:
+      return type->mutable_tensor_array()->mutable_tensor();
+    case pb::VarType::SPARSE_COO:
+      return type->mutable_sparse_coo();
+    case pb::VarType::SPARSE_CSR:
+      return type->mutable_sparse_csr();
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
 void Variable::WriteTo(pb::VarDesc* desc) const {
   desc->Clear();
   desc->set_name(name);
   if (is_scope) return desc->mutable_type()->set_type(pb::VarType::STEP_SCOPES);
-  desc->mutable_type()->set_type(pb::VarType::LOD_TENSOR);
-  pb::VarType::TensorDesc& tensor = *desc->mutable_type()->mutable_lod_tensor()->mutable_tensor();
   const ValueType unknown;
   const ValueType& of = type == nullptr ? unknown : *type;
-  tensor.set_data_type(of.dtype);
-  for (const int64_t dim : of.dims) tensor.add_dims(dim);
+  desc->mutable_type()->set_type(type == nullptr ? pb::VarType::LOD_TENSOR : of.variable);
+  if (pb::VarType::TensorDesc* const tensor = MutableTensor(desc->mutable_type())) {
+    tensor->set_data_type(of.dtype);
+    for (const int64_t dim : of.dims) tensor->add_dims(dim);
+  }
   desc->set_persistable(persistable);
   if (need_check_feed) desc->set_need_check_feed(true);
   desc->set_is_parameter(is_parameter);
@@ -59,10 +80,10 @@ absl::Status Variables::Define(ValueIndex value, VarIndex var, bool overwrites) 
   version_of_value_[value] = versions_[var];
   if (vars_[var].type != nullptr) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(auto type, TypeOf(value));
-  if (type->kind != ValueType::Kind::kTensor) {
-    return absl::UnimplementedError(absl::StrCat("%", document_.value(value).id,
-                                                 ": expected a dense tensor, found ",
-                                                 document_.value(value).type.substr(0, 64)));
+  if (!type->is_variable()) {
+    return absl::InvalidArgumentError(absl::StrCat("%", document_.value(value).id,
+                                                   ": expected a value of a variable, found ",
+                                                   document_.value(value).type.substr(0, 64)));
   }
   vars_[var].type = std::move(type);
   return absl::OkStatus();

@@ -43,6 +43,9 @@ struct AveragingPlan {
     // SlowMo: the learning rate of their own optimizer.
     std::string rate = {};
     DType rate_type = DType::kFloat32;
+
+    bool HasDelay() const { return !gradient.names.empty(); }
+    bool IsRounded() const { return !error.names.empty(); }
   };
   // By element type; each variable once. In PIR, each parameter that an outer optimizer moves is
   // alone.

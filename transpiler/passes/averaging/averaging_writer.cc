@@ -173,7 +173,7 @@ BranchVariables VariablesOf(const AveragingPlan& plan) {
   std::set<std::string> rates;
   for (const auto& [index, outer] : plan.outer) {
     const FusedTensors none;
-    const FusedTensors& error = outer.gradient.names.empty() ? outer.error : none;
+    const FusedTensors& error = outer.HasDelay() ? none : outer.error;
     for (const FusedTensors* const states :
          {&outer.last, &outer.velocity, &outer.gradient, &error}) {
       names.insert(names.end(), states->names.begin(), states->names.end());
@@ -258,18 +258,18 @@ void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
       launched.outer = &outer->second;
       launched.params = launched.variables.back();
       launched.last = Fuse(outer->second.last, place, edits).back();
-      const bool is_apart = place.mix > 0 || !outer->second.gradient.names.empty();
+      const bool is_apart = place.mix > 0 || outer->second.HasDelay();
       launched.gradient = is_apart
                               ? outer_writer.NewTensors(outer->second, outer->second.last.dtype)
                               : launched.params;
-      if (!outer->second.gradient.names.empty()) {
+      if (outer->second.HasDelay()) {
         launched.variables = outer->second.gradient.names;
         in_flight.push_back(std::move(launched));
         continue;
       }
       if (is_apart) launched.variables = {launched.gradient};
       outer_writer.WriteGradient(launched, launched.gradient);
-      if (!outer->second.error.names.empty()) {
+      if (outer->second.IsRounded()) {
         DivideByRanks(launched.gradient, place, nranks, edits);
         launched.variables = {outer_writer.NewTensors(outer->second, outer->second.sent)};
         outer_writer.WriteRounded(outer->second, launched.gradient, launched.variables.back());
@@ -282,9 +282,9 @@ void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
     Await(reduced.variables, reduced.ring, place, edits);
     const AveragingPlan::Outer* const outer = reduced.outer;
     std::string arrived = reduced.variables.back();
-    const bool is_late = outer != nullptr && !outer->gradient.names.empty();
-    if (is_late) arrived = FuseGradients(*outer, place, FusedValues::kCopied, edits).back();
-    if (is_late || (outer != nullptr && !outer->error.names.empty())) {
+    const bool has_delay = outer != nullptr && outer->HasDelay();
+    if (has_delay) arrived = FuseGradients(*outer, place, FusedValues::kCopied, edits).back();
+    if (has_delay || (outer != nullptr && outer->IsRounded())) {
       outer_writer.Receive(*outer, arrived, reduced.gradient);
     } else {
       DivideByRanks(arrived, place, nranks, edits);
@@ -307,13 +307,12 @@ void LaunchGradients(const AveragingPlan& plan, const AveragingPlace& place,
     launched.last = Fuse(outer.last, place, edits).back();
     launched.variables = FuseGradients(outer, place, FusedValues::kDiscarded, edits);
     const std::string& sent = launched.variables.back();
-    const bool is_rounded = !outer.error.names.empty();
     const std::string gradient =
-        is_rounded ? outer_writer.NewTensors(outer, outer.last.dtype) : sent;
+        outer.IsRounded() ? outer_writer.NewTensors(outer, outer.last.dtype) : sent;
     outer_writer.WriteGradient(launched, gradient);
     // Before the sum, so that the state is the mean.
     DivideByRanks(gradient, place, nranks, edits);
-    if (is_rounded) outer_writer.WriteRounded(outer, gradient, sent);
+    if (outer.IsRounded()) outer_writer.WriteRounded(outer, gradient, sent);
     Launch(launched, place, nranks, edits);
   }
 }

@@ -86,14 +86,21 @@ absl::Status CheckSchedule(const AveragingSchedule& schedule) {
 }
 
 DType DTypeOf(AveragingSchedule::Sent sent) {
-  constexpr DType kTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
-  return kTypes[static_cast<int>(sent)];
+  switch (sent) {
+    case AveragingSchedule::Sent::kBf16:
+      return DType::kBFloat16;
+    case AveragingSchedule::Sent::kFp16:
+      return DType::kFloat16;
+    case AveragingSchedule::Sent::kNative:
+      break;
+  }
+  return DType::kFloat32;
 }
 
-absl::StatusOr<double> ParseMix(absl::string_view text) {
-  double mix = 0;
-  if (absl::SimpleAtod(text, &mix) && mix >= 0 && mix <= 1) return mix;
-  return absl::InvalidArgumentError("no number from 0 to 1");
+absl::StatusOr<double> ParseNumber(absl::string_view text) {
+  double number = 0;
+  if (absl::SimpleAtod(text, &number)) return number;
+  return absl::InvalidArgumentError("no number");
 }
 
 }  // namespace
@@ -118,13 +125,15 @@ void LocalSgd::Options::Bind(OptionBinder& bind) {
            "steps between the outer gradients and their use, in which they travel", /*min=*/0);
   bind.Parsed("mix", &schedule.mix, absl::StrCat(schedule.mix),
               "share of a rank's own parameters in those after a synchronization",
-              "a number from 0 to 1", ParseMix);
-  bind.Choice("comm_dtype", &schedule.sent,
-              "the element type that is sent; fp32: grad-reduce casts narrower gradients",
-              {{"native", AveragingSchedule::Sent::kWhole},
-               {"fp32", AveragingSchedule::Sent::kWhole},
-               {"fp16", AveragingSchedule::Sent::kFp16},
-               {"bf16", AveragingSchedule::Sent::kBf16}});
+              "a number, at least 0 and less than 1", ParseNumber);
+  bind.Choice(
+      "comm_dtype", &schedule.sent,
+      "the element type that is sent; fp32: grad-reduce casts narrower gradients, local-sgd sends "
+      "all as they are",
+      {{"native", AveragingSchedule::Sent::kNative},
+       {"fp32", AveragingSchedule::Sent::kNative},
+       {"fp16", AveragingSchedule::Sent::kFp16},
+       {"bf16", AveragingSchedule::Sent::kBf16}});
 }
 
 Contract LocalSgd::contract() const {

@@ -122,12 +122,14 @@ void GradReduce::Options::Bind(OptionBinder& bind) {
               {{"reciprocal", Division::kReciprocal},
                {"quotient", Division::kQuotient},
                {"before", Division::kBefore}});
-  bind.Choice("comm_dtype", &travel.comm_dtype,
-              "the element type that is sent; fp32: grad-reduce casts narrower gradients",
-              {{"native", absl::nullopt},
-               {"fp32", DType::kFloat32},
-               {"fp16", DType::kFloat16},
-               {"bf16", DType::kBFloat16}});
+  bind.Choice(
+      "comm_dtype", &travel.comm_dtype,
+      "the element type that is sent; fp32: grad-reduce casts narrower gradients, local-sgd sends "
+      "all as they are",
+      {{"native", absl::nullopt},
+       {"fp32", DType::kFloat32},
+       {"fp16", DType::kFloat16},
+       {"bf16", DType::kBFloat16}});
   bind.OldName("travel_type");
   bind.Choice("accumulate_type", &travel.accumulates_natively,
               "how half precision is added: in fp32, or rounded after each addition",

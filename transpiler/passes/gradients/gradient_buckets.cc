@@ -116,7 +116,7 @@ class BlockFiller {
         filled_(*filled) {}
 
   // In the order of completion.
-  absl::Status Fill(const std::vector<size_t>& gradients) {
+  absl::Status Fill(const std::vector<size_t>& gradients, bool is_undivided) {
     block_ = gradients_[gradients[0]].block;
     group_ = GroupOf(program_, gradients_[gradients[0]], inputs_.param_attrs);
     uint32_t first_use = kNever;  // of the gradients in buckets that are open
@@ -141,6 +141,13 @@ class BlockFiller {
       first_use = std::min(first_use, UsedAt(program_, gradients_[i]));
       members_.push_back(i);
       candidates_.push_back(candidate);
+    }
+    if (is_undivided && !members_.empty()) {
+      Bucket bucket;
+      bucket.members.resize(members_.size());
+      std::iota(bucket.members.begin(), bucket.members.end(), 0);
+      AddBucket(bucket);
+      return absl::OkStatus();
     }
     WEFT_ASSIGN_OR_RETURN(const BucketPlan plan, Plan());
     filled_.warnings.insert(filled_.warnings.end(), plan.warnings.begin(), plan.warnings.end());
@@ -281,8 +288,8 @@ absl::StatusOr<FilledBuckets> FillBuckets(const Program& program, const Gradient
           .push_back(end);
     }
     for (const auto& [group, members] : of_group) {
-      WEFT_RETURN_IF_ERROR(
-          BlockFiller(program, gradients, policy, inputs, ready, writes, &filled).Fill(members));
+      WEFT_RETURN_IF_ERROR(BlockFiller(program, gradients, policy, inputs, ready, writes, &filled)
+                               .Fill(members, inputs.undivided.count(std::get<2>(group)) > 0));
     }
   }
   std::stable_sort(filled.buckets.begin(), filled.buckets.end(),

@@ -45,6 +45,8 @@ struct BucketInputs {
   std::set<std::string> updated_on_host = {};
   // By parameter: gradients of different numbers share no bucket. Of others: 0.
   std::map<std::string, int> classes = {};
+  // Classes that the policy does not divide.
+  std::set<int> undivided = {};
 };
 
 struct FilledBuckets {

@@ -1,9 +1,11 @@
 #include "transpiler/passes/sharding/shard_updates.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -29,6 +31,11 @@
 namespace weft {
 namespace {
 
+// Fewer would send more than they save.
+bool HasEnoughOwners(int owners, int nranks) {
+  return nranks == 1 || (owners > 1 && 2 * owners >= nranks);
+}
+
 // Gives each rank its part of the sum of shared buckets, and all ranks the sum of the others.
 class ReduceScatter : public GradientExchange {
  public:
@@ -50,9 +57,7 @@ class ReduceScatter : public GradientExchange {
 
   absl::optional<int64_t> PaddingOf(const GradientBucket& bucket) const override {
     if (!IsShared(bucket)) return absl::nullopt;
-    int64_t elements = 0;
-    for (const UpdateChain* chain : ChainsOf(bucket)) elements += NumElements(chain->dims);
-    return weft::PaddingOf(elements, nranks_);
+    return weft::PaddingOf(ChainsOf(bucket), nranks_);
   }
 
   void Declare(const Bucket& bucket, Rewriter* rewriter) override {
@@ -61,7 +66,7 @@ class ReduceScatter : public GradientExchange {
     shared.chains = ChainsOf(bucket.gradients);
     shared.nranks = nranks_;
     for (const UpdateChain* chain : shared.chains) shared.elements += NumElements(chain->dims);
-    shared.padding = weft::PaddingOf(shared.elements, nranks_);
+    shared.padding = weft::PaddingOf(shared.chains, nranks_);
     shared.elements += shared.padding;
     for (const UpdateChain::Tensor& tensor : shared.first().tensors) {
       shared.shares.push_back(
@@ -102,8 +107,10 @@ class ReduceScatter : public GradientExchange {
   }
 
   bool IsShared(const GradientBucket& bucket) const {
-    return bucket.why_alone.empty() &&
-           chains_.by_param.count(analysis_.gradients[bucket.gradients[0]].param) > 0;
+    const auto chain = chains_.by_param.find(analysis_.gradients[bucket.gradients[0]].param);
+    if (!bucket.why_alone.empty() || chain == chains_.by_param.end()) return false;
+    const int members = static_cast<int>(bucket.gradients.size());
+    return !chain->second.needs_whole || HasEnoughOwners(members, nranks_);
   }
 
   std::vector<const UpdateChain*> ChainsOf(const GradientBucket& bucket) const {
@@ -125,21 +132,55 @@ class ReduceScatter : public GradientExchange {
   std::vector<SharedBucket> buckets_;
 };
 
-// The parameters of chains that compute the same, of tensors of the same types, have the same
-// number, from 1 on.
-std::map<std::string, int> ClassesOf(const ProgramPair& programs, const UpdateChains& chains) {
+// The classes of the parameters, and those that are one bucket each.
+struct ChainClasses {
+  std::map<std::string, int> of_param;  // from 1 on
+  std::set<int> undivided;
+};
+
+// The parameters of chains that compute the same, of tensors of the same types, are one class. Of
+// those that need whole parameters, a class has one for each rank at most, of equally many
+// elements; chains of which there are too few stay whole.
+ChainClasses ClassesOf(const ProgramPair& programs, const GradientAnalysis& analysis, int nranks,
+                       UpdateChains* chains) {
   const Program& program = *programs.main;
-  std::map<std::string, int> number_of;  // by signature
-  std::map<std::string, int> classes;
-  for (const auto& [param, chain] : chains.by_param) {
-    const int next = static_cast<int>(number_of.size()) + 1;
+  std::map<std::string, std::vector<Symbol>> params_of;  // by what they have in common
+  for (const Gradient& gradient : analysis.gradients) {
+    const auto found = chains->by_param.find(gradient.param);
+    if (found == chains->by_param.end()) continue;
+    const UpdateChain& chain = found->second;
     std::string key =
         absl::StrCat(DTypeName(chain.tensors[UpdateChain::kParam].dtype), " ",
                      DTypeName(chain.tensors[UpdateChain::kGrad].dtype), " ", chain.signature);
     for (const UpdateChain::Tensor& tensor : chain.tensors) {
       absl::StrAppend(&key, " ", DTypeName(TypeAtStart(tensor, programs)));
     }
-    classes[std::string(program.name(param))] = number_of.emplace(key, next).first->second;
+    if (chain.needs_whole) absl::StrAppend(&key, " ", NumElements(chain.dims));
+    params_of[key].push_back(gradient.param);
+  }
+  ChainClasses classes;
+  int last = 0;
+  for (const auto& [key, params] : params_of) {
+    ++last;
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Symbol param = params[i];
+      if (chains->by_param.at(param).needs_whole) {
+        if (i > 0 && i % nranks == 0) ++last;
+        const size_t begin = i / nranks * nranks;
+        const int owners = static_cast<int>(std::min<size_t>(params.size() - begin, nranks));
+        if (!HasEnoughOwners(owners, nranks)) {
+          chains->by_param.erase(param);
+          chains->why_not.emplace(
+              param, absl::StrCat("its update needs all of its elements, and too few parameters "
+                                  "have as many, by the same update: expected one for every other "
+                                  "rank, and at least two, found ",
+                                  owners));
+          continue;
+        }
+        classes.undivided.insert(last);
+      }
+      classes.of_param[std::string(program.name(param))] = last;
+    }
   }
   return classes;
 }
@@ -149,12 +190,18 @@ void SayWhole(const Program& program, const GradientAnalysis& analysis, const Up
               absl::Span<const SharedBucket> buckets, const PassContext& context) {
   std::set<Symbol> shared;
   for (const SharedBucket& bucket : buckets) {
-    for (const UpdateChain* chain : bucket.chains) {
+    for (const UpdateChain* const& chain : bucket.chains) {
       const Symbol param = chain->tensors[UpdateChain::kParam].name;
       shared.insert(param);
+      std::vector<std::pair<std::string, std::string>> facts = {
+          {"share", bucket.shares[UpdateChain::kParam]}};
+      if (chain->needs_whole) {
+        facts.emplace_back("owner", absl::StrCat("rank ", &chain - &bucket.chains[0]));
+      }
       context.sink.Explain(ShardUpdates::kName, std::string(program.name(param)), "shared out",
-                           "its update works element by element",
-                           {{"share", bucket.shares[UpdateChain::kParam]}});
+                           chain->needs_whole ? "its update needs all elements: it has an owner"
+                                              : "its update works element by element",
+                           std::move(facts));
     }
   }
   std::string first;
@@ -219,7 +266,7 @@ absl::StatusOr<bool> ShardUpdates::Run(const PassContext& context, ProgramPair& 
   WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
                         AnalyzeReduction(main, context, options_.scale));
   const GradientAnalysis& analysis = reduction.analysis;
-  const UpdateChains chains = FindUpdateChains(main, analysis);
+  UpdateChains chains = FindUpdateChains(main, analysis);
   if (programs.startup == nullptr) {
     return absl::FailedPreconditionError(
         "sharding needs the startup program, which gives each rank its part of the parameters: "
@@ -227,7 +274,9 @@ absl::StatusOr<bool> ShardUpdates::Run(const PassContext& context, ProgramPair& 
   }
   BucketInputs inputs{context.target.forecast.gradient_ready, context.target.collective_time,
                       options_.nrings, context.target.param_attrs};
-  inputs.classes = ClassesOf(programs, chains);
+  ChainClasses classes = ClassesOf(programs, analysis, *nranks, &chains);
+  inputs.classes = std::move(classes.of_param);
+  inputs.undivided = std::move(classes.undivided);
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled,
                         FillBuckets(main, analysis, options_.buckets, inputs));
   for (const std::string& warning : filled.warnings) context.sink.Warn(warning);

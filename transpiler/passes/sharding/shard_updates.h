@@ -25,9 +25,11 @@ namespace weft {
 // elements that are not finite, and an all-reduce of the maximum tells the others.
 //
 // A bucket is padded to a multiple of the number of ranks. Its parameters have chains that compute
-// the same (update_chains.h); one chain on shares takes their place. Parameters whose update needs
-// more than that are updated on all ranks, as with grad-all-reduce, which a note says. A variable
-// that stands for several, such as a power of beta, is that of the first parameter.
+// the same (update_chains.h); one chain on shares takes their place. Where an update needs a whole
+// parameter (Lamb), a bucket has parameters of equally many elements, one for each rank: its part
+// is the parameter that it owns. Other parameters are updated on all ranks, as with
+// grad-all-reduce, which a note says. A variable that stands for several, such as a power of beta,
+// is that of the first parameter.
 //
 // Of gradients that are accumulated over several steps, each rank keeps its own sums, whole. The
 // reduce-scatter and the updates are in the block that uses them up.

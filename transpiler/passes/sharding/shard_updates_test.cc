@@ -13,7 +13,9 @@
 #include "absl/strings/str_replace.h"
 #include "base/testing/test.h"
 #include "ops/analysis/testing/compact_program.h"
+#include "ops/analysis/training/gradients.h"
 #include "proto/testing/find_op.h"
+#include "transpiler/passes/sharding/update_chains.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
@@ -227,11 +229,12 @@ std::vector<Mistake> Mistakes() {
   return all;
 }
 
-std::vector<std::string> ErrorsOf(const Sharded& sharded, const Mistake& mistake) {
+std::vector<std::string> ErrorsOf(const Sharded& sharded, const Mistake& mistake,
+                                  bool has_original = true) {
   Desc main = sharded.main.ToProto(), startup = sharded.startup.ToProto();
   VerifyOptions options;
   options.setting = sharded.result.setting;
-  options.original = {&sharded.original, &sharded.original_startup};
+  if (has_original) options.original = {&sharded.original, &sharded.original_startup};
   if (mistake.main != nullptr) mistake.main(&main);
   if (mistake.startup != nullptr) mistake.startup(&startup);
   if (mistake.setting != nullptr) mistake.setting(&options.setting);
@@ -497,6 +500,131 @@ TEST(ShardUpdates, WholeGradientsShareTheLossScale) {
   EXPECT_THAT(ErrorsOf(sharded, {"", keep_as_is, nullptr, nullptr}), Not(IsEmpty()));
 }
 
+// Three parameters of six elements, whose updates need whole ones. %s makes w@GRAD, u@GRAD and
+// v@GRAD, and updates by them.
+constexpr char kOwned[] = R"(
+    var x : fp32[-1, 2] need_check_feed
+    var w, v : fp32[2, 3] parameter persistable
+    var u : fp32[3, 2] parameter persistable
+    var vw, vv : fp32[2, 3] persistable
+    var vu : fp32[3, 2] persistable
+    var lr : fp32[1] persistable
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[i] = mul(X=[h], Y=[u])
+    Out=[y] = mul(X=[i], Y=[v])
+    Out=[loss] = reduce_mean(X=[y]) role=loss {dim=ints[], reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {dim=ints[], reduce_all=true}
+    X@GRAD=[i@GRAD], Y@GRAD=[v@GRAD] = mul_grad(X=[i], Y=[v], Out@GRAD=[y@GRAD]) role=backward vars=[v, v@GRAD]
+    X@GRAD=[h@GRAD], Y@GRAD=[u@GRAD] = mul_grad(X=[h], Y=[u], Out@GRAD=[i@GRAD]) role=backward vars=[u, u@GRAD]
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+    %s
+    ParamOut=[w], VelocityOut=[vw] = %o(Param=[w], Velocity=[vw], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD] {mu=0.9}
+    ParamOut=[u], VelocityOut=[vu] = %o(Param=[u], Velocity=[vu], Grad=[u@GRAD], LearningRate=[lr]) role=optimize vars=[u, u@GRAD] {mu=0.9}
+    ParamOut=[v], VelocityOut=[vv] = %o(Param=[v], Velocity=[vv], Grad=[v@GRAD], LearningRate=[lr]) role=optimize vars=[v, v@GRAD] {mu=0.9}
+)";
+
+constexpr char kOwnedStartup[] = R"(
+    var w, v : fp32[2, 3] parameter persistable
+    var u : fp32[3, 2] parameter persistable
+    var vw, vv : fp32[2, 3] persistable
+    var vu : fp32[3, 2] persistable
+    var lr : fp32[1] persistable
+    Out=[w] = uniform_random() {shape=longs[2, 3], dtype=5, min=-1.0, max=1.0, seed=0}
+    Out=[u] = uniform_random() {shape=longs[3, 2], dtype=5, min=-1.0, max=1.0, seed=0}
+    Out=[v] = uniform_random() {shape=longs[2, 3], dtype=5, min=-1.0, max=1.0, seed=0}
+    Out=[vw] = fill_constant() {shape=longs[2, 3], dtype=5, value=0.0}
+    Out=[vu] = fill_constant() {shape=longs[3, 2], dtype=5, value=0.0}
+    Out=[vv] = fill_constant() {shape=longs[2, 3], dtype=5, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+)";
+
+constexpr char kClips[] = R"(
+    Out=[w@GRAD] = clip_by_norm(X=[w@GRAD]) role=optimize {max_norm=1.0}
+    Out=[u@GRAD] = clip_by_norm(X=[u@GRAD]) role=optimize {max_norm=1.0}
+    Out=[v@GRAD] = clip_by_norm(X=[v@GRAD]) role=optimize {max_norm=1.0}
+)";
+
+Program OwnedMain(const char* optimizer, const char* between) {
+  return CompactProgram(absl::StrReplaceAll(kOwned, {{"%o", optimizer}, {"%s", between}}));
+}
+
+void Retype(const std::string& from, const std::string& to, Desc* program) {
+  for (pb::OpDesc& op : *program->mutable_blocks(0)->mutable_ops()) {
+    if (op.type() == from) op.set_type(to);
+  }
+}
+
+TEST(ShardUpdates, OwnersUpdateWholeParameters) {
+  for (const auto& [optimizer, between] :
+       {std::pair("lars_momentum", ""), std::pair("momentum", kClips)}) {
+    // The last bucket is of one parameter, none is, and one, two and three ranks own nothing.
+    for (const int nranks : {2, 3, 4, 5, 6}) {
+      SCOPED_TRACE(absl::StrCat(optimizer, ", ", nranks, " ranks"));
+      const Sharded sharded =
+          ShardPair(OwnedMain(optimizer, between), CompactProgram(kOwnedStartup), "1", nranks);
+      const auto& shares = sharded.result.setting.shares;
+      ASSERT_THAT(shares, Contains(Key("param_share_0")));
+      EXPECT_EQ(shares.size(), 2);
+      EXPECT_EQ(shares.at("param_share_0")[0].name, "v");
+      EXPECT_THAT(ErrorsOf(sharded, {}), IsEmpty());
+      EXPECT_THAT(ErrorsOf(sharded, {}, /*has_original=*/false), IsEmpty());
+      for (const char* type : {"c_allgather", "c_reducescatter", "scale", optimizer}) {
+        EXPECT_THAT(ErrorsOf(sharded, {type, Drop(type), nullptr, nullptr}), Not(IsEmpty()))
+            << type;
+      }
+      for (const int turn : {0, 1}) {
+        EXPECT_THAT(ErrorsOf(sharded, {"", Reverse(turn), nullptr, nullptr}), Not(IsEmpty()));
+      }
+      const auto exchange = [](Setting* setting) {
+        for (auto& [share, of] : setting->shares) std::swap(of[0].name, of[1].name);
+      };
+      EXPECT_THAT(ErrorsOf(sharded, {"", nullptr, nullptr, exchange}), Not(IsEmpty()));
+      const auto in_other_parts = [](Setting* setting) {
+        setting->shares.at("param_share_0")[0].dims = {5};
+        setting->shares.at("param_share_0")[1].dims = {7};
+      };
+      EXPECT_THAT(ErrorsOf(sharded, {"", nullptr, nullptr, in_other_parts}), Not(IsEmpty()));
+    }
+  }
+}
+
+// Ranks with parts of tensors know the norms of these parts alone.
+TEST(ShardUpdates, NormsOfPartsAreRefused) {
+  for (const int nranks : {2, 4}) {
+    Sharded sharded =
+        ShardPair(OwnedMain("momentum", ""), CompactProgram(kOwnedStartup), "1", nranks);
+    Desc original = sharded.original.ToProto();
+    Retype("momentum", "lars_momentum", &original);
+    WEFT_ASSERT_OK_AND_ASSIGN(sharded.original, Program::FromProto(original));
+    const auto retype = [](Desc* main) { Retype("momentum", "lars_momentum", main); };
+    EXPECT_THAT(ErrorsOf(sharded, {"", retype, nullptr, nullptr}), Not(IsEmpty()));
+    EXPECT_THAT(ErrorsOf(sharded, {"", retype, nullptr, nullptr}, /*has_original=*/false),
+                Not(IsEmpty()));
+  }
+}
+
+// Nor is the norm of a bucket the norm of its tensors.
+TEST(ShardUpdates, NormsOfBucketsAreRefused) {
+  const Sharded sharded =
+      ShardPair(OwnedMain("momentum", kClips), CompactProgram(kOwnedStartup), "1", 3);
+  const auto clip_bucket = [](Desc* main) {
+    pb::OpDesc clip = *FindOp(main, "clip_by_norm");
+    Drop("clip_by_norm")(main);
+    const std::string buffer = FindSlot(FindOp(main, "c_reducescatter"), "X")->arguments(0);
+    clip.mutable_inputs(0)->set_arguments(0, buffer);
+    clip.mutable_outputs(0)->set_arguments(0, buffer);
+    auto* const ops = main->mutable_blocks(0)->mutable_ops();
+    for (int i = 0; i < ops->size(); ++i) {
+      if (ops->Get(i).type() != "c_reducescatter") continue;
+      *ops->Add() = clip;
+      std::rotate(ops->begin() + i, ops->end() - 1, ops->end());
+      break;
+    }
+  };
+  EXPECT_THAT(ErrorsOf(sharded, {"", clip_bucket, nullptr, nullptr}), Not(IsEmpty()));
+}
+
 TEST(ShardUpdates, RefusesWhatItCannotShareOut) {
   const auto refusal = [](Program main, Program* startup, absl::optional<int> nranks) {
     TranspileOptions options;
@@ -541,7 +669,7 @@ TEST(ShardUpdates, SaysWhyAParameterStaysWhole) {
   EXPECT_THAT(WhyWhole("Out=[w@GRAD] = clip(X=[w@GRAD]) role=optimize {min=-1.0, max=1.0}"),
               HasSubstr("shared out"));
   EXPECT_THAT(WhyWhole("Out=[w@GRAD] = clip_by_norm(X=[w@GRAD]) role=optimize {max_norm=1.0}"),
-              HasSubstr("(clip_by_norm) needs all elements"));
+              HasSubstr("needs all of its elements, and too few parameters have as many"));
   EXPECT_THAT(WhyWhole("Out=[t] = elementwise_add(X=[w@GRAD], Y=[b@GRAD]) role=optimize {axis=1}"),
               HasSubstr("reads several gradients"));
   EXPECT_THAT(WhyWhole("Out=[t] = scale(X=[vw]) role=optimize {scale=2.0}"),
@@ -558,7 +686,30 @@ TEST(ShardUpdates, SaysWhyAParameterWithAccumulatedGradientsStaysWhole) {
   EXPECT_THAT(why("Out=[t] = scale(X=[w]) role=optimize {scale=2.0}"), HasSubstr("uses it, too"));
   EXPECT_THAT(why("Out=[t] = scale(X=[vw]) role=optimize {scale=2.0}"), HasSubstr("uses vw, too"));
   EXPECT_THAT(why("Out=[w@GRAD] = clip_by_norm(X=[w@GRAD]) role=optimize {max_norm=1.0}"),
-              HasSubstr("(clip_by_norm) needs all elements"));
+              HasSubstr("needs all of its elements, and too few parameters have as many"));
+}
+
+// Such a block has no place among the ops of the root block.
+TEST(UpdateChains, BlocksThatTheRootBlockDoesNotRunAreRefused) {
+  const Program program = CompactProgram(R"(
+    var w, v, w@GRAD : fp32[4] persistable
+    var lr : fp32[1] persistable
+    var due : bool[1] persistable
+    conditional_block(Cond=[due], Input=[w, v, w@GRAD, lr]) {sub_block=block(1), is_scalar_condition=true}
+    block 1:
+    conditional_block(Cond=[due], Input=[w, v, w@GRAD, lr]) {sub_block=block(2), is_scalar_condition=true}
+    block 2:
+    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Velocity=[v], Grad=[w@GRAD], LearningRate=[lr]) {mu=0.9}
+    Out=[w@GRAD] = fill_constant() {shape=longs[4], dtype=5, value=0.0}
+)");
+  GradientAnalysis analysis;
+  Gradient gradient;
+  gradient.param = program.FindSymbol("w");
+  gradient.grad = program.FindSymbol("w@GRAD");
+  gradient.block = 2;
+  analysis.gradients.push_back(gradient);
+  EXPECT_EQ(FindUpdateChains(program, analysis).why_not[gradient.param],
+            "no op of the root block runs the block that updates it");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/sharding/update_chains.h"
@@ -27,8 +28,12 @@ struct SharedBucket {
   const UpdateChain& first() const { return *chains[0]; }
 };
 
-// Elements that fill a bucket up to a multiple of the number of ranks.
-inline int64_t PaddingOf(int64_t elements, int nranks) {
+// Elements that fill a bucket up, so that each rank has equally many, or one whole parameter.
+inline int64_t PaddingOf(absl::Span<const UpdateChain* const> chains, int nranks) {
+  const int64_t first = NumElements(chains[0]->dims);
+  if (chains[0]->needs_whole) return (nranks - static_cast<int64_t>(chains.size())) * first;
+  int64_t elements = 0;
+  for (const UpdateChain* chain : chains) elements += NumElements(chain->dims);
   return (nranks - elements % nranks) % nranks;
 }
 

@@ -101,6 +101,9 @@ class ChainFinder {
     } else {
       chain.found.block = gradient.block;
       chain.found.run_by = RunnerOf(gradient.block);
+      if (!chain.found.run_by.valid() && chain.why_not.empty()) {
+        chain.why_not = "no op of the root block runs the block that updates it";
+      }
     }
     chains_.push_back(std::move(chain));
   }
@@ -279,13 +282,16 @@ class ChainFinder {
     if (chain->updates) return "reads what the update leaves";
     const OpSchema* const schema = FindOpSchema(op.type());
     const bool sums_squares = SumsSquares(op.type());
-    const bool is_function = schema != nullptr && schema->Has(Trait::kElementwise) &&
+    const bool needs_whole = NeedsAllElements(op.type());
+    const bool is_function = schema != nullptr &&
+                             (schema->Has(Trait::kElementwise) || needs_whole) &&
                              !schema->Has(Trait::kSideEffect) && op.SubBlocks().empty();
-    if (!is_function && !sums_squares) return "needs all elements";
+    if (!is_function && !sums_squares) return "is not known to work by element, or by tensor";
     if (op.block() != chain->found.block) return "is in another block";
     for (Symbol in : op.input_args()) TakeDecay(op, in, chain);
     // Nobody knows that padding stays zero then.
     if (sums_squares && chain->decays) return "adds up squares after weight decay";
+    chain->found.needs_whole = chain->found.needs_whole || needs_whole;
     std::string& signature = chain->found.signature;
     const absl::string_view key = keys_.Of(op, {});
     absl::StrAppend(&signature, key.size(), ":", key);
@@ -417,8 +423,8 @@ class ChainFinder {
 
   // The block that the op runs, if it has chains; 0: none.
   int BlockOfChains(const Op& op) const {
-    for (const auto& [block, run_by] : run_by_) {
-      if (run_by == op.id()) return block;
+    for (int block : op.SubBlocks()) {
+      if (run_by_.count(block) > 0) return block;
     }
     return 0;
   }
@@ -483,7 +489,8 @@ class ChainFinder {
   // the gradient, or an op of the step before the block of the chain, which first overwrites it.
   bool IsAnotherValue(const Op& op, size_t index, Symbol arg) const {
     const Building& chain = chains_[index];
-    if (op.block() != 0) return false;
+    // Of a chain that is refused, ops may be missing.
+    if (op.block() != 0 || !chain.why_not.empty()) return false;
     if (chain.found.tensors[UpdateChain::kGrad].name == arg) {
       return op.position() <= program_.op(chain.completed_by).position();
     }

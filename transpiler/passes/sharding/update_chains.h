@@ -1,5 +1,5 @@
-// What updates a parameter element by element, from its reduced gradient on: ops that may run on a
-// part of the elements alone.
+// What updates a parameter from its reduced gradient on: ops that may run on a part of the elements
+// alone, or on one rank.
 #ifndef WEFT_TRANSPILER_PASSES_SHARDING_UPDATE_CHAINS_H_
 #define WEFT_TRANSPILER_PASSES_SHARDING_UPDATE_CHAINS_H_
 
@@ -31,6 +31,8 @@ struct UpdateChain {
   int block = 0;  // of the ops
   OpId run_by;    // the op of the root block that runs another block
   Dims dims;
+  // An op, such as Lamb, needs the whole parameter, and no others: it has an owner.
+  bool needs_whole = false;
   std::vector<OpId> ops;         // in order; the last one updates the parameter
   std::vector<Tensor> tensors;   // states and temporaries come after the gradient
   std::vector<Symbol> scalars;   // states of one element, such as powers of beta

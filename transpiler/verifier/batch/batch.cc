@@ -128,32 +128,44 @@ class BatchChecker {
   }
 
   // Gradients that are a multiple of those of one device, as averaged gradients of sums are. And
-  // gradients without a known relation, unless a loss or state that has a finding is the cause; in
-  // a program without a forward pass they are assumed to be right.
+  // what has no known relation to what one device has, unless a loss or state that has a finding is
+  // the cause; in a program without a forward pass gradients are assumed to be right.
   void CheckUpdates(bool sums_are_wanted) {
     const std::vector<OpId>& assumed = flow_.absent_gradients();
     const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
     if (flow_.updates().empty()) return;
     const bool may_be_sum = LossMayBeASum(facts_, flow_);
-    const absl::string_view why = may_be_sum ? ": a loss is a sum over the batch" : "";
+    absl::flat_hash_set<Symbol> parts;
     for (const BatchUpdate& update : flow_.updates()) {
       const BatchRelation found = update.value.relation;
-      const std::string what = absl::StrCat(main_.op(update.op).DebugName(), ": ",
-                                            update.is_gradient ? "gradient " : "input ",
+      const Op op = main_.op(update.op);
+      const bool is_gradient = update.is_gradient;
+      const bool is_param = absl::c_linear_search(op.Input("Param"), update.input);
+      const std::string what = absl::StrCat(op.DebugName(), ": ",
+                                            is_gradient ? "gradient "
+                                            : is_param  ? "parameter "
+                                                        : "input ",
                                             main_.name(update.input), " is ");
-      // Layer 3 knows whether gradients of means are divided.
-      const bool is_known =
-          !update.is_gradient || (!sums_are_wanted && (!update.value.is_guessed || may_be_sum));
-      if (found.IsReplicated() && is_known) {
-        report_.Add(update.is_gradient ? "W702" : "W718", update.op, main_.name(update.input),
-                    absl::StrCat(what, MultipleText(found.power),
-                                 " the reference value, where n is the number of ranks",
-                                 update.is_gradient ? why : ""));
+      if (found.IsReplicated()) {
+        // Layer 3 knows whether gradients of means are divided.
+        const bool is_left_to_layer3 =
+            is_gradient && (sums_are_wanted || (update.value.is_guessed && !may_be_sum));
+        if (is_left_to_layer3) continue;
+        report_.Add(
+            is_gradient ? "W702" : "W718", update.op, main_.name(update.input),
+            absl::StrCat(what, MultipleText(found.power),
+                         " the reference value, where n is the number of ranks",
+                         is_gradient && may_be_sum ? ": a loss is a sum over the batch" : ""));
+        continue;
       }
       const OpId cause = update.value.cause;
-      if (!found.IsUnrelated() || !StatesBefore(cause).empty()) continue;
-      if (of_absent_ops.contains(cause)) continue;
-      if (!reported_.insert(cause).second) continue;
+      if (!found.IsUnrelated()) {
+        // Layer 3 names gradients that are not reduced.
+        if (is_gradient || !parts.insert(update.input).second) continue;
+      } else {
+        if (!StatesBefore(cause).empty() || of_absent_ops.contains(cause)) continue;
+        if (!reported_.insert(cause).second) continue;
+      }
       report_.Add("W708", update.op, main_.name(update.input),
                   absl::StrCat(what, ToString(found), Because(main_, flow_, cause)));
     }

@@ -15,6 +15,7 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -390,7 +391,41 @@ TEST(Batch, WhatAnOptimizerReadsIsThatOfOneDevice) {
   constexpr char kStep[] =
       "    Out=[d] = elementwise_mul(X=[w], Y=[s])\n    Out=[w] = assign(X=[d])\n";
   EXPECT_THAT(found(kSum, kStep, "[lr]"), IsEmpty());
-  EXPECT_THAT(found(kAverage, kStep, "[lr]"), Contains(is_error));
+  EXPECT_THAT(found(kAverage, kStep, "[lr]"),
+              Contains(AllOf(is_error, HasSubstr("parameter w is 1/n of the reference value"))));
+  // What nobody has reduced.
+  EXPECT_THAT(found("", kRate, "[r]"),
+              Contains(HasSubstr("W708: op 8 (sgd): input r is a partial sum")));
+  EXPECT_THAT(found("", kStep, "[lr]"),
+              Contains(HasSubstr("W708: op 9 (sgd): parameter w is a partial sum")));
+}
+
+// momentum(Grad) with a factor is momentum(the multiple).
+TEST(Batch, OptimizersMayMultiplyTheirGradients) {
+  const auto step = [](absl::string_view factor, absl::string_view reduction) {
+    return absl::StrCat(
+        kVars, "    var v : fp32[4, 1] persistable\n", kForward,
+        absl::StrReplaceAll(kReduce, {{"_avg", reduction}}),
+        "    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[v], "
+        "LearningRate=[lr]) role=optimize {mu=0.9, rescale_grad=",
+        factor, "}\n");
+  };
+  const auto original = [&](absl::string_view factor) {
+    return absl::StrReplaceAll(step(factor, "_avg"), {{kReduce, ""}});
+  };
+  const auto found = [&](absl::string_view before, absl::string_view factor,
+                         absl::string_view reduction) {
+    return Differences(original(before), step(factor, reduction), ForRanks(2));
+  };
+  const auto is_error = StartsWith("error: ");
+  EXPECT_THAT(found("1.0", "0.5", "_sum"), IsEmpty());
+  EXPECT_THAT(found("1.0", "0.5", "_avg"), Contains(is_error));
+  EXPECT_THAT(found("1.0", "0.3", "_avg"), Contains(is_error));
+  EXPECT_THAT(found("0.5", "0.5", "_avg"), IsEmpty());
+  EXPECT_THAT(found("0.5", "0.5", "_sum"), Contains(is_error));
+  // Without an original.
+  EXPECT_THAT(testing::Found(step("0.5", "_sum"), ForRanks(2)), IsEmpty());
+  EXPECT_THAT(testing::Found(step("1.0", "_sum"), ForRanks(2)), Contains(is_error));
 }
 
 // What is divided in both factors is divided twice.

@@ -5,16 +5,14 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/core/communication.h"
-#include "ops/analysis/core/storage.h"
-#include "ops/analysis/core/synchronized.h"
 #include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/gradient_names.h"
+#include "ops/analysis/training/synchronized.h"
 #include "ops/analysis/values/rank_divergence.h"
 #include "ops/schema/batch_rules.h"
 #include "ops/schema/communication_ops.h"
@@ -168,6 +166,7 @@ class UpdateChecker {
         program_(facts.program()),
         parameters_(program_),
         options_(options),
+        synchronized_(FindSynchronized(facts, options.setting)),
         values_(values),
         what_if_(what_if),
         report_(ref, findings) {}
@@ -185,7 +184,7 @@ class UpdateChecker {
   void CheckUpdate(const Update& update);
   // Whether ranks average the parameter or, as an outer optimizer does that the setting claims,
   // make it of what they have averaged.
-  bool IsAveraged(VarId var);
+  bool IsAveraged(VarId var) const;
   void CheckAveragedParameter(const Update& update);
   void ReportRankLocalParameter(const Update& update);
   void CheckManualUpdates();
@@ -203,11 +202,11 @@ class UpdateChecker {
   const Program& program_;
   const UpdatedParameters parameters_;
   const RankValuesOptions& options_;
+  const absl::flat_hash_set<VarId> synchronized_;
   const RankValues& values_;
   WhatIfFlows* const what_if_;  // may be null
   Reporter report_;
-  absl::optional<RankDivergence> divergence_;                // computed on demand
-  absl::optional<absl::flat_hash_set<VarId>> synchronized_;  // computed on demand
+  absl::optional<RankDivergence> divergence_;  // computed on demand
   // A parameter is not equal on all ranks when training begins.
   bool starts_differ_ = false;
   // Of gradients that an all-reduce sums: what is wrong unless that explains it.
@@ -266,12 +265,8 @@ void UpdateChecker::CheckUpdate(const Update& update) {
   }
 }
 
-bool UpdateChecker::IsAveraged(VarId var) {
-  if (values_.AtEnd(var).averaged_across_ranks) return true;
-  if (!synchronized_.has_value()) {
-    synchronized_ = FindSynchronized(program_, facts_.Get<Storage>(), options_.setting);
-  }
-  return synchronized_->contains(var);
+bool UpdateChecker::IsAveraged(VarId var) const {
+  return values_.AtEnd(var).averaged_across_ranks || synchronized_.contains(var);
 }
 
 // A mode that averages gradients averages the statistics of rows, too.

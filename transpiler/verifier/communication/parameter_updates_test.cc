@@ -1,12 +1,15 @@
 #include "transpiler/verifier/communication/parameter_updates.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/averaging_schedule.h"
+#include "proto/outer_optimizer.h"
 #include "transpiler/verifier/testing/found.h"
 #include "transpiler/verifier/testing/training_steps.h"
 
@@ -113,6 +116,82 @@ TEST(ParameterUpdates, LocalSgdMayNotBeginWithTheRanksOwnDraws) {
       {{"    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n", ""}});
   EXPECT_THAT(Errors({{&program, &startup}}),
               ElementsAre(AllOf(StartsWith("error: W317: "), HasSubstr("does not broadcast it"))));
+}
+
+// Updates w, in a step of two ranks, by their own gradients and by `after`, where LocalSGD mixes or
+// rounds outer gradients.
+std::vector<std::string> FoundWithOuter(absl::string_view after, const AveragingSchedule& claimed) {
+  VerifyOptions options = ForRanks(2);
+  options.setting.averaging = claimed;
+  return Found(OneDeviceStep("", after, R"(
+    var last : fp32[1, 1] persistable
+    var b : fp32[1, 1] parameter persistable
+    var d, e : fp32[1, 1]
+    var mean : fp32[]
+    var rate : fp32[1]
+)"),
+               options);
+}
+
+AveragingSchedule MixedOuter() {
+  AveragingSchedule schedule;
+  schedule.outer = {OuterOptimizer::Rule::kSgd, 0.5};
+  schedule.mix = 0.5;
+  return schedule;
+}
+
+AveragingSchedule RoundedOuter() {
+  AveragingSchedule schedule = MixedOuter();
+  schedule.mix = 0;
+  schedule.sent = AveragingSchedule::Sent::kBf16;
+  return schedule;
+}
+
+constexpr absl::string_view kOuterSgd = R"(
+    Out=[d] = elementwise_sub(X=[last], Y=[w]) {axis=-1}
+    Out=[d] = c_allreduce_avg(X=[d]) {ring_id=0, use_calc_stream=true}
+    Out=[d] = elementwise_mul(X=[d], Y=[lr]) {axis=-1}
+    Out=[last] = elementwise_sub(X=[last], Y=[d]) {axis=-1}
+    Out=[w] = scale(X=[w]) {scale=0.5}
+    Out=[d] = scale(X=[last]) {scale=0.5}
+    Out=[w] = elementwise_add(X=[w], Y=[d]) {axis=-1}
+)";
+
+TEST(ParameterUpdates, OuterOptimizersMoveParametersByTheirOwnAverages) {
+  for (const AveragingSchedule& claimed : {MixedOuter(), RoundedOuter()}) {
+    EXPECT_THAT(FoundWithOuter(kOuterSgd, claimed), Not(Contains(HasSubstr("W31"))));
+    EXPECT_THAT(FoundWithOuter(kOuterSgd, claimed), Not(Contains(HasSubstr("W708"))));
+  }
+}
+
+// What ranks have averaged, beside, makes no average of a parameter.
+TEST(ParameterUpdates, OtherAveragesDoNotSynchronizeParameters) {
+  constexpr absl::string_view kMean = R"(
+    Out=[mean] = reduce_mean(X=[x]) {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[mean] = c_allreduce_avg(X=[mean]) {ring_id=0, use_calc_stream=true}
+    Out=[w] = elementwise_add(X=[w], Y=[mean]) {axis=-1}
+)";
+  constexpr absl::string_view kRate = R"(
+    Out=[rate] = assign(X=[lr])
+    Out=[rate] = c_allreduce_avg(X=[rate]) {ring_id=0, use_calc_stream=true}
+    Out=[w] = elementwise_add(X=[w], Y=[rate]) {axis=-1}
+)";
+  for (const AveragingSchedule& claimed : {MixedOuter(), RoundedOuter()}) {
+    for (absl::string_view added : {kMean, kRate}) {
+      EXPECT_THAT(FoundWithOuter(added, claimed), ElementsAre(StartsWith("error: W310: ")));
+    }
+  }
+}
+
+// What a rank computes of an average and of its batch is its own.
+TEST(ParameterUpdates, WhatFollowsFromABatchIsNoAverage) {
+  const std::string after =
+      absl::StrCat(kOuterSgd, "    Out=[mean] = reduce_mean(X=[x]) {reduce_all=true, dim=ints[0], ",
+                   "keep_dim=false}\n    Out=[e] = elementwise_mul(X=[w], Y=[mean]) {axis=-1}\n"
+                   "    Out=[b] = elementwise_add(X=[b], Y=[e]) {axis=-1}\n");
+  EXPECT_THAT(FoundWithOuter(after, MixedOuter()),
+              AllOf(Contains(HasSubstr("W310: parameter b is rank-local after a step")),
+                    Not(Contains(HasSubstr("updates w")))));
 }
 
 // The queue of a contrastive loss, which layer 7 names, however it is declared.

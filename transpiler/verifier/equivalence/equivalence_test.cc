@@ -1414,6 +1414,50 @@ TEST(Equivalence, HalvesThatHaveToBeUpdatedByTheMeanGradient) {
               ElementsAre(StartsWith("error: W312: "), StartsWith("error: W601: ")));
 }
 
+// Two tensors, of which each rank has a part of both.
+constexpr absl::string_view kTwoTensors = R"(
+    var w : fp32[2, 3] parameter persistable
+    var b : fp32[2] parameter persistable
+    var s, t : fp32[2, 3] persistable
+    Out=[s] = tanh(X=[w])
+    Out=[t] = relu(X=[w])
+)";
+
+// Reads what is gathered once for each use: in two reshapes of a part, or in two splits.
+constexpr absl::string_view kTwoReaders = R"(
+    var share : fp32[4] persistable
+    var s, t : fp32[2, 3] persistable
+    var whole : fp32[8]
+    var flat, flat2 : fp32[6]
+    var b, b2 : fp32[2]
+    var w, w2 : fp32[2, 3]
+    Out=[whole] = c_allgather(X=[share]) {nranks=2, ring_id=0, use_calc_stream=true}
+    Out=[flat, b] = split(X=[whole]) {axis=0, sections=ints[6, 2]}
+    Out=[w] = reshape2(X=[flat]) {shape=ints[2, 3]}
+    Out=[flat2, b2] = split(X=[whole]) {axis=0, sections=ints[6, 2]}
+    Out=[w2] = reshape2(X=[flat2]) {shape=ints[2, 3]}
+    Out=[s] = tanh(X=[w])
+    Out=[t] = relu(X=[w2])
+)";
+
+TEST(Equivalence, GatheredTensorsHaveAnyNumberOfReaders) {
+  VerifyOptions options = ForRanks(2);
+  options.setting.shares["share"] = {{"w", {2, 3}}, {"b", {2}}};
+  const auto differences = [&](const Edits& edits) {
+    const Program original = ProgramOf(kTwoTensors), program = ProgramOf(kTwoReaders, edits);
+    options.original = {&original, nullptr};
+    return Lines(Verify({{&program}}, options));
+  };
+  EXPECT_THAT(differences({}), IsEmpty());
+  EXPECT_THAT(differences({{"reshape2(X=[flat2])", "reshape2(X=[flat])"}}), IsEmpty());
+  EXPECT_THAT(differences({{"Out=[flat2, b2] = split(X=[whole]) {axis=0, sections=ints[6, 2]}",
+                            "Out=[b2, flat2] = split(X=[whole]) {axis=0, sections=ints[2, 6]}"}}),
+              Not(IsEmpty()));
+  EXPECT_THAT(differences({{"relu(X=[w2])", "tanh(X=[w2])"}}), Not(IsEmpty()));
+  EXPECT_THAT(differences({{"[w2] = reshape2(X=[flat2])", "[w2] = reshape2(X=[s])"}}),
+              Not(IsEmpty()));
+}
+
 // --- Where only an attribute differs -------------------------------------------------------------
 
 TEST(Equivalence, DifferentAttributesOfAnUpdateAreNamed) {

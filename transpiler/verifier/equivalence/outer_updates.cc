@@ -26,7 +26,7 @@ OuterUpdates::OuterUpdates(const ConstProgramPair& original, const ConstProgramP
                                                    : OuterOptimizer()),
       delay_(options.setting.averaging.has_value() ? options.setting.averaging->delay : 0),
       sent_(options.setting.averaging.has_value() ? options.setting.averaging->sent
-                                                  : AveragingSchedule::Sent::kWhole),
+                                                  : AveragingSchedule::Sent::kNative),
       lr_(ExactFactor(static_cast<float>(outer_.lr))),
       momentum_(ExactFactor(static_cast<float>(outer_.momentum))),
       mix_(options.setting.averaging.has_value()
@@ -136,7 +136,7 @@ void OuterUpdates::CheckGradient(const Synchronized& param, const State& last, F
 }
 
 bool OuterUpdates::IsRounded(const State& last) const {
-  if (sent_ == AveragingSchedule::Sent::kWhole) return false;
+  if (sent_ == AveragingSchedule::Sent::kNative) return false;
   const VarId var = rewritten_.main->block(0).FindVar(last.name);
   const absl::optional<TensorType> type = DeclaredType(rewritten_.main->var(var));
   return type.has_value() && type->dtype == DType::kFloat32;

@@ -476,7 +476,7 @@ TEST(OuterUpdates, WhatIsSentAndWhatIsKeptAreTheOuterGradient) {
 TEST(OuterUpdates, RoundingIsClaimed) {
   for (const Outer& outer : kOuters) {
     SCOPED_TRACE(outer.claim);
-    EXPECT_THAT(ErrorsOfRounded(outer, {}, "value=0.0", AveragingSchedule::Sent::kWhole),
+    EXPECT_THAT(ErrorsOfRounded(outer, {}, "value=0.0", AveragingSchedule::Sent::kNative),
                 HasError("W613", ""));
     EXPECT_THAT(ErrorsOfRounded(outer, {}, "value=0.0", AveragingSchedule::Sent::kFp16),
                 HasError("W613", "what is sent and what is kept"));

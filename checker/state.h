@@ -1,0 +1,143 @@
+// What the checker keeps while it walks over an original and its result (docs/certificate.md).
+#ifndef WEFT_CHECKER_STATE_H_
+#define WEFT_CHECKER_STATE_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "checker/format.h"
+
+namespace checker {
+
+// What a variable of the result holds of the variable `of` of the original: its value, the value /
+// n, the sum of the values over the ranks where the mean is wanted, or anything.
+enum Kind : uint8_t { kSame, kScaled, kSum, kLost };
+// Of which rank: that which has the variable; all, one below the other; or rank i: kPart + i.
+inline constexpr uint32_t kWhole = 0, kGathered = 1, kPart = 2;
+
+struct Var : Decl {
+  struct Access {
+    uint32_t stream, read, written;  // the last of each
+  };
+  Var* of = nullptr;  // itself: it is a variable of the original
+  uint32_t of_version = 0, version = 0, form = kWhole;
+  std::vector<Access> accesses;                 // a stream each
+  std::vector<std::pair<Var*, int64_t>> parts;  // of a buffer, at which elements; -1: unknown
+  Kind kind = kSame;
+  bool in_result = false, in_buffer = false;
+  bool is_own = false;                                // a state that each rank has its own of
+  bool equal = false, has_value = false;              // on all ranks; from this step
+  bool read_first = false, read_since_write = false;  // before a write of this step; by a kept op
+  bool is_parameter = false, is_gradient = false, is_reduced = false, is_rounded = false;
+  bool is_frozen = false;  // it was broadcast from rank 0, or is an id in use
+};
+
+inline constexpr uint32_t kHost = 17;  // after stream 0, which computes, and those of rings
+using Clock = std::array<uint32_t, kHost + 1>;  // of each, the last op that has ended for sure
+
+inline void Join(const Clock& from, Clock* to) {
+  for (size_t i = 0; i < from.size(); ++i) (*to)[i] = std::max((*to)[i], from[i]);
+}
+
+struct State {
+  // What the claim says.
+  uint64_t nranks = 0;  // 0: any number
+  bool sums = false;    // gradients are replaced by their sum over the ranks, not by their mean
+
+  State* main = nullptr;                 // of the main programs, if these are startup programs
+  uint64_t version = 0;                  // of Paddle: 2006002 of 2.6.2; 0: not said
+  std::vector<std::string_view> blocks;  // of the original
+  std::string_view result;               // its block 0
+  std::vector<std::set<std::string_view>> locals;  // what each block but block 0 declares
+  std::deque<Var> vars;                            // of block 0
+  std::unordered_map<std::string_view, Var*> names;
+
+  uint64_t num_gradients = 0, num_parameters = 0, num_rounded = 0, num_others = 0, num_calls = 0;
+  std::string schedule;                     // a line for each call
+  std::set<uint64_t> rings, set_up;         // that are used; that the startup program makes
+  bool calls_compute = true;                // all calls are on the stream that computes
+  uint64_t rank = 0;                        // startup programs: of which rank, if they are for one
+  std::vector<std::string_view> endpoints;  // then, of all ranks
+
+  std::array<Clock, kHost + 1> clocks = {};
+  std::map<uint64_t, uint32_t> streams;  // of rings
+  uint64_t work_left = 0, memory_left = 0;
+
+  void Spend(uint64_t work, uint64_t memory) {
+    Expect(work <= work_left && memory <= memory_left,
+           "it takes more time or memory than programs of this size may");
+    work_left -= work;
+    memory_left -= memory;
+  }
+
+  // An op takes memory while it is used.
+  template <typename Use>
+  void WithOp(std::string_view bytes, const Use& use) {
+    const Op op(bytes, memory_left);
+    Spend(0, op.Memory());
+    use(op);
+    memory_left += op.Memory();
+  }
+
+  Var* Find(std::string_view name) const {  // in block 0; null: it is not declared
+    const auto found = names.find(name);
+    return found == names.end() ? nullptr : found->second;
+  }
+  Var* VarOf(std::string_view name) {
+    Var* const var = Find(name);
+    Expect(var != nullptr, name, " is not declared");
+    return var;
+  }
+  Var* Declare(const Decl& decl) {  // the first one of that name
+    const auto [entry, is_new] = names.emplace(decl.name, nullptr);
+    if (is_new) {
+      Spend(0, 384);
+      entry->second = &vars.emplace_back();
+      static_cast<Decl&>(*entry->second) = decl;
+      // There is room for all. Names that are made to share a place would take more than linear
+      // time.
+      Expect(names.bucket_size(names.bucket(decl.name)) < 64, "too many names have one hash");
+    }
+    return entry->second;
+  }
+  bool HasValue(const Var& var) const {
+    return var.has_value || (main == nullptr && var.persistable);
+  }
+
+  uint32_t Launch(uint32_t stream) {
+    Join(clocks[kHost], &clocks[stream]);
+    ++clocks[stream][stream];
+    return stream;
+  }
+  // Fails unless the access comes after all that conflict with it. An access to a buffer is one to
+  // all of its parts.
+  void Touch(uint32_t stream, Var* var, bool writes) {
+    Spend(1, 0);
+    for (const auto& [part, offset] : var->parts) Touch(stream, part, writes);
+    Var::Access* own = nullptr;
+    for (Var::Access& access : var->accesses) {
+      if (access.stream == stream) own = &access;
+      const uint32_t ended = clocks[stream][access.stream];
+      Expect(own == &access || (access.written <= ended && (!writes || access.read <= ended)),
+             "nothing orders its access to ", var->name, " after an earlier one");
+    }
+    if (own == nullptr) own = &var->accesses.emplace_back(Var::Access{stream, 0, 0});
+    (writes ? own->written : own->read) = clocks[stream][stream];
+  }
+};
+
+void Keep(const Op& op, State* state);    // an op that the original has, too
+void Insert(const Op& op, State* state);  // another one
+
+}  // namespace checker
+
+#endif  // WEFT_CHECKER_STATE_H_

@@ -1,0 +1,32 @@
+// Training steps that PyTorch has exported, as programs of ProgramDesc: passes, analyses, verifier
+// and executor know only these. docs/pytorch.md has the rules.
+#ifndef WEFT_PROTO_FORMATS_PT2_IMPORTER_H_
+#define WEFT_PROTO_FORMATS_PT2_IMPORTER_H_
+
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/file.h"
+#include "proto/formats/pt2/graph.h"
+#include "proto/program.h"
+
+namespace weft::pt2 {
+
+// Parameters and buffers are persistable variables of the names that they have in PyTorch's
+// state_dict, inputs are data variables, the loss is loss, and other values have the names of their
+// nodes. Symbolic sizes are -1. The gradient of the loss begins at a tensor of ones like it; a
+// gradient of a parameter is what the update of the parameter reads, without decay that is added to
+// it. Updates (proto/formats/pt2/updates.h) come last: other ops read what parameters and state are
+// at the start of the step. A learning rate is a persistable variable, optimizer.lr.
+//
+// InvalidArgument, Unimplemented: errors of the archive, of FindUpdates; operators that no op of
+// Weft computes (all of them at once, the first with its line in the user's script). O(bytes).
+absl::StatusOr<Program> ImportProgram(FileBytes file);
+
+// What persistable variables of ImportProgram begin with. O(bytes).
+absl::StatusOr<std::map<std::string, Weight>> ReadStartValues(FileBytes file);
+
+}  // namespace weft::pt2
+
+#endif  // WEFT_PROTO_FORMATS_PT2_IMPORTER_H_

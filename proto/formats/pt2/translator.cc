@@ -1,0 +1,538 @@
+#include "proto/formats/pt2/translator.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+
+namespace weft::pt2 {
+
+// --- Ops
+// -------------------------------------------------------------------------------------------
+
+pb::OpDesc::Attr* NewOp::Add(absl::string_view name, pb::AttrType type) {
+  pb::OpDesc::Attr* const attr = desc_.add_attrs();
+  attr->set_name(std::string(name));
+  attr->set_type(type);
+  return attr;
+}
+
+NewOp& NewOp::Int(absl::string_view name, int64_t value) {
+  Add(name, pb::INT)->set_i(static_cast<int32_t>(value));
+  return *this;
+}
+
+NewOp& NewOp::Long(absl::string_view name, int64_t value) {
+  Add(name, pb::LONG)->set_l(value);
+  return *this;
+}
+
+NewOp& NewOp::Float(absl::string_view name, double value) {
+  Add(name, pb::FLOAT)->set_f(static_cast<float>(value));
+  return *this;
+}
+
+NewOp& NewOp::Bool(absl::string_view name, bool value) {
+  Add(name, pb::BOOLEAN)->set_b(value);
+  return *this;
+}
+
+NewOp& NewOp::Text(absl::string_view name, absl::string_view value) {
+  Add(name, pb::STRING)->set_s(std::string(value));
+  return *this;
+}
+
+NewOp& NewOp::Ints(absl::string_view name, const std::vector<int64_t>& values) {
+  pb::OpDesc::Attr* const attr = Add(name, pb::INTS);
+  for (const int64_t value : values) attr->add_ints(static_cast<int32_t>(value));
+  return *this;
+}
+
+NewOp& NewOp::Longs(absl::string_view name, const std::vector<int64_t>& values) {
+  pb::OpDesc::Attr* const attr = Add(name, pb::LONGS);
+  for (const int64_t value : values) attr->add_longs(value);
+  return *this;
+}
+
+NewOp& NewOp::Texts(absl::string_view name, const std::vector<std::string>& values) {
+  pb::OpDesc::Attr* const attr = Add(name, pb::STRINGS);
+  for (const std::string& value : values) attr->add_strings(value);
+  return *this;
+}
+
+// --- What values follow from
+// -----------------------------------------------------------------------
+
+namespace {
+
+bool HasOneElement(const TensorMeta& meta) {
+  return std::all_of(meta.dims.begin(), meta.dims.end(), [](int64_t dim) { return dim == 1; });
+}
+
+}  // namespace
+
+Translator::Translator(const Graph& graph, const Makers& makers, const Updates& updates)
+    : graph_(graph), makers_(makers), updates_(updates) {}
+
+absl::StatusOr<pb::ProgramDesc> Translator::Run() {
+  WEFT_RETURN_IF_ERROR(Survey());
+  desc_.mutable_version()->set_version(kPaddle3);
+  pb::BlockDesc* const block = desc_.add_blocks();
+  block->set_idx(0);
+  block->set_parent_idx(-1);
+  WEFT_RETURN_IF_ERROR(Declare());
+  bool is_behind = false;  // the gradient of the loss
+  for (const Node& node : graph_.nodes) {
+    is_behind = is_behind || &node == seed_;
+    if (!needed_.contains(&node)) continue;
+    role_ = is_behind ? kRoleBackward : kRoleForward;
+    if (!needed_before_updates_.contains(&node)) role_ = kRoleOptimize;
+    if (&node == seed_) role_ = kRoleBackward | kRoleLoss;
+    WEFT_RETURN_IF_ERROR(TranslateNode(node));
+  }
+  role_ = kRoleOptimize;
+  node_ = nullptr;
+  MakeNewValues();
+  WEFT_RETURN_IF_ERROR(AddUpdates());
+  WEFT_RETURN_IF_ERROR(AddMutations());
+  return std::move(desc_);
+}
+
+absl::Status Translator::Survey() {
+  for (const Node& node : graph_.nodes) WEFT_RETURN_IF_ERROR(CheckOutputs(node));
+  WEFT_RETURN_IF_ERROR(FindSeed());
+  WEFT_RETURN_IF_ERROR(FollowSeed());
+  FindNeeded();
+  WEFT_RETURN_IF_ERROR(CheckRules());
+  WEFT_RETURN_IF_ERROR(FindGradients());
+  std::vector<std::string> values = graph_.results;
+  values.push_back(loss_);
+  for (const auto& [gradient, param] : param_of_gradient_) values.push_back(gradient);
+  needed_before_updates_ = NodesFor(std::move(values));
+  return absl::OkStatus();
+}
+
+// A rule makes all outputs; that of convolution_backward knows which ones there are.
+absl::Status Translator::CheckOutputs(const Node& node) {
+  const auto rule = Rules().find(node.target);
+  if (rule == Rules().end()) return absl::OkStatus();
+  const size_t missing = std::count(node.outputs.begin(), node.outputs.end(), "");
+  const bool may_miss = rule->second.outputs == 3;
+  if (node.outputs.size() == rule->second.outputs && (missing == 0 || may_miss)) {
+    return absl::OkStatus();
+  }
+  return node.Error(absl::StrCat("expected ", rule->second.outputs, " tensors as outputs, found ",
+                                 node.outputs.size() - missing));
+}
+
+// Ones like a value of one element, from which the gradients in updates follow.
+absl::Status Translator::FindSeed() {
+  if (updates_.updates.empty()) {
+    return absl::InvalidArgumentError(
+        "the step changes no parameter: expected a training step, as tools/pytorch/export_step.py "
+        "writes it; a model for inference trains nothing");
+  }
+  absl::flat_hash_set<std::string> needed;
+  for (const Update& update : updates_.updates) needed.insert(makers_.Origin(update.grad));
+  for (size_t i = graph_.nodes.size(); i-- > 0;) {
+    const Node& node = graph_.nodes[i];
+    const bool is_needed =
+        std::any_of(node.outputs.begin(), node.outputs.end(),
+                    [&](const std::string& value) { return needed.contains(value); });
+    if (!is_needed) continue;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node.Tensors());
+    for (const std::string& value : reads) needed.insert(value);
+    for (const std::string& value : reads) needed.insert(makers_.Origin(value));
+    const bool is_like =
+        node.target == "aten.ones_like.default" || node.target == "aten.full_like.default";
+    if (!is_like || !HasOneElement(MetaOf(node.outputs[0]))) continue;
+    if (node.target == "aten.full_like.default") {
+      WEFT_ASSIGN_OR_RETURN(const double value, node.Number("fill_value"));
+      if (value != 1) continue;
+    }
+    if (seed_ != nullptr) {
+      return node.Error(absl::StrCat(
+          "expected one gradient of a loss, that begins with ones like it, found this and ",
+          seed_->DebugName(), ": a step with several losses is not read; add them up"));
+    }
+    seed_ = &node;
+    WEFT_ASSIGN_OR_RETURN(const std::string loss, node.Tensor("self"));
+    loss_ = makers_.Origin(loss);
+    if (makers_.Of(loss_) == nullptr) {
+      return node.Error("expected a loss that the step computes, found an input of it");
+    }
+  }
+  if (seed_ == nullptr) {
+    return absl::UnimplementedError(
+        "expected a gradient of the loss that begins with ones like the loss (ones_like), as "
+        "torch.autograd.grad makes it, found none that the updates follow from");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Translator::IsLinearInSeed(const Node& node) const {
+  const auto rule = Rules().find(node.target);
+  if (rule == Rules().end()) return false;
+  // A number that is added.
+  if (rule->second.linear == Linear::kInAll && node.Has("other") && !node.IsTensor("other")) {
+    return false;
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node.Tensors());
+  size_t following = 0;
+  for (const std::string& value : reads) {
+    if (!Follows(value)) continue;
+    ++following;
+    if (!linear_.contains(makers_.Origin(value))) return false;
+  }
+  switch (rule->second.linear) {
+    case Linear::kNot:
+      return false;
+    case Linear::kInAll:
+      return following == reads.size();
+    case Linear::kInEach:
+      return following == 1;
+    case Linear::kInFirst: {
+      const absl::string_view first = node.Has("grad_output") ? "grad_output" : "self";
+      WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(first));
+      return following == 1 && Follows(value);
+    }
+  }
+  return false;
+}
+
+absl::Status Translator::FollowSeed() {
+  follows_.insert(seed_->outputs[0]);
+  linear_.insert(seed_->outputs[0]);
+  for (const Node& node : graph_.nodes) {
+    if (&node == seed_ || Makers::HandsOn(node)) continue;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node.Tensors());
+    const bool follows = std::any_of(reads.begin(), reads.end(),
+                                     [this](const std::string& v) { return Follows(v); });
+    if (!follows) continue;
+    WEFT_ASSIGN_OR_RETURN(const bool is_linear, IsLinearInSeed(node));
+    for (const std::string& value : node.outputs) {
+      follows_.insert(value);
+      if (is_linear) linear_.insert(value);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What the update reads, without decay: the summand that is linear in the gradient of the loss.
+absl::StatusOr<std::string> Translator::GradientIn(const Update& update) const {
+  std::string value = makers_.Origin(update.grad);
+  for (;;) {
+    if (linear_.contains(value)) return value;
+    const Node* const node = makers_.Of(value);
+    const bool is_sum = node != nullptr && Follows(value) && node->target == "aten.add.Tensor" &&
+                        node->IsTensor("self") && node->IsTensor("other");
+    if (is_sum) {
+      WEFT_ASSIGN_OR_RETURN(const std::string x, node->Tensor("self"));
+      WEFT_ASSIGN_OR_RETURN(const std::string y, node->Tensor("other"));
+      if (Follows(x) != Follows(y)) {
+        value = makers_.Origin(Follows(x) ? x : y);
+        continue;
+      }
+    }
+    const std::string what = absl::StrCat("parameter ", update.param,
+                                          ": expected an update by a gradient, linear in the "
+                                          "gradient of the loss but for decay that is "
+                                          "added, found another value");
+    return node == nullptr ? absl::UnimplementedError(what) : node->Error(what);
+  }
+}
+
+absl::Status Translator::FindGradients() {
+  for (const Update& update : updates_.updates) {
+    WEFT_ASSIGN_OR_RETURN(const std::string gradient, GradientIn(update));
+    const auto [found, is_new] = param_of_gradient_.emplace(gradient, update.param);
+    if (is_new) continue;
+    return absl::UnimplementedError(absl::StrCat("parameters ", found->second, " and ",
+                                                 update.param, " have one gradient, value ",
+                                                 gradient));
+  }
+  return absl::OkStatus();
+}
+
+absl::flat_hash_set<const Node*> Translator::NodesFor(std::vector<std::string> values) const {
+  absl::flat_hash_set<const Node*> nodes;
+  while (!values.empty()) {
+    const Node* const node = makers_.Of(values.back());
+    values.pop_back();
+    if (node == nullptr || !nodes.insert(node).second) continue;
+    const absl::StatusOr<std::vector<std::string>> reads = node->Tensors();
+    if (reads.ok()) values.insert(values.end(), reads->begin(), reads->end());
+  }
+  return nodes;
+}
+
+// For what the step leaves and returns.
+void Translator::FindNeeded() {
+  std::vector<std::string> values = graph_.results;
+  for (const Update& update : updates_.updates) {
+    values.push_back(update.grad);
+    if (update.rule == Update::Rule::kSgd || update.rule == Update::Rule::kMomentum) continue;
+    values.push_back(update.beta1_power);
+    values.push_back(update.beta2_power);
+  }
+  for (const Input& input : graph_.inputs) {
+    if (IsComputedState(input)) values.push_back(graph_.mutations.at(input.name));
+  }
+  needed_ = NodesFor(std::move(values));
+}
+
+// Names all operators without a rule.
+absl::Status Translator::CheckRules() const {
+  const Node* first = nullptr;
+  std::map<std::string, int> missing;
+  for (const Node& node : graph_.nodes) {
+    if (!needed_.contains(&node) || Rules().count(node.target) > 0) continue;
+    if (first == nullptr) first = &node;
+    ++missing[node.target];
+  }
+  if (first == nullptr) return absl::OkStatus();
+  std::vector<std::string> names;
+  for (const auto& [target, count] : missing) {
+    names.push_back(count == 1 ? target : absl::StrCat(target, " (", count, " nodes)"));
+  }
+  return first->Error(absl::StrCat("no op of Weft computes ", absl::StrJoin(names, ", "),
+                                   " (docs/pytorch.md lists the operators that are read)"));
+}
+
+// --- Variables
+// -------------------------------------------------------------------------------------
+
+pb::VarDesc* Translator::DeclareVar(const std::string& name, const TensorMeta& meta) {
+  names_.insert(name);
+  pb::VarDesc* const var = desc_.mutable_blocks(0)->add_vars();
+  var->set_name(name);
+  var->mutable_type()->set_type(pb::VarType::LOD_TENSOR);
+  pb::VarType::TensorDesc* const tensor =
+      var->mutable_type()->mutable_lod_tensor()->mutable_tensor();
+  tensor->set_data_type(meta.dtype);
+  for (const int64_t dim : meta.dims) tensor->add_dims(dim);
+  return var;
+}
+
+absl::Status Translator::Declare() {
+  for (const Input& input : graph_.inputs) {
+    pb::VarDesc* const var = DeclareVar(input.name, graph_.tensors.at(input.value));
+    vars_[input.value] = input.name;
+    const bool is_data = input.kind == Input::Kind::kData;
+    var->set_persistable(!is_data);
+    var->set_is_parameter(input.kind == Input::Kind::kParameter);
+    var->set_need_check_feed(is_data);
+    var->set_stop_gradient(input.kind != Input::Kind::kParameter);
+  }
+  return absl::OkStatus();
+}
+
+std::string Translator::Output(const std::string& value, const TensorMeta& meta) {
+  const auto gradient = param_of_gradient_.find(value);
+  std::string name = value;
+  if (gradient != param_of_gradient_.end()) name = absl::StrCat(gradient->second, kGradSuffix);
+  if (value == loss_) name = "loss";
+  if (value == seed_->outputs[0]) name = absl::StrCat(vars_.at(loss_), kGradSuffix);
+  while (names_.contains(name)) name += "_";
+  DeclareVar(name, meta);
+  vars_[value] = name;
+  return name;
+}
+
+std::string Translator::Output(const std::string& value) { return Output(value, MetaOf(value)); }
+
+std::string Translator::Temporary(absl::string_view suffix, const TensorMeta& meta) {
+  std::string name = absl::StrCat(node_->name, "@", suffix);
+  while (names_.contains(name)) name += "_";
+  DeclareVar(name, meta);
+  return name;
+}
+
+std::string Translator::VarOf(const std::string& value) {
+  const std::string& origin = makers_.Origin(value);
+  const auto found = vars_.find(origin);
+  if (found != vars_.end()) return found->second;
+  const auto sum = row_sums_.find(origin);
+  if (sum != row_sums_.end()) {
+    const std::string x = VarOf(sum->second), out = Output(origin);
+    Add("reduce_sum", {{"X", {x}}}, {{"Out", {out}}})
+        .Ints("dim", {0})
+        .Bool("keep_dim", true)
+        .Bool("reduce_all", false);
+    return out;
+  }
+  // A matrix that only products have read so far.
+  const std::string x = VarOf(transposed_.at(origin)), out = Output(origin);
+  Add("transpose2", {{"X", {x}}}, {{"Out", {out}}}).Ints("axis", {1, 0});
+  return out;
+}
+
+absl::StatusOr<std::string> Translator::Var(const Node& node, absl::string_view argument) {
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
+  return VarOf(value);
+}
+
+absl::StatusOr<Translator::Operand> Translator::MatrixOf(const Node& node,
+                                                         absl::string_view argument) {
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
+  const auto found = transposed_.find(makers_.Origin(value));
+  if (found == transposed_.end()) return Operand{VarOf(value)};
+  return Operand{VarOf(found->second), true};
+}
+
+NewOp Translator::Add(absl::string_view type, const Slots& inputs, const Slots& outputs) {
+  pb::OpDesc* const op = desc_.mutable_blocks(0)->add_ops();
+  op->set_type(std::string(type));
+  const auto fill = [](const Slots& slots, auto* to) {
+    for (const auto& [slot, args] : slots) {
+      auto* const added = to->Add();
+      added->set_parameter(std::string(slot));
+      for (const std::string& arg : args) added->add_arguments(arg);
+    }
+  };
+  fill(inputs, op->mutable_inputs());
+  fill(outputs, op->mutable_outputs());
+  NewOp added(op);
+  added.Int(kOpRoleAttr, role_);
+  if (node_ != nullptr && !node_->stack.empty()) {
+    added.Texts("op_callstack", absl::StrSplit(node_->stack, '\n', absl::SkipWhitespace()));
+  }
+  return added;
+}
+
+// --- Nodes and updates
+// -----------------------------------------------------------------------------
+
+absl::Status Translator::TranslateNode(const Node& node) {
+  node_ = &node;
+  const OpRule& rule = Rules().at(node.target);
+  WEFT_RETURN_IF_ERROR((this->*rule.translate)(node));
+  for (const std::string& value : node.outputs) {
+    const auto gradient = param_of_gradient_.find(value);
+    const bool is_gradient = gradient != param_of_gradient_.end();
+    if (!is_gradient && value != loss_) continue;
+    const std::string var = VarOf(value);
+    pb::OpDesc* const writer = WriterOf(var);
+    if (writer == nullptr) return node.Error("expected a value that an op computes");
+    if (is_gradient) MarkPair(gradient->second, var, writer);
+    for (pb::OpDesc::Attr& attr : *writer->mutable_attrs()) {
+      if (value == loss_ && attr.name() == kOpRoleAttr) attr.set_i(attr.i() | kRoleLoss);
+    }
+  }
+  return absl::OkStatus();
+}
+
+pb::OpDesc* Translator::WriterOf(const std::string& var) {
+  auto& ops = *desc_.mutable_blocks(0)->mutable_ops();
+  for (int i = ops.size(); i-- > 0;) {
+    for (const pb::OpDesc::Var& slot : ops[i].outputs()) {
+      const auto& args = slot.arguments();
+      if (std::find(args.begin(), args.end(), var) != args.end()) return &ops[i];
+    }
+  }
+  return nullptr;
+}
+
+void Translator::MarkPair(const std::string& param, const std::string& gradient, pb::OpDesc* op) {
+  for (pb::OpDesc::Attr& attr : *op->mutable_attrs()) {
+    if (attr.name() != kOpRoleVarAttr) continue;
+    attr.add_strings(param);
+    attr.add_strings(gradient);
+    return;
+  }
+  NewOp(op).Texts(kOpRoleVarAttr, {param, gradient});
+}
+
+std::string Translator::RateVariable(double rate) {
+  std::string& name = rate_variables_[rate];
+  if (!name.empty()) return name;
+  name = "optimizer.lr";
+  for (int i = 1; names_.contains(name); ++i) name = absl::StrCat("optimizer.lr_", i);
+  DeclareVar(name, {pb::VarType::FP32, {1}})->set_persistable(true);
+  rates_[name] = rate;
+  return name;
+}
+
+// What updates and states read may not be computed yet (transposed_, row_sums_): it must be before
+// anything changes.
+void Translator::MakeNewValues() {
+  for (const Update& update : updates_.updates) VarOf(update.grad);
+  for (const Input& input : graph_.inputs) {
+    if (IsComputedState(input)) VarOf(graph_.mutations.at(input.name));
+  }
+}
+
+// Whether the step leaves a new value in a buffer, and no update does.
+bool Translator::IsComputedState(const Input& input) const {
+  const auto mutation = graph_.mutations.find(input.name);
+  return input.kind == Input::Kind::kBuffer && mutation != graph_.mutations.end() &&
+         updates_.states.count(input.name) == 0 && makers_.Origin(mutation->second) != input.value;
+}
+
+absl::Status Translator::AddUpdates() {
+  for (const Update& update : updates_.updates) {
+    const std::string& p = update.param;
+    Slots inputs = {{"Grad", {VarOf(update.grad)}},
+                    {"LearningRate", {RateVariable(update.rate)}},
+                    {"Param", {p}}};
+    Slots outputs = {{"ParamOut", {p}}};
+    switch (update.rule) {
+      case Update::Rule::kSgd:
+        Add("sgd", inputs, outputs);
+        break;
+      case Update::Rule::kMomentum:
+        inputs.push_back({"Velocity", {update.velocity}});
+        outputs.push_back({"VelocityOut", {update.velocity}});
+        Add("momentum", inputs, outputs)
+            .Float("mu", update.mu)
+            .Bool("use_nesterov", update.nesterov);
+        break;
+      case Update::Rule::kAdam:
+      case Update::Rule::kAdamW: {
+        const std::string b1 = VarOf(update.beta1_power), b2 = VarOf(update.beta2_power);
+        inputs.insert(inputs.end(), {{"Beta1Pow", {b1}},
+                                     {"Beta2Pow", {b2}},
+                                     {"Moment1", {update.mean}},
+                                     {"Moment2", {update.square}}});
+        outputs.insert(outputs.end(), {{"Beta1PowOut", {b1}},
+                                       {"Beta2PowOut", {b2}},
+                                       {"Moment1Out", {update.mean}},
+                                       {"Moment2Out", {update.square}}});
+        const bool decays = update.rule == Update::Rule::kAdamW;
+        NewOp op = Add(decays ? "adamw" : "adam", inputs, outputs);
+        op.Float("beta1", update.beta1)
+            .Float("beta2", update.beta2)
+            .Float("epsilon", update.epsilon)
+            .Bool("use_global_beta_pow", true);
+        if (decays) op.Float("coeff", update.decay).Bool("with_decay", true);
+        break;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// State that no update writes, such as counters of steps. New values may follow from each other's
+// old ones: all are in variables of their own before the first state changes.
+absl::Status Translator::AddMutations() {
+  absl::flat_hash_set<std::string> inputs;
+  for (const Input& input : graph_.inputs) inputs.insert(input.name);
+  for (const Input& input : graph_.inputs) {
+    if (!IsComputedState(input)) continue;
+    const std::string from = VarOf(graph_.mutations.at(input.name));
+    if (inputs.contains(from)) {
+      return absl::UnimplementedError(absl::StrCat("state ", input.name, ": becomes ", from,
+                                                   ", an input of the step: expected a value that "
+                                                   "the step computes"));
+    }
+    Add("assign", {{"X", {from}}}, {{"Out", {input.name}}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::pt2

@@ -1,0 +1,204 @@
+// A graph as ops of a ProgramDesc, node by node.
+#ifndef WEFT_PROTO_FORMATS_PT2_TRANSLATOR_H_
+#define WEFT_PROTO_FORMATS_PT2_TRANSLATOR_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/formats/pt2/graph.h"
+#include "proto/formats/pt2/updates.h"
+#include "proto/program.h"
+
+namespace weft::pt2 {
+
+// Slots and the variables in them.
+using Slots = std::vector<std::pair<absl::string_view, std::vector<std::string>>>;
+
+// An op while its attributes are added.
+class NewOp {
+ public:
+  explicit NewOp(pb::OpDesc* desc) : desc_(*desc) {}
+  NewOp& Int(absl::string_view name, int64_t value);
+  NewOp& Long(absl::string_view name, int64_t value);
+  NewOp& Float(absl::string_view name, double value);
+  NewOp& Bool(absl::string_view name, bool value);
+  NewOp& Text(absl::string_view name, absl::string_view value);
+  NewOp& Ints(absl::string_view name, const std::vector<int64_t>& values);
+  NewOp& Longs(absl::string_view name, const std::vector<int64_t>& values);
+  NewOp& Texts(absl::string_view name, const std::vector<std::string>& values);
+
+ private:
+  pb::OpDesc::Attr* Add(absl::string_view name, pb::AttrType type);
+  pb::OpDesc& desc_;
+};
+
+// In which of its tensors, read together, an operator is linear.
+enum class Linear : uint8_t {
+  kNot,
+  kInAll,    // in all of them together
+  kInEach,   // in each, while the others are fixed
+  kInFirst,  // in argument grad_output, or self where there is none
+};
+
+// What becomes of a graph.
+class Translator {
+ public:
+  // All must outlive it.
+  Translator(const Graph& graph, const Makers& makers, const Updates& updates);
+
+  absl::StatusOr<pb::ProgramDesc> Run();
+
+  // By variable: a number with which a step begins, beside the weights of the archive.
+  const std::map<std::string, double>& rates() const { return rates_; }
+
+  using Rule = absl::Status (Translator::*)(const Node&);
+
+ private:
+  struct OpRule {
+    Rule translate;
+    Linear linear = Linear::kNot;
+    absl::string_view op = "";  // where several rules share a function
+    size_t outputs = 1;
+  };
+  static const std::map<absl::string_view, OpRule>& Rules();
+
+  // What values follow from, before any op is made.
+  absl::Status Survey();
+  static absl::Status CheckOutputs(const Node& node);
+  absl::Status FindSeed();
+  absl::Status FollowSeed();
+  absl::StatusOr<bool> IsLinearInSeed(const Node& node) const;
+  absl::Status FindGradients();
+  absl::StatusOr<std::string> GradientIn(const Update& update) const;
+  // Nodes that make the values, or what these follow from.
+  absl::flat_hash_set<const Node*> NodesFor(std::vector<std::string> values) const;
+  void FindNeeded();
+  // The last op that writes a variable; null: none.
+  pb::OpDesc* WriterOf(const std::string& var);
+  absl::Status CheckRules() const;
+  bool Follows(const std::string& value) const { return follows_.contains(makers_.Origin(value)); }
+
+  absl::Status Declare();
+  absl::Status TranslateNode(const Node& node);
+  // Names the pair of a parameter and its gradient, which the op completes.
+  static void MarkPair(const std::string& param, const std::string& gradient, pb::OpDesc* op);
+  void MakeNewValues();
+  bool IsComputedState(const Input& input) const;
+  absl::Status AddUpdates();
+  absl::Status AddMutations();
+  std::string RateVariable(double rate);
+
+  const TensorMeta& MetaOf(const std::string& value) const {
+    return graph_.tensors.at(makers_.Origin(value));
+  }
+  pb::VarDesc* DeclareVar(const std::string& name, const TensorMeta& meta);
+  // A new variable for an output of the current node; that of the value, or one beside it.
+  std::string Output(const std::string& value);
+  std::string Output(const std::string& value, const TensorMeta& meta);
+  std::string Temporary(absl::string_view suffix, const TensorMeta& meta);
+  NewOp Add(absl::string_view type, const Slots& inputs, const Slots& outputs);
+  // The variable that holds a value.
+  absl::StatusOr<std::string> Var(const Node& node, absl::string_view argument);
+  std::string VarOf(const std::string& value);
+  // The variable whose value, transposed if `is_transposed`, is the value.
+  struct Operand {
+    std::string var;
+    bool is_transposed = false;
+  };
+  absl::StatusOr<Operand> MatrixOf(const Node& node, absl::string_view argument);
+
+  // proto/formats/pt2/aten_ops.cc
+  absl::Status CheckOneType(const Node& node) const;
+  absl::Status AddOrSubtract(const Node& node);
+  absl::Status ReverseSubtract(const Node& node);
+  absl::Status Multiply(const Node& node);
+  absl::Status Divide(const Node& node);
+  absl::Status Negate(const Node& node);
+  absl::Status PowerOfNumber(const Node& node);
+  absl::Status Unary(const Node& node);
+  absl::Status UnaryGrad(const Node& node);
+  absl::Status ReluGrad(const Node& node);
+  absl::Status Transpose2d(const Node& node);
+  absl::Status Permute(const Node& node);
+  absl::Status Reshape(const Node& node);
+  absl::Status Reduce(const Node& node);
+  absl::Status Fill(const Node& node);
+  absl::Status MatrixProduct(const Node& node);
+  absl::Status AddMatrixProduct(const Node& node);
+  absl::Status Softmax(const Node& node);
+  absl::Status SoftmaxGrad(const Node& node);
+  absl::Status NllLoss(const Node& node);
+  absl::Status NllLossGrad(const Node& node);
+  absl::Status MseLoss(const Node& node);
+  absl::Status MseLossGrad(const Node& node);
+  absl::Status Convolution(const Node& node);
+  absl::Status ConvolutionGrad(const Node& node);
+  absl::Status MaxPool(const Node& node);
+  absl::Status MaxPoolGrad(const Node& node);
+
+  absl::Status MultiplyBy(const Node& node, const std::string& x, absl::string_view argument,
+                          double factor, double bias, const std::string& out);
+  absl::StatusOr<std::string> Number(const Node& node, absl::string_view suffix, double value,
+                                     pb::VarType::Type dtype);
+  absl::Status MultiplyMatrices(const Node& node, absl::string_view x, absl::string_view y,
+                                const std::string& out);
+  absl::StatusOr<std::pair<std::string, std::string>> SquaresOf(const Node& node);
+  absl::StatusOr<bool> AddFactorGrad(const Node& node);
+  absl::Status AddBias(const Node& node, absl::string_view argument, const std::string& x,
+                       int axis);
+  bool AddBiasGrad(const std::string& gradient, int axis, const std::string& out);
+  absl::Status SetConvolution(const Node& node, NewOp op);
+  absl::Status SetPool(const Node& node, NewOp op);
+
+  const Graph& graph_;
+  const Makers& makers_;
+  const Updates& updates_;
+
+  // Values that follow from the gradient of the loss, and those of them that are linear in it.
+  absl::flat_hash_set<std::string> follows_, linear_;
+  const Node* seed_ = nullptr;  // makes the gradient of the loss
+  std::string loss_;            // a value
+  // By value: the parameter whose gradient it is.
+  absl::flat_hash_map<std::string, std::string> param_of_gradient_;
+  absl::flat_hash_set<const Node*> needed_, needed_before_updates_;
+
+  pb::ProgramDesc desc_;
+  const Node* node_ = nullptr;  // that is translated
+  int role_ = 0;
+  absl::flat_hash_set<std::string> names_;              // of variables
+  absl::flat_hash_map<std::string, std::string> vars_;  // by value
+  // By value of a transposed matrix: what it is the transposed of.
+  absl::flat_hash_map<std::string, std::string> transposed_;
+  // By prediction and target: the difference and its square.
+  std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> squares_;
+  // Products of the forward pass.
+  struct Product {
+    Operand x, y;
+    std::vector<int64_t> dims;
+  };
+  std::vector<Product> products_;
+  // What layers add: x + bias, the bias along an axis.
+  struct BiasSum {
+    std::string x, bias;  // variables
+    int axis;
+    std::vector<int64_t> dims, bias_dims;
+  };
+  std::vector<BiasSum> bias_sums_;
+  // By value: the gradient whose sum over the first axis, which stays with size 1, it is.
+  absl::flat_hash_map<std::string, std::string> row_sums_;
+  std::map<std::string, double> rates_;
+  std::map<double, std::string> rate_variables_;
+};
+
+}  // namespace weft::pt2
+
+#endif  // WEFT_PROTO_FORMATS_PT2_TRANSLATOR_H_

@@ -1,0 +1,73 @@
+// The updates of a training step of PyTorch, found by their structure.
+#ifndef WEFT_PROTO_FORMATS_PT2_UPDATES_H_
+#define WEFT_PROTO_FORMATS_PT2_UPDATES_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/formats/pt2/graph.h"
+
+namespace weft::pt2 {
+
+// Which node makes a value, looking through nodes that hand on the value of their input.
+class Makers {
+ public:
+  // The graph must outlive it.
+  explicit Makers(const Graph& graph);
+
+  // The value that `value` is a copy, or another name, of, or is transposed of twice.
+  const std::string& Origin(const std::string& value) const;
+  // Null: an input of the graph.
+  const Node* Of(const std::string& value) const;
+
+  static bool HandsOn(const Node& node);
+
+ private:
+  absl::flat_hash_map<std::string, const Node*> maker_;
+  absl::flat_hash_map<std::string, std::string> origin_;
+};
+
+// What torch.optim's functional forms compute, in the names of Weft's ops (ops/formulas/update.h).
+struct Update {
+  enum class Rule : uint8_t { kSgd, kMomentum, kAdam, kAdamW };
+  Rule rule = Rule::kSgd;
+  std::string param;
+  std::string grad;  // a value: with decay that is added to it
+  double rate = 0;
+  // kMomentum
+  std::string velocity;  // a buffer
+  double mu = 0;
+  bool nesterov = false;
+  // kAdam, kAdamW
+  std::string mean, square;              // buffers
+  std::string beta1_power, beta2_power;  // values, of the number of this step
+  double beta1 = 0, beta2 = 0, epsilon = 0;
+  double decay = 0;  // kAdamW
+};
+
+struct Updates {
+  std::vector<Update> updates;
+  std::set<std::string> states;  // buffers that updates write
+};
+
+// An update for each parameter that the step changes:
+//
+//   sgd       p - rate g
+//   momentum  v' = mu v + g; p - rate v', or p - rate (g + mu v')
+//   adam      m' = lerp(m, g, 1 - beta1), s' = beta2 s + (1 - beta2) g g, and p - rate m' / (1 -
+//             beta1^t) / (√s' / √(1 - beta2^t) + epsilon), as PyTorch computes it if capturable
+//   adamw     the same, of p (1 - rate decay)
+//
+// InvalidArgument, naming the parameter and the node that was found, if a parameter changes in
+// another way, or by a state that the step leaves otherwise. O(nodes).
+absl::StatusOr<Updates> FindUpdates(const Graph& graph, const Makers& makers);
+
+}  // namespace weft::pt2
+
+#endif  // WEFT_PROTO_FORMATS_PT2_UPDATES_H_

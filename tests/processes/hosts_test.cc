@@ -1,0 +1,130 @@
+// weft launch --elastic on two hosts: jobs that lose processes, a host or the network between them
+// go on to the bits of a run that loses nothing.
+#include <signal.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/processes/elastic_job.h"
+#include "tools/job/process.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Of four ranks, 0 and 1 are on host 0.
+class HostsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const ProcessResult check = RunProcess(
+        {"/usr/bin/env", "unshare", "--net", "--mount", "tests/processes/two_hosts.sh", "--check"});
+    if (check.status != 0) GTEST_SKIP() << "hosts cannot be simulated here: " << check.err;
+  }
+
+  static const ElasticProgram::Mode& ModeOf(const std::string& name) {
+    for (const ElasticProgram::Mode& mode : ElasticProgram::Modes()) {
+      if (mode.name == name) return mode;
+    }
+    return ElasticProgram::Modes()[0];
+  }
+
+  static ElasticOutcome Run(const std::string& mode, const std::string& fault,
+                            const Args& launch_flags = {}) {
+    ElasticProgram program(ModeOf(mode));
+    ElasticOptions options;
+    options.hosts = 2;
+    options.launch_flags = launch_flags;
+    return program.Run(fault, options);
+  }
+
+  static ElasticOutcome ExpectSurvives(const std::string& mode, const std::string& fault,
+                                       int generations) {
+    const ElasticOutcome outcome = Run(mode, fault);
+    EXPECT_EQ(outcome.status, 0) << fault << "\n" << outcome.err;
+    EXPECT_EQ(outcome.difference, "") << fault << "\n" << outcome.err;
+    EXPECT_EQ(outcome.generations, generations) << fault << "\n" << outcome.err;
+    return outcome;
+  }
+};
+
+TEST_F(HostsTest, NothingIsLost) {
+  const ElasticOutcome outcome = ExpectSurvives("topk", "none", 1);
+  EXPECT_THAT(outcome.err, HasSubstr("host 1 ended with status 0\n"));
+}
+
+// Each rank of top-k has residuals of its own; with LocalSGD, parameters.
+TEST_F(HostsTest, AKilledProcessChangesNoBit) {
+  ExpectSurvives("topk", "kernel:1:2:2:1:kill", 2);
+  ExpectSurvives("topk", "inside:1:0:1:2:kill", 2);
+  ExpectSurvives("local_sgd", "kernel:1:3:3:0:kill", 2);
+  ExpectSurvives("dropout", "kernel:1:1:2:4:kill", 2);
+}
+
+TEST_F(HostsTest, TheProcessThatReportsIsKilled) {
+  ExpectSurvives("allreduce", "result:1:2:1:0:kill", 2);
+  ExpectSurvives("topk", "checkpoint:1:4:0:1:kill", 2);
+}
+
+TEST_F(HostsTest, AllProcessesOfTheOtherHostAreKilledOneByOne) {
+  ExpectSurvives("topk", "kernel:1:1:2:1:kill+kernel:2:3:3:0:kill", 3);
+}
+
+TEST_F(HostsTest, TheOtherHostIsLost) {
+  const ElasticOutcome outcome = ExpectSurvives("topk", "kernel:1:2:3:1:host", 2);
+  EXPECT_THAT(outcome.err, HasSubstr("weft launch: note: host 1 is lost: "));
+}
+
+TEST_F(HostsTest, AStoppedProcessOfTheOtherHostIsLost) {
+  const ElasticOutcome outcome = ExpectSurvives("local_sgd", "kernel:1:2:3:1:stop", 2);
+  EXPECT_THAT(outcome.err, HasSubstr("process 3 of host 1 is stopped, and is killed"));
+}
+
+// The half of the first launcher goes on, and the other half ends.
+TEST_F(HostsTest, OneHalfOfACutNetworkGoesOn) {
+  const ElasticOutcome outcome = ExpectSurvives("topk", "kernel:1:2:1:1:cut", 2);
+  ASSERT_TRUE(outcome.notice_s.has_value());
+  EXPECT_LT(*outcome.notice_s, 12);  // 10, and 2 for slow machines
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("host 1 is lost: "),
+                                 HasSubstr("error: the launcher of host 0 is lost: "),
+                                 HasSubstr("host 1 ended with status 1\n")));
+}
+
+TEST_F(HostsTest, WithoutAProcessOfTheFirstHostTheJobEnds) {
+  const ElasticOutcome outcome = Run("allreduce", "kernel:1:1:0:1:kill+kernel:2:2:0:1:kill");
+  EXPECT_EQ(outcome.status, 128 + SIGKILL);
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("was killed by SIGKILL: no process of the first host is left"),
+                    HasSubstr("host 1 ended with status "), Not(HasSubstr("generation 3"))));
+}
+
+TEST_F(HostsTest, FewerProcessesThanTheLeastAreAnError) {
+  const ElasticOutcome outcome = Run("allreduce", "kernel:1:1:3:1:kill", {"--min_processes", "4"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("error: process 3 of host 1 is lost: 3 processes are "
+                                           "left, fewer than --min_processes"),
+                                 Not(HasSubstr("generation 2"))));
+}
+
+TEST_F(HostsTest, AnErrorOfAProcessEndsTheJobOnBoth) {
+  ElasticProgram program(ModeOf("allreduce"));
+  ElasticOptions options;
+  options.hosts = 2;
+  options.run_flags = {"--set", "learning_rate_0=1e30"};
+  const ElasticOutcome outcome = program.Run("none", options);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("loss mean_0.tmp_0 is "), Not(HasSubstr("generation")),
+                                 HasSubstr("host 1 ended with status "),
+                                 Not(HasSubstr("host 1 ended with status 0"))));
+}
+
+TEST_F(HostsTest, LaunchersThatDifferAreRefused) {
+  const ElasticOutcome outcome = Run("allreduce", "none", {"--min_processes", "9"});
+  EXPECT_EQ(outcome.status, 2) << outcome.err;
+}
+
+}  // namespace
+}  // namespace weft::testing

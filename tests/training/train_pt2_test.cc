@@ -1,0 +1,132 @@
+// Training steps of PyTorch (.pt2) train as PyTorch trained them, on one rank and on two.
+// tests/data/pt2/make_steps.py has made the steps and the references.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/file.h"
+#include "base/testing/archive.h"
+#include "base/testing/test.h"
+#include "executor/files/npz.h"
+#include "tests/support/rounding.h"
+#include "tools/job/process.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+
+constexpr double kTolerance = 1e-5;  // of the largest element
+
+class TrainPt2Test : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/pt2.tar.xz"));
+    for (const char* file : {".pt2", "_feeds.npz", "_reference.npz"}) {
+      WEFT_ASSERT_OK(WriteFile(Path(file), files.at(absl::StrCat("pt2/", GetParam(), file))));
+    }
+  }
+
+  static std::string Path(const std::string& suffix) {
+    return absl::StrCat(::testing::TempDir(), "/", GetParam(), suffix);
+  }
+
+  static ProcessResult Run(std::vector<std::string> args) {
+    args[0] = "tools/" + args[0];
+    return RunProcess(args);
+  }
+
+  // For two ranks.
+  static ProcessResult Transpile(const std::string& out) {
+    return Run({"transpile", "--mode", "grad_allreduce", "--nranks", "2", "--buckets", "none",
+                Path(".pt2"), out});
+  }
+
+  // That losses and parameters are those of PyTorch.
+  static void ExpectTrains(std::vector<std::string> args) {
+    const std::string saved = Path("_saved.npz"), fetched = Path("_fetched.npz");
+    args.insert(args.end(), {"--feeds", Path("_feeds.npz"), "--save", saved, "--fetch_npz", fetched,
+                             "--fetch", "loss"});
+    const ProcessResult result = Run(std::move(args));
+    ASSERT_EQ(result.status, 0) << result.err;
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto reference, ReadNpz(Path("_reference.npz")));
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto found, ReadNpz(saved));
+    for (const auto& [name, tensor] : reference) {
+      if (name == "losses") continue;
+      ASSERT_EQ(found.count(name), 1u) << name;
+      const std::vector<double> expected = AsDoubles(tensor), values = AsDoubles(found.at(name));
+      ASSERT_EQ(values.size(), expected.size()) << name;
+      double largest = 0;
+      for (const double value : expected) largest = std::max(largest, std::abs(value));
+      for (size_t i = 0; i < values.size(); ++i) {
+        EXPECT_NEAR(values[i], expected[i], kTolerance * largest) << name << " " << i;
+      }
+    }
+    const std::vector<double> losses = AsDoubles(reference.at("losses"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto steps, ReadNpz(fetched));
+    for (size_t step = 0; step < losses.size(); ++step) {
+      // The mean over the ranks.
+      double sum = 0;
+      int count = 0;
+      for (const auto& [name, tensor] : steps) {
+        if (!absl::StartsWith(name, absl::StrCat(step, "/"))) continue;
+        for (const double value : AsDoubles(tensor)) sum += value;
+        count += static_cast<int>(tensor.size());
+      }
+      ASSERT_GT(count, 0) << step;
+      EXPECT_NEAR(sum / count, losses[step], kTolerance * losses[step]) << step;
+    }
+  }
+};
+
+TEST_P(TrainPt2Test, OneRankTrainsAsPyTorchFromTheValuesInTheFile) {
+  ExpectTrains({"weft", "run", Path(".pt2")});
+}
+
+TEST_P(TrainPt2Test, TwoRanksTrainAsPyTorchWithTheWholeBatch) {
+  const std::string out = Path("_out.pb");
+  const ProcessResult transpiled = Transpile(out);
+  ASSERT_EQ(transpiled.status, 0) << transpiled.err;
+  const ProcessResult verified =
+      Run({"weft", "verify", out, "--original", Path(".pt2"), "--nranks", "2"});
+  EXPECT_EQ(verified.status, 0) << verified.err << verified.out;
+  ExpectTrains({"weft", "run", out, "--params", Path(".pt2"), "--ranks", "2"});
+}
+
+// A program whose gradient has been scaled after the rewrite.
+TEST_P(TrainPt2Test, AFactorIsFound) {
+  const std::string out = Path("_out.prog");
+  ASSERT_EQ(Transpile(out).status, 0);
+  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes file, ReadFile(out));
+  std::vector<std::string> lines = absl::StrSplit(file.bytes, '\n');
+  const auto reduces = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
+    return absl::StrContains(line, "= all_reduce(");
+  });
+  ASSERT_NE(reduces, lines.end());
+  const std::string gradient = absl::StrCat(
+      std::string(absl::StripAsciiWhitespace(reduces->substr(0, reduces->find(" : ")))).substr(5));
+  lines.insert(reduces + 1, absl::StrCat("Out=[", gradient, "] = scale(X=[", gradient,
+                                         "]) role=optimize {scale=2.0}"));
+  WEFT_ASSERT_OK(WriteFile(out, absl::StrJoin(lines, "\n")));
+  const ProcessResult verified =
+      Run({"weft", "verify", out, "--original", Path(".pt2"), "--nranks", "2"});
+  EXPECT_EQ(verified.status, 1);
+  // Of a gradient with decay, the sum of both is divided by the factor of the decay, 0.01.
+  EXPECT_THAT(verified.out + verified.err,
+              AllOf(HasSubstr("W601"), AnyOf(HasSubstr("found 2 *"), HasSubstr(" 200 *"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TrainPt2Test,
+                         ::testing::Values("mlp_sgd", "mlp_momentum", "mlp_adamw", "lenet_nesterov",
+                                           "lenet_adam"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,172 @@
+#include "tools/job/controlled_launcher.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "tools/job/generations.h"
+
+namespace weft {
+namespace {
+
+// What launcher 0 and another one must agree on.
+std::string SizeOf(const LaunchOptions& options) {
+  return absl::StrCat(options.hosts.hosts, " hosts with ", options.processes, " processes");
+}
+
+}  // namespace
+
+ControlledLauncher::~ControlledLauncher() { CloseAll(); }
+
+void ControlledLauncher::CloseAll() {
+  for (int& control : controls_) {
+    if (control >= 0) close(std::exchange(control, -1));
+  }
+  if (polled_ >= 0) close(std::exchange(polled_, -1));
+}
+
+absl::Status ControlledLauncher::OnAttempt(const LaunchOptions& options) {
+  CloseAll();
+  const HostOptions& hosts = options.hosts;
+  controls_.assign(hosts.hosts * options.processes, -1);
+  polled_ = epoll_create1(EPOLL_CLOEXEC);
+  if (polled_ < 0) return absl::ErrnoToStatus(errno, "epoll_create");
+  if (hosts.hosts == 1) return absl::OkStatus();
+  std::vector<std::string> texts;
+  const std::string own = absl::StrCat(SizeOf(options), "\n", job_id());
+  absl::StatusOr<std::unique_ptr<HostLinks>> links = HostLinks::Connect(
+      hosts, own, [] { return PendingStop() != 0; }, &texts);
+  if (!links.ok() && PendingStop() != 0) {
+    return absl::CancelledError("stopped before the launchers of all hosts had come");
+  }
+  WEFT_ASSIGN_OR_RETURN(links_, std::move(links));
+  for (int host = 0; host < hosts.hosts; ++host) {
+    const std::vector<std::string> lines = absl::StrSplit(texts[host], '\n');
+    if (texts[host].empty()) continue;
+    if (lines.size() != 2 || lines[0] != SizeOf(options)) {
+      return absl::InvalidArgumentError(absl::StrCat("the launcher of host ", host, ": expected ",
+                                                     SizeOf(options), ", as here, found ",
+                                                     lines[0]));
+    }
+    if (host == 0) set_job_id(lines[1]);
+  }
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  return epoll_ctl(polled_, EPOLL_CTL_ADD, links_->file(), &event) == 0
+             ? absl::OkStatus()
+             : absl::ErrnoToStatus(errno, "epoll_ctl");
+}
+
+absl::StatusOr<int> ControlledLauncher::FileOf(int rank, std::vector<std::string>* variables) {
+  std::array<int, 2> fds;  // they keep the borders of messages
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds.data()) != 0) {
+    return absl::ErrnoToStatus(errno, "socketpair");
+  }
+  controls_[rank] = fds[0];
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  const absl::StatusOr<std::string> text = DescribeControl(fds[1]);
+  if (!text.ok() || epoll_ctl(polled_, EPOLL_CTL_ADD, fds[0], &event) != 0) {
+    const absl::Status status = text.ok() ? absl::ErrnoToStatus(errno, "epoll_ctl") : text.status();
+    close(fds[1]);
+    return status;
+  }
+  variables->push_back(absl::StrCat(kControlVariable, "=", *text));
+  return fds[1];
+}
+
+void ControlledLauncher::OnDone() {
+  if (links_ != nullptr && !links_->Finish([] { return PendingStop() != 0; })) ReadSignals();
+}
+
+void ControlledLauncher::SayTo(int rank, absl::string_view text) {
+  // One that cannot be told has ended.
+  send(controls_[rank], text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void ControlledLauncher::CloseControl(int rank) {
+  if (controls_[rank] >= 0) close(std::exchange(controls_[rank], -1));
+}
+
+void ControlledLauncher::ReadControls() {
+  for (size_t rank = 0; rank < controls_.size(); ++rank) {
+    int& control = controls_[rank];
+    while (control >= 0) {
+      std::array<char, 256> buffer;
+      const ssize_t n = recv(control, buffer.data(), buffer.size(), MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) break;
+      if (n <= 0) {
+        close(std::exchange(control, -1));
+      } else {
+        OnMessage(static_cast<int>(rank), {buffer.data(), static_cast<size_t>(n)});
+      }
+    }
+  }
+}
+
+void HostLauncher::OnMessage(int rank, absl::string_view text) {
+  links()->Send(0, absl::StrCat("say ", rank, " ", text));
+}
+
+void HostLauncher::OnEnd(Process* process) {
+  ReadControls();
+  const bool is_lost = process->killed_by != 0 && !WasStopped(process->exit_status);
+  links()->Send(0, absl::StrCat(is_lost ? "killed " : "exited ", process->rank, " ",
+                                is_lost ? process->killed_by : process->exit_status));
+  process->is_lost = is_lost;
+  if (!is_lost) return Launcher::OnEnd(process);
+  kill(-process->pid, SIGKILL);  // as ElasticLauncher::OnEnd
+}
+
+void HostLauncher::TakeEvents() {
+  for (const HostLinks::Event& event : links()->Take()) {
+    if (!event.end.ok()) {
+      if (IsStopping()) continue;
+      Fail(absl::StrCat("the launcher of host 0 is lost: ", event.end.message()));
+      const std::string fails = ControlMessage{ControlMessage::Kind::kFail}.Encode();
+      for (const Process& process : processes()) SayTo(process.rank, fails);
+      continue;
+    }
+    const std::vector<std::string> words = absl::StrSplit(event.text, absl::MaxSplits(' ', 2));
+    int number = 0;
+    if (words.size() < 2 || !absl::SimpleAtoi(words[1], &number)) continue;
+    if (words[0] == "signal") OnStopSignal(number);
+    for (Process& process : processes()) {
+      if (process.rank != number) continue;
+      if (words[0] == "say" && words.size() == 3) SayTo(number, words[2]);
+      if (words[0] == "kill" && process.IsRunning()) kill(-process.pid, SIGKILL);
+    }
+  }
+}
+
+void HostLauncher::LookForStopped(Time now) {
+  if (look_stopped_at_ > now) return;
+  look_stopped_at_ = now + kLookForStoppedEvery;
+  for (const Process& process : processes()) {
+    if (!process.IsRunning()) continue;
+    int& looks = stopped_looks_[process.rank];
+    const bool was_stopped = looks >= kMaxLooks;
+    looks = IsStopped(process.pid) ? looks + 1 : 0;
+    const bool is_stopped = looks >= kMaxLooks;
+    if (is_stopped == was_stopped) continue;
+    links()->Send(0, absl::StrCat(is_stopped ? "stopped " : "runs ", process.rank));
+  }
+}
+
+void HostLauncher::OnRound(Time now) {
+  ReadControls();
+  TakeEvents();
+  LookForStopped(now);
+}
+
+}  // namespace weft

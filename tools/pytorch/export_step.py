@@ -1,0 +1,284 @@
+"""Writes a training step of PyTorch as a file that Weft reads (docs/pytorch.md).
+
+    from export_step import export_step
+    export_step(model, optimizer, torch.nn.functional.cross_entropy, (images, labels), "step.pt2")
+
+Needs torch 2.15. The file is torch.export's: its nodes are the forward pass, the backward pass and
+the updates; its parameters and buffers are the model's, by the names of model.state_dict(), and the
+optimizer's, as optimizer.PARAMETER.KEY.
+"""
+
+import os
+import re
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.fx.experimental import _config as shapes
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
+
+
+class CannotExport(Exception):
+    """Says what cannot be written, and what to do instead."""
+
+
+def export_step(model, optimizer, loss, example, path, dynamic_batch=True):
+    """Writes one step of training: loss(model(input), target), its gradients, and the updates.
+
+    example: (input, target), of the shapes and types of a batch; input may be a tuple. The file
+    begins with the parameters of the model, and the state of the optimizer, as they are.
+    optimizer: torch.optim's SGD, Adam or AdamW, with any groups of parameters.
+    dynamic_batch: the first axis of all inputs is the batch, of any size.
+    """
+    inputs, target = example
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    names = ["input"] if len(inputs) == 1 else [f"input_{i}" for i in range(len(inputs))]
+    batch = {**dict(zip(names, inputs)), "target": target}
+    updates, state = _updates_of(model, optimizer)
+    for name, buffer in model.named_buffers():
+        state[name] = buffer.detach()
+    params = {name: p.detach() for name, p in model.named_parameters()}
+    buffers = [name for name, _ in model.named_buffers()]
+
+    def step(params, state, batch):
+        values = {k: v.detach() for k, v in params.items()}
+        for name in updates:
+            values[name].requires_grad_()
+        held = {name: state[name].clone() for name in buffers}
+        tensors = {**values, **held}  # then with the tensors that the model assigns
+        output = torch.func.functional_call(model, tensors, tuple(batch[name] for name in names))
+        value = loss(output, batch["target"])
+        gradients = torch.autograd.grad(value, [values[n] for n in updates], allow_unused=True)
+        new_params, new_state = dict(params), dict(state)
+        for name, gradient in zip(updates, gradients):
+            if gradient is None:
+                raise CannotExport(
+                    f"parameter {name}: the loss does not depend on it; set requires_grad to False "
+                    "and leave it out of the optimizer")
+            with torch.no_grad():
+                new_params[name], of_param = updates[name](values[name].detach(), gradient, state)
+            new_state.update(of_param)
+        for name, buffer in held.items():
+            # pylint: disable-next=protected-access
+            if tensors[name] is not buffer or buffer._version > 0:
+                new_state[name] = tensors[name].detach()
+        return new_params, new_state, value.detach()
+
+    export_function(step, params, state, batch, path, dynamic_batch)
+
+
+def export_function(step, params, state, batch, path, dynamic_batch=True):
+    """Writes step(params, state, batch) -> (params, state, loss), of dictionaries of tensors.
+
+    step computes gradients itself (torch.autograd.grad), and returns new values under the names of
+    the old ones. It may use what make_fx can trace: no data-dependent control flow.
+    """
+    for name, value in [*params.items(), *state.items(), *batch.items()]:
+        if not isinstance(value, torch.Tensor):
+            raise CannotExport(f"{name}: expected a tensor, found {type(value).__name__}")
+        if value.device.type != "cpu":
+            raise CannotExport(f"{name}: is on {value.device}; move the model and the example to "
+                               "the CPU before the export: Weft chooses the device of a run")
+    if not all(name.isidentifier() for name in batch):
+        raise CannotExport(f"the names {', '.join(batch)}: expected Python identifiers")
+    for name in (*params, *state):
+        if name in {*batch, "loss"}:
+            raise CannotExport(f"{name}: is a parameter or a state, and an input or the loss "
+                               "of the step; rename it")
+    sizes = {v.shape[0] if v.dim() else None for v in batch.values()}
+    if dynamic_batch and (len(sizes) != 1 or sizes & {None, 0, 1}):
+        raise CannotExport("dynamic_batch: expected inputs with the same first axis, of at least 2 "
+                           "examples; or pass dynamic_batch=False")
+    with shapes.patch(use_duck_shape=False):  # an axis as long as the batch is not the batch
+        graph = make_fx(step, tracing_mode="symbolic" if dynamic_batch else "fake",
+                        record_stack_traces=True, _allow_non_fake_inputs=True)(params, state, batch)
+    if dynamic_batch:
+        _check_any_size(graph, batch)
+    module = _step_class(batch)(graph, params, state)
+    axes = {0: torch.export.Dim("batch")} if dynamic_batch else None
+    program = torch.export.export(module, tuple(batch.values()),
+                                  dynamic_shapes={name: axes for name in batch})
+    program = program.run_decompositions({})
+    for node in program.graph.nodes:
+        node.meta.pop("from_node", None)  # half of the file
+        stack = _user_frames(node.meta.pop("stack_trace", None) or "")
+        if stack:
+            node.meta["stack_trace"] = stack
+    torch.export.save(program, path)
+    nodes = sum(n.op == "call_function" for n in program.graph.nodes)
+    kept = [n for n in (*params, *state) if n not in _written(program)]
+    print(f"{path}: {nodes} nodes, {len(params)} parameters, {len(state)} states"
+          + (f", of which {len(kept)} stay as they are" if kept else ""))
+    for name, value in batch.items():
+        sizes = [str(size) for size in value.shape]
+        sizes[:1] = ["batch"] if dynamic_batch else sizes[:1]
+        print(f"  feed {name}: {str(value.dtype)[6:]}[{', '.join(sizes)}]")
+
+
+def _check_any_size(graph, batch):
+    """That no number in the step is the size of the batch; notes what branches may depend on it."""
+    conditions, guards = set(), [guard.expr for guard in graph.shape_env.guards]
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"][-len(batch):]
+    for node, value in zip(inputs, batch.values()):
+        size = node.meta["val"].shape[0]
+        symbol = size.node.expr if isinstance(size, torch.SymInt) else None
+        if symbol is None or not symbol.is_symbol:
+            raise CannotExport(f"the step depends on the size of the batch, {value.shape[0]}; "
+                               "take means by an operator, such as x.mean(), or pass "
+                               "dynamic_batch=False")
+        conditions.update(str(e) for e in map(graph.shape_env.simplify, guards)
+                          if e.free_symbols == {symbol})
+    if conditions:  # convolutions have some of their own, to choose among equal kernels
+        print(f"note: traced where {' and '.join(sorted(conditions))}, of a batch of "
+              f"{value.shape[0]}; if the script branches on it, pass dynamic_batch=False")
+
+
+class _Step(nn.Module):
+    """Runs a graph of a step, and keeps its parameters and state."""
+
+    def __init__(self, graph, params, state):
+        super().__init__()
+        self._graph = [graph]  # no submodule
+        self._names = [list(params), list(state)]
+        for name, value in params.items():
+            self._put(name, lambda m, k, v=value: m.register_parameter(
+                k, nn.Parameter(v.detach().clone(), requires_grad=False)))
+        for name, value in state.items():
+            self._put(name, lambda m, k, v=value: m.register_buffer(k, v.detach().clone()))
+
+    def _put(self, name, register):
+        *path, last = name.split(".")
+        module = self
+        for part in path:
+            if part not in module._modules:
+                module.add_module(part, nn.Module())
+            module = module._modules[part]
+        register(module, last)
+
+    def _get(self, name):
+        value = self
+        for part in name.split("."):
+            value = getattr(value, part)
+        return value
+
+    def run(self, batch):
+        old = [{name: self._get(name) for name in names} for names in self._names]
+        with torch.fx.traceback.preserve_node_meta():
+            *new, loss = torch.fx.Interpreter(self._graph[0]).run(*old, batch)
+        # A new value may be another old one: none changes before all are there.
+        changed = [(before[name], name, value.clone()) for before, after in zip(old, new)
+                   for name, value in after.items() if value is not before[name]]
+        for tensor, name, value in changed:
+            if tensor.shape != value.shape or tensor.dtype != value.dtype:
+                raise CannotExport(f"{name}: becomes {value.dtype}{list(value.shape)} in the step, "
+                                   f"and was {tensor.dtype}{list(tensor.shape)}")
+            tensor.copy_(value)
+        return loss
+
+
+def _user_frames(stack):
+    """Of a formatted stack, the frames outside of torch and of this file."""
+    frames = re.split(r"^(?=\s*File )", stack, flags=re.MULTILINE)
+    ours = (os.path.dirname(torch.__file__), "torch/", __file__, "<")
+    return "".join(f for f in frames
+                   if not f.strip().startswith(tuple(f'File "{path}' for path in ours))).strip()
+
+
+def _step_class(names):
+    """A module's inputs have the names of the parameters of its method."""
+    scope = {"_Step": _Step}
+    exec("class Step(_Step):\n"  # pylint: disable=exec-used
+         f"  def forward(self, {', '.join(names)}):\n"
+         f"    return self.run(dict({', '.join(f'{n}={n}' for n in names)}))", scope)
+    return scope["Step"]
+
+
+def _written(program):
+    signature = program.graph_signature
+    return {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
+
+
+# --- Optimizers ---------------------------------------------------------------------------------
+
+
+def _updates_of(model, optimizer):
+    """By parameter: a function of value, gradient and states to the new value and states; and the
+    states before the first step."""
+    kinds = {torch.optim.SGD: _sgd, torch.optim.Adam: _adam, torch.optim.AdamW: _adam}
+    make = kinds.get(type(optimizer))
+    if make is None:
+        raise CannotExport(
+            f"optimizer {type(optimizer).__name__}: expected torch.optim's SGD, Adam or AdamW; "
+            "write the step as a function, for export_function")
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise CannotExport("the optimizer has hooks on its step, which a file cannot have")
+    names = {id(p): name for name, p in model.named_parameters()}
+    updates, state = {}, {}
+    for group in optimizer.param_groups:
+        for option in ("maximize", "amsgrad", "dampening"):
+            if group.get(option):
+                raise CannotExport(f"optimizer option {option}={group[option]}: expected none; "
+                                   "write the step as a function, for export_function")
+        if isinstance(group["lr"], torch.Tensor):
+            raise CannotExport("optimizer option lr: expected a number, found a tensor; a run sets "
+                               "the learning rate by weft run --lr_schedule")
+        if group["lr"] == 0 and group.get("decoupled_weight_decay") and group["weight_decay"]:
+            raise CannotExport("optimizer option lr=0: decay of weights cannot be read from a rate "
+                               "of 0; export with another, and run with --lr_schedule")
+        for param in group["params"]:
+            name = names.get(id(param))
+            if name is None:
+                raise CannotExport("the optimizer has a parameter that the model does not have")
+            if param._backward_hooks or param._post_accumulate_grad_hooks:
+                raise CannotExport(f"parameter {name}: has hooks on its gradient; do in the model "
+                                   "what they do")
+            if not param.requires_grad:
+                continue
+            updates[name] = make(f"optimizer.{name}.", param, group, optimizer.state[param], state)
+    if not updates:
+        raise CannotExport("the optimizer has no parameter that requires a gradient")
+    return updates, state
+
+
+def _sgd(prefix, param, group, before, state):
+    has_momentum = group["momentum"] != 0
+    key = prefix + "momentum_buffer"
+    if has_momentum:
+        buffer = before.get("momentum_buffer")
+        # The first step of PyTorch copies the gradient: that of a buffer of zeros is equal.
+        state[key] = torch.zeros_like(param) if buffer is None else buffer.detach()
+
+    def update(value, gradient, states):
+        new = value.clone()
+        buffers = [states[key].clone() if has_momentum else None]
+        sgd(
+            [new], [gradient], buffers, has_sparse_grad=False, foreach=False, fused=False,
+            weight_decay=group["weight_decay"], momentum=group["momentum"], lr=group["lr"],
+            dampening=0, nesterov=group["nesterov"], maximize=False)
+        return new, {key: buffers[0]} if has_momentum else {}
+
+    return update
+
+
+def _adam(prefix, param, group, before, state):
+    keys = [prefix + key for key in ("exp_avg", "exp_avg_sq", "step")]
+    start = [torch.zeros_like(param), torch.zeros_like(param), torch.tensor(0.0)]
+    for key, value, name in zip(keys, start, ("exp_avg", "exp_avg_sq", "step")):
+        state[key] = torch.as_tensor(before.get(name, value), dtype=value.dtype).detach()
+
+    def update(value, gradient, states):
+        new = value.clone()
+        mean, square, count = (states[key].clone() for key in keys)
+        # Only so does PyTorch count steps by a tensor on the CPU.
+        with mock.patch("torch.compiler.is_compiling", lambda: True):
+            adam(
+                [new], [gradient], [mean], [square], [], [count], foreach=False, fused=False,
+                capturable=True, differentiable=False, amsgrad=False, maximize=False,
+                beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"],
+                eps=group["eps"], weight_decay=group["weight_decay"],
+                decoupled_weight_decay=group.get("decoupled_weight_decay", False))
+        return new, dict(zip(keys, (mean, square, count)))
+
+    return update
