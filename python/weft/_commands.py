@@ -195,9 +195,10 @@ def transpile(
     delay: N. local_sgd: steps between the outer gradients and their use, in which they travel
         (an integer >= 0; default 0)
     mix: NUMBER. local_sgd: share of a rank's own parameters in those after a synchronization (a
-        number from 0 to 1; default 0)
+        number, at least 0 and less than 1; default 0)
     comm_dtype: WORD. local_sgd, mindspore_reducer, singa_half: the element type that is sent;
-        fp32: grad-reduce casts narrower gradients (native|fp32|fp16|bf16; default fp32 or fp16)
+        fp32: grad-reduce casts narrower gradients, local-sgd sends all as they are
+        (native|fp32|fp16|bf16; default fp32 or fp16)
     loss_scale: BOOL. single_process_multi_thread: whether to divide the loss's gradient (true
         or false; default true)
     fuse: WORD. single_process_multi_thread: how gradients are summed: 0 one by one, 1 in fused
