@@ -34,7 +34,7 @@ struct AveragingSchedule {
   // many steps before, less than period / fragments.
   int delay = 0;
   // And of what a synchronization gives, parameters become 1 - mix, and mix of what they were on
-  // their rank. 0 <= mix < 1.
+  // their rank. 0 <= mix <= 1; with 1, no rank sees what the others learn.
   double mix = 0;
   // Not kNative: with an outer optimizer that has a state. What rounding takes from an outer
   // gradient is added to the next one.
@@ -103,9 +103,8 @@ inline std::string ToString(const AveragingSchedule& schedule) {
 // What its fields were to be, such as "fragments: expected a divisor of k_steps 4, found 3"; empty
 // if nothing is wrong. Takes each field but mix to be in its own range.
 inline std::string ProblemOf(const AveragingSchedule& schedule) {
-  // With 1, a rank would never see what the others learn.
-  if (!(schedule.mix >= 0 && schedule.mix < 1)) {
-    return absl::StrCat("mix: expected at least 0 and less than 1, found ", schedule.mix);
+  if (!(schedule.mix >= 0 && schedule.mix <= 1)) {
+    return absl::StrCat("mix: expected at least 0 and at most 1, found ", schedule.mix);
   }
   const bool begins_late = schedule.begin_step > 1 || schedule.first_step > 1;
   if (schedule.fragments > 1 && begins_late) {

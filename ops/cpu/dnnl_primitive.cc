@@ -1,6 +1,7 @@
 #include "ops/cpu/dnnl_primitive.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <memory>
@@ -34,6 +35,15 @@ char* ThreadMemory(size_t bytes) {
   return memory.get();
 }
 
+// Throws std::bad_alloc where the address space has no room for the code of a primitive: oneDNN
+// writes that code without a look at whether it got memory for it.
+void RequireRoomForCode() {
+  constexpr size_t kMostCode = 16 << 20;
+  void* const room = mmap(nullptr, kMostCode, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) throw std::bad_alloc();
+  munmap(room, kMostCode);
+}
+
 }  // namespace
 
 const dnnl::engine& DnnlCpuEngine() {
@@ -61,6 +71,7 @@ memory::desc DnnlImageInBlocks(const Dims& dims) {
 }
 
 dnnl::primitive_attr DnnlAttributes() {
+  RequireRoomForCode();
   omp_set_num_threads(KernelThreads());  // of this thread
   // The library's own scratchpad belongs to the thread that made the primitive.
   dnnl::primitive_attr attributes;

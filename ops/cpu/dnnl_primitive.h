@@ -29,7 +29,8 @@ dnnl::memory::desc DnnlImage(const Dims& dims, bool channels_last,
 dnnl::memory::desc DnnlImageInBlocks(const Dims& dims);
 
 // Attributes for primitive descriptions. Sets the OpenMP thread count of the calling thread to
-// KernelThreads: a description divides the work among the number of threads at its creation.
+// KernelThreads: a description divides the work among the number of threads at its creation. Throws
+// std::bad_alloc where a limit of address space leaves less than 16 MiB for the primitive's code.
 dnnl::primitive_attr DnnlAttributes();
 
 // A primitive with the arguments that it runs on. Made once per shape. Runs on KernelThreads

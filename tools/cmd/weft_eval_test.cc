@@ -764,17 +764,19 @@ TEST(WeftEvalTest, MetricsAreCommaSeparatedValuesOrFilesForTensorBoard) {
   const std::vector<std::string> lines =
       absl::StrSplit(std::string(written->bytes), '\n', absl::SkipEmpty());
   ASSERT_THAT(lines, ::testing::SizeIs(3));
-  EXPECT_THAT(lines[0], StartsWith("step,"));
-  const std::string metric = lines[0].substr(5);
-  double sum = 0;
-  for (const int batch : {0, 1}) {
-    const std::vector<std::string> cells = absl::StrSplit(lines[batch + 1], ',');
-    ASSERT_THAT(cells, ::testing::SizeIs(2));
-    EXPECT_EQ(cells[0], absl::StrCat(batch));
-    sum += std::stod(cells[1]);
+  const std::vector<std::string> names = absl::StrSplit(lines[0], ',');
+  EXPECT_THAT(names, ::testing::ElementsAre("step", "sum", "root"));
+  for (const size_t column : {1, 2}) {
+    double sum = 0;
+    for (const int batch : {0, 1}) {
+      const std::vector<std::string> cells = absl::StrSplit(lines[batch + 1], ',');
+      ASSERT_THAT(cells, ::testing::SizeIs(names.size()));
+      EXPECT_EQ(cells[0], absl::StrCat(batch));
+      sum += std::stod(cells[column]);
+    }
+    const double total = MetricsOf(evaluated)[names[column]];
+    EXPECT_NEAR(total, sum / 2, 1e-6 * total) << names[column];
   }
-  const double total = MetricsOf(evaluated)[metric];
-  EXPECT_NEAR(total, sum / 2, 1e-6 * total);
   const absl::StatusOr<FileBytes> events =
       ReadFile(board + "/events.out.tfevents.0000000002.weft_eval");
   WEFT_ASSERT_OK(events);

@@ -125,7 +125,7 @@ void LocalSgd::Options::Bind(OptionBinder& bind) {
            "steps between the outer gradients and their use, in which they travel", /*min=*/0);
   bind.Parsed("mix", &schedule.mix, absl::StrCat(schedule.mix),
               "share of a rank's own parameters in those after a synchronization",
-              "a number, at least 0 and less than 1", ParseNumber);
+              "a number from 0 to 1", ParseNumber);
   bind.Choice(
       "comm_dtype", &schedule.sent,
       "the element type that is sent; fp32: grad-reduce casts narrower gradients, local-sgd sends "

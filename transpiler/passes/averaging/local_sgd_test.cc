@@ -365,9 +365,9 @@ TEST(LocalSgd, DelayIsShorterThanATurn) {
               is_invalid("delay: expected neither begin_step nor first_average"));
   EXPECT_THAT(refused("k_steps=4,delay=1"), is_invalid("delay: expected an outer optimizer"));
   EXPECT_THAT(refused("k_steps=4,mix=0.5"), is_invalid("mix: expected an outer optimizer"));
-  EXPECT_THAT(refused("k_steps=4,outer=sgd,mix=1"),
-              is_invalid("mix: expected at least 0 and less than 1, found 1"));
-  EXPECT_THAT(refused("k_steps=4,outer=sgd,mix=all"), is_invalid("a number, at least 0"));
+  EXPECT_THAT(refused("k_steps=4,outer=sgd,mix=1.5"),
+              is_invalid("mix: expected at least 0 and at most 1, found 1.5"));
+  EXPECT_THAT(refused("k_steps=4,outer=sgd,mix=all"), is_invalid("a number from 0 to 1"));
 }
 
 // --- What is refused, and remarks ----------------------------------------------------------------
