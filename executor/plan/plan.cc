@@ -58,17 +58,19 @@ const KernelTable& PlanBuilder::KernelsOn(DeviceKind device, absl::string_view t
 
 void PlanBuilder::AddVariables() {
   const absl::flat_hash_set<VarId> data = FindData(program_);
-  for (size_t i = 0; i < program_.var_id_limit(); ++i) {
-    const Var var = program_.var(VarId(static_cast<uint32_t>(i)));
-    if (var.block() == 0) plan_.variable_of_name.emplace(var.name(), static_cast<int>(i));
-    Plan::Variable variable;
-    variable.name = std::string(var.name());
-    variable.persistable = var.persistable();
-    variable.is_array = var.type() == pb::VarType::LOD_TENSOR_ARRAY;
-    variable.is_feed = data.contains(var.id());
-    variable.declared = DeclaredType(var);
-    variable.memory = placement_.MemoryOf(var.id());
-    plan_.variables.push_back(std::move(variable));
+  plan_.variables.resize(program_.var_id_limit());  // of erased variables: without a name
+  for (int b = 0; b < program_.num_blocks(); ++b) {
+    for (VarId id : program_.block(b).vars()) {
+      const Var var = program_.var(id);
+      if (b == 0) plan_.variable_of_name.emplace(var.name(), static_cast<int>(id.value()));
+      Plan::Variable& variable = plan_.variables[id.value()];
+      variable.name = std::string(var.name());
+      variable.persistable = var.persistable();
+      variable.is_array = var.type() == pb::VarType::LOD_TENSOR_ARRAY;
+      variable.is_feed = data.contains(id);
+      variable.declared = DeclaredType(var);
+      variable.memory = placement_.MemoryOf(id);
+    }
   }
 }
 

@@ -241,6 +241,11 @@ const auto kGradAllReduce =
            Case{"SingleProcess", 2, "dp2", "single_process_multi_thread"},
            Case{"SingleProcessOneByOne", 4, "dp4", "single_process_multi_thread", {{"fuse", "0"}}});
 
+// Each rank updates parts of the parameters.
+const auto kZero = Values(
+    Case{"Shares", 2, "dp2", "zero"},
+    Case{"SharesGatheredTwice", 4, "dp4", "zero", {{"stage", "3"}, {"buckets", "count{count=2}"}}});
+
 // What is looked up is on the host.
 const auto kEmbeddings = Values(Case{"EmbeddingsOnTheHost", 2, "dp2", "embedding_offload"},
                                 Case{"EmbeddingsOnTheHostOfFour", 4, "dp4", "embedding_offload"});
@@ -329,6 +334,9 @@ INSTANTIATE_TEST_SUITE_P(ReducedSums, TrainReferencesTest, Combine(kAccumulating
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(ReducedOthers, TrainReferencesTest, Combine(kOthers, kGradAllReduce),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(Shared, TrainReferencesTest, Combine(kTrainedLocally, kZero), NameOf);
+INSTANTIATE_TEST_SUITE_P(SharedSums, TrainReferencesTest, Combine(kAccumulating, kZero), NameOf);
+INSTANTIATE_TEST_SUITE_P(SharedOthers, TrainReferencesTest, Combine(kOthers, kZero), NameOf);
 INSTANTIATE_TEST_SUITE_P(Embeddings, TrainReferencesTest,
                          Combine(Values("word2vec_sparse_adam", "word2vec_sparse_sgd"),
                                  kEmbeddings),
@@ -365,6 +373,7 @@ INSTANTIATE_TEST_SUITE_P(Scripts, TrainReferencesTest,
                                  Values(Case{"OneRank", 1, "single", ""},
                                         Case{"TwoRanks", 2, "dp2", "grad_allreduce"},
                                         Case{"Fused", 2, "dp2", "multi_thread"},
+                                        Case{"Shares", 2, "dp2", "zero", {{"stage", "3"}}},
                                         Case{"UpdatesOnTheHost", 2, "dp2", "optimizer_offload"})),
                          NameOf);
 // Without a run on half of the batch.
@@ -379,6 +388,7 @@ const auto kFewModes =
     Values(Case{"OneRank", 1, "single", ""},  //
            Case{"TwoRanks", 2, "dp2", "grad_allreduce"},
            Case{"FusedOfAnyRanks", 4, "dp4", "multi_thread", {}, Ranks::kUnknown},
+           Case{"Shares", 2, "dp2", "zero", {{"stage", "3"}}},
            Case{"LocalSgd", 2, "localsgd2", "local_sgd"},
            Case{"LocalSgdEveryFourSteps", 2, "localsgd2_k4", "local_sgd", {{"k_steps", "4"}}});
 INSTANTIATE_TEST_SUITE_P(Deep, TrainReferencesTest, Combine(kDeep, kFewModes), NameOf);
@@ -394,6 +404,8 @@ const auto kOnTwoRanks =
            Case{"TwoOfAnyRanks", 2, "dp2", "grad_allreduce", {}, Ranks::kUnknown},
            Case{"Fused", 2, "dp2", "multi_thread"},
            Case{"SingleProcess", 2, "dp2", "single_process_multi_thread"},
+           Case{"Shares", 2, "dp2", "zero"},
+           Case{"SharesGatheredTwice", 2, "dp2", "zero", {{"stage", "3"}}},
            Case{"MindSpore", 2, "dp2", "mindspore_reducer", {{"reduce_method", "mean"}}},
            Case{"Singa", 2, "dp2", "singa_plain"},
            Case{"MegEngine", 2, "dp2", "megengine", {{"reduce_method", "mean"}}});

@@ -19,9 +19,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/status_matchers.h"
+#include "base/testing/archive.h"
 #include "executor/files/checkpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -52,12 +54,25 @@ class WeftProcessesTest : public ::testing::Test {
  protected:
   void SetUp() override { Transpile({"--mode", "grad_allreduce"}); }
 
-  void Transpile(const Args& flags) {
+  void Transpile(const Args& flags, const std::string& main = "tests/data/fit_a_line/main.pb",
+                 const std::string& startup = "tests/data/fit_a_line/startup.pb") {
     const ProcessResult result =
         RunProcess(Args{"tools/transpile"} + flags +
-                   Args{"--startup_in", "tests/data/fit_a_line/startup.pb", "--startup_out",
-                        startup_, "tests/data/fit_a_line/main.pb", main_});
+                   Args{"--startup_in", startup, "--startup_out", startup_, main, main_});
     ASSERT_EQ(result.status, 0) << result.err;
+  }
+
+  // Two processes, and two threads of one.
+  void ExpectSameStates() const {
+    const std::string of_processes = TestPath("processes.ckpt"),
+                      of_threads = TestPath("threads.ckpt");
+    const ProcessResult processes =
+        RunProcess(Launch(2, Run({"--steps", "7", "--checkpoint", of_processes})));
+    ASSERT_EQ(processes.status, 0) << processes.err;
+    const ProcessResult threads =
+        RunProcess(Run({"--ranks", "2", "--steps", "7", "--checkpoint", of_threads}));
+    ASSERT_EQ(threads.status, 0) << threads.err;
+    EXPECT_EQ(Contents(of_processes), Contents(of_threads));
   }
 
   Args Run(const Args& flags) const {
@@ -101,7 +116,7 @@ class WeftProcessesTest : public ::testing::Test {
     FAIL() << process->Wait().err;
   }
 
-  const std::string main_ = TestPath("main.pb"), startup_ = TestPath("startup.pb");
+  std::string main_ = TestPath("main.pb"), startup_ = TestPath("startup.pb");
   const std::string metrics_ = TestPath("metrics.jsonl");
 };
 
@@ -579,15 +594,29 @@ TEST_F(WeftProcessesTest, OuterOptimizersTrainToTheStatesOfThreads) {
                             Args{"sgd", "--delay", "1", "--comm_dtype", "bf16"}}) {
     SCOPED_TRACE(::testing::PrintToString(outer));
     Transpile(Args{"--mode", "local_sgd", "--k_steps", "3", "--outer"} + outer);
-    const std::string of_processes = TestPath("processes.ckpt"),
-                      of_threads = TestPath("threads.ckpt");
-    const ProcessResult processes =
-        RunProcess(Launch(2, Run({"--steps", "7", "--checkpoint", of_processes})));
-    ASSERT_EQ(processes.status, 0) << processes.err;
-    const ProcessResult threads =
-        RunProcess(Run({"--ranks", "2", "--steps", "7", "--checkpoint", of_threads}));
-    ASSERT_EQ(threads.status, 0) << threads.err;
-    EXPECT_EQ(Contents(of_processes), Contents(of_threads));
+    ExpectSameStates();
+  }
+}
+
+// Written by Paddle 2.6, by Paddle 3, and in PIR.
+TEST_F(WeftProcessesTest, ProgramsOfAllFormatsTrainToTheStatesOfThreads) {
+  for (const absl::string_view archive : {"programs", "paddle3_programs", "paddle3_pir"}) {
+    const std::string ending = archive == "paddle3_pir" ? ".json" : ".pb";
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto files,
+                              ReadTarXz(absl::StrCat("tests/data/", archive, ".tar.xz")));
+    const std::string main = TestPath("one_device" + ending),
+                      startup = TestPath("one_device_startup" + ending);
+    WEFT_ASSERT_OK(WriteFile(main, files.at("fit_a_line/main" + ending)));
+    WEFT_ASSERT_OK(WriteFile(startup, files.at("fit_a_line/startup" + ending)));
+    main_ = TestPath("main" + ending);
+    startup_ = TestPath("startup" + ending);
+    for (const Args& mode : {Args{"zero", "--stage", "1"}, Args{"zero", "--stage", "3"},
+                             Args{"local_sgd", "--k_steps", "3", "--outer", "nesterov"},
+                             Args{"multi_thread"}, Args{"singa_partial"}}) {
+      SCOPED_TRACE(absl::StrCat(archive, " ", absl::StrJoin(mode, " ")));
+      Transpile(Args{"--nranks", "2", "--mode"} + mode, main, startup);
+      ExpectSameStates();
+    }
   }
 }
 

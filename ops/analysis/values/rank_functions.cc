@@ -528,23 +528,25 @@ int64_t RankFunctions::ElementsOfOwner(const ExpressionTable::Layout& layout) co
   return all == own * nranks ? own : 0;
 }
 
+void RankFunctions::FindOwners() {
+  for (const auto& [variable, tensors] : options_.setting.shares) {
+    const VarId share = program_.block(0).FindVar(variable);
+    const absl::optional<TensorType> type =
+        share.valid() ? DeclaredType(program_.var(share)) : absl::nullopt;
+    if (!type.has_value()) continue;
+    const int64_t elements = NumElements(type->dims);
+    bool& have_owners = have_owners_.try_emplace(elements, true).first->second;
+    have_owners = have_owners && ElementsOfOwner(weft::LayoutOf(tensors)) == elements;
+  }
+}
+
 bool RankFunctions::AreTensorsOfOwners(const Op& op) const {
   for (size_t i = 0; i < ins_.size(); ++i) {
     if (ins_[i].placement != Placement::kShard) continue;
-    const VarId var = program_.block(op.block()).Resolve(op.input_args()[i]);
-    const absl::optional<TensorType> type =
-        var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
-    const int64_t elements = type.has_value() ? NumElements(type->dims) : -1;
-    bool is_known = false;
-    for (const auto& [variable, tensors] : options_.setting.shares) {
-      const VarId share = program_.block(0).FindVar(variable);
-      const absl::optional<TensorType> whole =
-          share.valid() ? DeclaredType(program_.var(share)) : absl::nullopt;
-      if (!whole.has_value() || NumElements(whole->dims) != elements) continue;
-      is_known = true;
-      if (ElementsOfOwner(weft::LayoutOf(tensors)) != elements) return false;
-    }
-    if (!is_known) return false;
+    const absl::optional<TensorType> type = memory_.TypeOf(op.input_args()[i]);
+    if (!type.has_value()) return false;
+    const auto shares = have_owners_.find(NumElements(type->dims));
+    if (shares == have_owners_.end() || !shares->second) return false;
   }
   return true;
 }

@@ -49,7 +49,9 @@ class RankFunctions {
         events_(*events),
         undone_moves_(memory),
         constant_factors_(program_, facts.Get<SignatureTable>(),
-                          options.IsOneRank() ? 1 : options.setting.nranks) {}
+                          options.IsOneRank() ? 1 : options.setting.nranks) {
+    FindOwners();
+  }
 
   void StartWalk() { runs_.clear(); }
   const SumLosses& sums() const { return sums_; }
@@ -114,8 +116,8 @@ class RankFunctions {
   // Of an op on values that hold several: value by value.
   void OfSeveral(const Op& op, const SignatureFacts& facts);
   int64_t ElementsOfOwner(const ExpressionTable::Layout& layout) const;
-  // Whether each shard that the op reads is one whole tensor on each rank: all shares of as many
-  // elements, by the setting, are.
+  void FindOwners();
+  // Whether each shard that the op reads is one whole tensor on each rank.
   bool AreTensorsOfOwners(const Op& op) const;
   // The layout of the values that the op works on one by one; none: it does not.
   absl::optional<ExpressionTable::Layout> LayoutOfOperands(const Op& op,
@@ -175,6 +177,8 @@ class RankFunctions {
   UndoneMoves undone_moves_;
   ConstantFactors constant_factors_;
 
+  // By the elements of shares of the setting: whether all of these are whole tensors of owners.
+  absl::flat_hash_map<int64_t, bool> have_owners_;
   absl::flat_hash_map<Symbol, int> num_writers_;  // empty: not counted yet
 
   absl::Span<const RankValue> ins_;

@@ -21,6 +21,7 @@
 #include "ops/analysis/values/flat_buffers.h"
 #include "ops/analysis/values/linear_blocks.h"
 #include "ops/analysis/values/op_operations.h"
+#include "ops/analysis/values/rank_buffers.h"
 #include "ops/analysis/values/rank_expressions.h"
 #include "ops/analysis/values/rank_functions.h"
 #include "ops/analysis/values/rank_memory.h"
@@ -56,7 +57,8 @@ class RankInterpreter final : public RankMemory {
                        operations_.has_value() ? &*operations_ : nullptr, &events_);
     FindWholeData();
     FindShares();
-    if (options.is_startup || !shares_.empty()) flat_buffers_ = FlatBuffers(program_);
+    rank_buffers_.emplace(program_, options, *this,
+                          /*finds_flat=*/options.is_startup || !shares_.empty());
     // Lifts count all ranks.
     if (options.batch == nullptr || !options.group.empty()) return;
     for (const ForwardReduction& one : options.batch->forward_reductions())
@@ -391,20 +393,23 @@ class RankInterpreter final : public RankMemory {
 
   // Between variables that are no fused buffers.
   void ExchangeOne(const Op& op, const CollectiveOp& collective, VarId from, VarId to) {
-    const FlatBuffer* const made = from.valid() ? flat_buffers_.MadeOf(from) : nullptr;
+    const FlatBuffer* const made = from.valid() ? rank_buffers_->flat().MadeOf(from) : nullptr;
     const absl::Span<const FlatBuffer> taken =
-        to.valid() ? flat_buffers_.TakenApart(to) : absl::Span<const FlatBuffer>();
-    if (made != nullptr && !HasOtherNames(from, *made)) {
-      const std::vector<VarId> tensors = ScatteredIn(*made);
-      if (!tensors.empty() && DividesBuffer(collective, LayoutOf(tensors), to)) {
+        to.valid() ? rank_buffers_->flat().TakenApart(to) : absl::Span<const FlatBuffer>();
+    if (made != nullptr && !rank_buffers_->HasOtherNames(from, *made)) {
+      const std::vector<VarId> tensors = rank_buffers_->ScatteredIn(*made);
+      if (!tensors.empty() &&
+          rank_buffers_->DividesBuffer(collective, rank_buffers_->LayoutOf(tensors), to)) {
         return Scatter(op, collective, tensors, to);
       }
     }
     bool are_gathered = false;
     for (const FlatBuffer& buffer : taken) {
-      if (HasOtherNames(to, buffer)) continue;
-      const TensorsOfParts tensors = GatheredIn(buffer, from);
-      if (tensors.empty() || !GathersShares(collective, from, LayoutOf(FirstOfEach(tensors)))) {
+      if (rank_buffers_->HasOtherNames(to, buffer)) continue;
+      const RankBuffers::TensorsOfParts tensors = rank_buffers_->GatheredIn(buffer, from);
+      if (tensors.empty() ||
+          !GathersShares(collective, from,
+                         rank_buffers_->LayoutOf(RankBuffers::FirstOfEach(tensors)))) {
         continue;
       }
       const std::vector<RankValue> values = Gathered(op, collective, from, tensors.size());
@@ -417,128 +422,9 @@ class RankInterpreter final : public RankMemory {
     Write(to, functions_->AfterCollective(op, collective, Read(from)));
   }
 
-  // Whether ops may write the buffer, or tensors of it, under names that share the memory.
-  bool HasOtherNames(VarId whole, const FlatBuffer& buffer) const {
-    const auto has_others = [&](VarId var) {
-      return var.valid() && storage().SharesMemory(0, program_.var(var).name_symbol());
-    };
-    return has_others(whole) || absl::c_any_of(buffer.parts, [&](const FlatBuffer::Part& part) {
-             return has_others(part.flat) || absl::c_any_of(part.others, has_others);
-           });
-  }
-
-  ExpressionTable::Layout LayoutOf(absl::Span<const VarId> tensors) const {
-    ExpressionTable::Layout layout;
-    for (VarId tensor : tensors) {
-      const absl::optional<TensorType> type = DeclaredType(program_.var(tensor));
-      layout.emplace_back();
-      if (type.has_value()) layout.back().assign(type->dims.begin(), type->dims.end());
-    }
-    return layout;
-  }
-
-  // By part: the variables that hold it.
-  using TensorsOfParts = std::vector<std::vector<VarId>>;
-
-  static std::vector<VarId> FirstOfEach(const TensorsOfParts& tensors) {
-    std::vector<VarId> first;
-    for (const std::vector<VarId>& of_part : tensors) first.push_back(of_part[0]);
-    return first;
-  }
-
-  // The variables of the buffer that have these dims; empty: a part has none. `num_others` gets the
-  // number of parts where they are no flat ones.
-  TensorsOfParts WithDims(const FlatBuffer& buffer, const ExpressionTable::Layout& layout,
-                          int* num_others) const {
-    TensorsOfParts tensors(layout.size());
-    *num_others = 0;
-    if (layout.size() != buffer.parts.size()) return {};
-    for (size_t i = 0; i < layout.size(); ++i) {
-      const FlatBuffer::Part& part = buffer.parts[i];
-      for (VarId other : part.others) {
-        if (LayoutOf({other})[0] == layout[i]) tensors[i].push_back(other);
-      }
-      if (!tensors[i].empty()) {
-        ++*num_others;
-      } else if (LayoutOf({part.flat})[0] == layout[i]) {
-        tensors[i].push_back(part.flat);
-      } else {
-        return {};
-      }
-    }
-    return tensors;
-  }
-
-  // What a concat has put together: in the dims of tensors of which ranks have parts, of several
-  // with as many elements those before the most reshapes.
-  std::vector<VarId> ScatteredIn(const FlatBuffer& buffer) const {
-    std::vector<VarId> best;
-    int most = -1;
-    for (const auto& [name, share] : options_.setting.shares) {
-      int num_others = 0;
-      const TensorsOfParts tensors = WithDims(buffer, weft::LayoutOf(share), &num_others);
-      if (tensors.empty() || num_others <= most) continue;
-      most = num_others;
-      best = FirstOfEach(tensors);
-    }
-    if (!options_.setting.shares.empty()) return best;
-    for (const FlatBuffer::Part& part : buffer.parts) best.push_back(part.flat);
-    return best;
-  }
-
-  // What is taken out of a buffer: in the dims of the tensors of which `share` has parts.
-  TensorsOfParts GatheredIn(const FlatBuffer& buffer, VarId share) const {
-    if (!share.valid()) return {};
-    const auto found = options_.setting.shares.find(std::string(program_.var(share).name()));
-    if (found == options_.setting.shares.end()) return {};
-    int num_others = 0;
-    return WithDims(buffer, weft::LayoutOf(found->second), &num_others);
-  }
-
-  // Whether nothing lies between the parts of a buffer.
-  bool IsDense(VarId buffer) const {
-    const Storage::Layout layout = storage().LayoutOf(*BufferOf(buffer));
-    if (!layout.is_known()) return false;
-    int64_t end = 0;
-    for (size_t i = 0; i < layout.counts.size(); ++i) {
-      if (layout.offsets[i] != end) return false;
-      end += layout.counts[i];
-    }
-    return end == layout.size;
-  }
-
-  // Whether the tensors are `parts_of_share` shares from every rank.
-  bool AreDivided(const ExpressionTable::Layout& layout, VarId share,
-                  int64_t parts_of_share) const {
-    const absl::optional<TensorType> part = DeclaredType(program_.var(share));
-    if (layout.empty() || !part.has_value()) return false;
-    int64_t end = 0;
-    for (const std::vector<int64_t>& dims : layout) {
-      const int64_t elements = NumElements(dims);
-      if (elements < 0) return false;
-      end += elements;
-    }
-    const int64_t elements = NumElements(part->dims) / parts_of_share;
-    const int64_t num_parts = elements > 0 ? end / elements : 0;
-    return num_parts > 0 && end % elements == 0 &&
-           options_.HasRanks(static_cast<double>(num_parts)) &&
-           NumElements(part->dims) % parts_of_share == 0;
-  }
-
-  // Whether each rank gets a part of the tensors, or such a part from every rank.
-  bool DividesBuffer(const CollectiveOp& collective, const ExpressionTable::Layout& layout,
-                     VarId to) const {
-    if (!to.valid() || !PartsOf(to).empty()) return false;
-    if (collective.kind == CollectiveKind::kReduceScatter) {
-      return collective.reduction == Reduction::kSum && AreDivided(layout, to, 1);
-    }
-    return collective.kind == CollectiveKind::kAllToAll && options_.setting.nranks.has_value() &&
-           AreDivided(layout, to, *options_.setting.nranks);
-  }
-
   bool ScattersBuffer(const CollectiveOp& collective, VarId from, VarId to) const {
-    return !PartsOf(from).empty() && IsDense(from) &&
-           DividesBuffer(collective, LayoutOf(PartsOf(from)), to);
+    return !PartsOf(from).empty() && rank_buffers_->IsDense(from) &&
+           rank_buffers_->DividesBuffer(collective, rank_buffers_->LayoutOf(PartsOf(from)), to);
   }
 
   void Scatter(const Op& op, const CollectiveOp& collective, absl::Span<const VarId> tensors,
@@ -551,7 +437,7 @@ class RankInterpreter final : public RankMemory {
                            ? functions_->PartsOfRanks(value)
                            : functions_->AfterCollective(op, collective, value));
     }
-    Write(to, InOne(LayoutOf(tensors), values, expressions_.table()));
+    Write(to, InOne(rank_buffers_->LayoutOf(tensors), values, expressions_.table()));
   }
 
   // Whether shares of tensors of these dims are put together.
@@ -561,15 +447,15 @@ class RankInterpreter final : public RankMemory {
     const RankValue value = Read(from);
     const bool is_share = value.placement == Placement::kShard || options_.IsOneRank();
     if (collective.kind != CollectiveKind::kAllGather || !is_share) return false;
-    if (!AreDivided(layout, from, 1)) return false;
+    if (!rank_buffers_->AreDivided(layout, from, 1)) return false;
     if (value.is_zero || !expressions_.AreMade()) return true;
     const absl::Span<const ExprId> values = expressions_.table()->ValuesOf(value.expr);
     return !values.empty() && expressions_.table()->Several(layout, values) == value.expr;
   }
 
   bool GathersBuffer(const CollectiveOp& collective, VarId from, VarId to) const {
-    return !PartsOf(to).empty() && IsDense(to) &&
-           GathersShares(collective, from, LayoutOf(PartsOf(to)));
+    return !PartsOf(to).empty() && rank_buffers_->IsDense(to) &&
+           GathersShares(collective, from, rank_buffers_->LayoutOf(PartsOf(to)));
   }
 
   // The tensors of which `from` has parts.
@@ -928,7 +814,7 @@ class RankInterpreter final : public RankMemory {
 
   absl::flat_hash_map<OpId, int> forward_reductions_;  // ForwardReduction::power
   absl::flat_hash_map<VarId, OpId> terms_;             // FindSumTerms
-  FlatBuffers flat_buffers_;
+  absl::optional<RankBuffers> rank_buffers_;
   // In this step: what the op that takes it out of a gathered buffer will write.
   absl::flat_hash_map<VarId, RankValue> gathered_;
   absl::flat_hash_set<VarId> shares_;  // Setting::shares and Setting::common
