@@ -22,16 +22,17 @@ std::vector<std::string_view> BlocksOf(std::string_view file) {
 // In all fields but those of two numbers.
 bool AreSameBut(uint64_t a, uint64_t b, std::string_view message, std::string_view other) {
   const auto next = [&](Fields* fields) {
-    while (fields->Next()) {
-      if (fields->number != a && fields->number != b) return true;
-    }
-    return false;
+    bool is_there = fields->Next();
+    while (is_there && (fields->number == a || fields->number == b)) is_there = fields->Next();
+    return is_there ? fields->whole : std::string_view();
   };
   Fields left(message), right(other);
-  while (next(&left)) {
-    if (!next(&right) || left.whole != right.whole) return false;
-  }
-  return !next(&right);
+  std::string_view field;
+  do {
+    field = next(&left);
+    if (field != next(&right)) return false;
+  } while (!field.empty());
+  return true;
 }
 
 // The setting tells `weft run` and `weft verify` what the program is for, as JSON.
@@ -80,7 +81,8 @@ void Declare(State* state) {
     var->equal = state->main == nullptr && var->IsState();  // startup programs set them
   }
   for (Fields fields(state->result); fields.Next(3);) {
-    Var* const var = state->Declare(Decl(fields.Bytes()));
+    Var* const known = state->Find(TextOf(fields.Bytes(), 1));
+    Var* const var = known != nullptr ? known : state->Declare(Decl(fields.Bytes()));
     Expect(!var->in_result, var->name, " is declared twice");
     Expect(var->bytes == fields.Bytes(), var->name, " is not declared as in the original");
     var->in_result = true;
@@ -178,6 +180,37 @@ bool Follow(std::istream* proof, State* state) {
   return is_main_end;
 }
 
+// docs/certificate.md says what each line means.
+constexpr std::string_view kClaim = R"(Weft certificate 1
+original: %
+result: %
+original startup: %
+result startup: %
+startup of rank: %
+ranks: %
+gradients: %
+schedule: %, % calls on % rings
+
+Checked:
+- On each rank, the result computes what the original computes on the data of this rank,
+  with gradients (% of % parameters) replaced by their % over the ranks.
+- Each gradient is replaced once, when it is complete and before its first use.
+- States that are equal on all ranks before a step are equal after it.
+- No result depends on the timing of streams; all ranks make the same calls in one order.
+- %
+Exceptions:
+- states of which each rank has its own: %
+- gradients that are rounded to fewer bits on their way: %
+- variables that are not the original's when the step ends, but 1/n of them or unset: %
+Assumed:
+- Every rank runs this program, and a startup program that is certified for it.
+- Kept ops compute the same from the same values, and write only their outputs, in place.
+- Gradient ops (..._grad) are linear in their inputs ...@GRAD.
+- Sums and quotients are rounded; states that no startup program sets are set equally.
+Asserted by Weft, not checked:
+- How this relates to one device with the batch of all ranks (weft verify).
+)";
+
 // What follows `key` in the first line that begins with it.
 std::string ValueOf(std::string_view key, std::string_view claim) {
   const size_t begin = Text("\n", claim).find(Text("\n", key));
@@ -223,51 +256,38 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   Expect(word == "main", "proof.txt: expected the steps of the main program");
   const bool has_startup = !files.startup.empty();
   Expect(Follow(&proof, &main) == has_startup, "proof.txt: it is for other files");
-  std::string rank = "all", own_states;
+  std::string rank = "all", own_states = owns.empty() ? "none" : "";
   if (has_startup) {
     Begin(files.original_startup, files.startup, &startup);
     Follow(&proof, &startup);
     if (!startup.endpoints.empty()) rank = Text(std::to_string(startup.rank), ", endpoints");
     for (const std::string_view endpoint : startup.endpoints) rank += Text(" ", endpoint);
   }
-  for (const std::string& state : owns) own_states += Text(" ", state);
-  // docs/certificate.md says what each line means.
-  return Text(
-      "Weft certificate 1\noriginal: ", hash(files.original), "\nresult: ", hash(files.result),
-      "\noriginal startup: ", has_startup ? hash(files.original_startup) : "none",
-      "\nresult startup: ", has_startup ? hash(files.startup) : "none", "\nstartup of rank: ", rank,
-      "\nranks: ", main.nranks == 0 ? "any" : std::to_string(main.nranks), "\ngradients: ", by,
-      "\nschedule: ", Sha256(main.schedule).substr(0, 16), ", ", std::to_string(main.num_calls),
-      " calls on ", std::to_string(main.rings.size()), R"( rings
-
-Checked:
-- On each rank, the result computes what the original computes on the data of this rank,
-  with gradients ()",
-      std::to_string(main.num_gradients), " of ", std::to_string(main.num_parameters),
-      " parameters) replaced by their ", by, R"( over the ranks.
-- Each gradient is replaced once, when it is complete and before its first use.
-- States that are equal on all ranks before a step are equal after it.
-- No result depends on the timing of streams; all ranks make the same calls in one order.
-- )",
+  for (const std::string& state : owns) own_states += Text(own_states.empty() ? "" : " ", state);
+  const std::string values[] = {
+      hash(files.original),
+      hash(files.result),
+      has_startup ? hash(files.original_startup) : "none",
+      has_startup ? hash(files.startup) : "none",
+      rank,
+      main.nranks == 0 ? "any" : std::to_string(main.nranks),
+      by,
+      Sha256(main.schedule).substr(0, 16),
+      std::to_string(main.num_calls),
+      std::to_string(main.rings.size()),
+      std::to_string(main.num_gradients),
+      std::to_string(main.num_parameters),
+      by,
       has_startup
           ? "After the startup program, states are equal: what the original's leaves on rank 0."
           : "Not checked, as no startup programs were given: that states are equal at first.",
-      R"(
-Exceptions:
-- states of which each rank has its own:)",
-      own_states.empty() ? " none" : own_states, R"(
-- gradients that are rounded to fewer bits on their way: )",
-      std::to_string(main.num_rounded), R"(
-- variables that are not the original's when the step ends, but 1/n of them or unset: )",
-      std::to_string(main.num_others), R"(
-Assumed:
-- Every rank runs this program, and a startup program that is certified for it.
-- Kept ops compute the same from the same values, and write only their outputs, in place.
-- Gradient ops (..._grad) are linear in their inputs ...@GRAD.
-- Sums and quotients are rounded; states that no startup program sets are set equally.
-Asserted by Weft, not checked:
-- How this relates to one device with the batch of all ranks (weft verify).
-)");
+      own_states,
+      std::to_string(main.num_rounded),
+      std::to_string(main.num_others)};
+  std::string claim;
+  const std::string* value = values;
+  for (const char c : kClaim) c == '%' ? claim += * value++ : claim += c;
+  return claim;
 }
 
 void Check(const Files& files) {
