@@ -35,15 +35,26 @@ bool AreSameBut(uint64_t a, uint64_t b, std::string_view message, std::string_vi
   return true;
 }
 
+// What a setting says of results that no rule makes.
+constexpr std::pair<const char*, const char*> kNoRule[] = {
+    {"averaging\"", "no rule averages parameters"},
+    {"common\"", "no rule lets each rank update a part of the states"},
+    {"distributed_params\"", "no rule lets each rank update a part of the states"},
+    {"shares\"", "no rule lets each rank update a part of the states"},
+    {"groups\"", "no rule reduces gradients over some of the ranks"},
+    {"ordered_by_data\"", "no rule orders ops by their data alone"},
+    {"assumptions\"", "no rule is for ops of which only the user knows what they do"},
+    {"\\", "its setting has a backslash"},
+};
+
 // The setting tells `weft run` and `weft verify` what the program is for, as JSON.
 void CheckSetting(std::string_view json, uint64_t nranks, bool sums) {
   std::string setting;
   for (const char c : json) {
     if (static_cast<unsigned char>(c) > ' ') setting += c;
   }
-  for (const char* part : {"\\", "ordered_by_data\"", "averaging\"", "groups\"", "common\"",
-                           "distributed_params\"", "shares\"", "assumptions\""}) {
-    Expect(setting.find(part) == setting.npos, "setting of the result: found ", part);
+  for (const auto& [part, why] : kNoRule) {
+    Expect(setting.find(part) == setting.npos, "no certificate for this mode: ", why);
   }
   const auto expect = [&](std::string_view key, std::string_view value) {
     const std::string right = Text(key, value);
@@ -105,11 +116,11 @@ void Begin(std::string_view original, std::string_view result, State* state) {
   state->version = NumberOf(TextOf(original, 4), 1);
   state->work_left = 1000 + 16 * result.size();
   state->memory_left = (1 << 22) + 2 * (original.size() + result.size());
+  CheckSetting(TextOf(result, 1001), state->nranks, state->sums);
   Expect(blocks.size() == state->blocks.size() && AreSameBut(1, 1001, original, result) &&
              AreSameBut(3, 4, blocks[0], state->blocks[0]) &&
              std::equal(blocks.begin() + 1, blocks.end(), state->blocks.begin() + 1),
          "the result has another version or other blocks");
-  CheckSetting(TextOf(result, 1001), state->nranks, state->sums);
   Declare(state);
 }
 

@@ -39,6 +39,16 @@ uniform_inplace uniform_random uniform_random_batch_size_like uniform_random_inp
 CONSTANT = {"fill_constant", "assign_value", "fill", "full", "arange"}
 LINEAR = {"sum", "scale", "cast", "assign", "concat", "elementwise_add", "elementwise_sub"}
 ORIGIN = ("op_callstack", "op_namescope")
+NO_RULE = (  # what a setting says of results that no rule makes
+    (b'averaging"', "no rule averages parameters"),
+    (b'common"', "no rule lets each rank update a part of the states"),
+    (b'distributed_params"', "no rule lets each rank update a part of the states"),
+    (b'shares"', "no rule lets each rank update a part of the states"),
+    (b'groups"', "no rule reduces gradients over some of the ranks"),
+    (b'ordered_by_data"', "no rule orders ops by their data alone"),
+    (b'assumptions"', "no rule is for ops of which only the user knows what they do"),
+    (b"\\", "its setting has a backslash"),
+)
 
 # The rules for new ops: where (m: main, s: startup, b: of role backward), types, slots of inputs and outputs,
 # attributes, and the method that does the rest. Of attributes: i integer, b boolean, f float, s text, S texts,
@@ -297,16 +307,15 @@ class Walk:
         self.rings, self.schedule, self.all_compute = set(), [], True
         self.num_gradients = self.num_rounded = self.num_others = self.num_parameters = 0
         self.work = 1000 + 16 * len(result)
+        self.check_setting(bytes(byte for byte in bytes_of(result, 1001) if byte > 32))
         expect(without(original, 1, 1001) == without(result, 1, 1001) and len(blocks) == len(self.blocks)
                and without(blocks[0], 3, 4) == without(self.blocks[0], 3, 4) and blocks[1:] == self.blocks[1:],
                "the result has another version or other blocks")
-        self.check_setting(bytes(byte for byte in bytes_of(result, 1001) if byte > 32))
         self.declare()
 
     def check_setting(self, setting):
-        for part in (b"\\", b'ordered_by_data"', b'averaging"', b'groups"', b'common"', b'distributed_params"',
-                     b'shares"', b'assumptions"'):
-            expect(part not in setting, "setting of the result: found " + text(part))
+        for part, why in NO_RULE:
+            expect(part not in setting, "no certificate for this mode: " + why)
         for key, value in (("nranks", str(self.nranks)), ("reduction", '"sum"' if self.sums else '"mean"')):
             for rest in setting.split(b'"%s":' % key.encode())[1:]:
                 expect(re.match(re.escape(value.encode()) + b"[,}]", rest),
