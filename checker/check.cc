@@ -8,31 +8,28 @@
 namespace checker {
 namespace {
 
+// In order. Number 0 of the first one is looked at by Block.
 std::vector<std::string_view> BlocksOf(std::string_view file) {
   std::vector<std::string_view> blocks;
   for (Fields fields(file); fields.Next(1);) {
+    const uint64_t number = blocks.size();
     blocks.push_back(fields.Bytes());
-    Expect(NumberOf(blocks.back(), 1) == blocks.size() - 1 && blocks.size() <= 1 << 16,
+    Expect((number == 0 || NumberOf(blocks.back(), 1) == number) && number < 1 << 16,
            "there are too many blocks, or they are not in order");
   }
   Expect(!blocks.empty(), "the file has no block: it is no program");
   return blocks;
 }
 
-// In all fields but those of two numbers.
-bool AreSameBut(uint64_t a, uint64_t b, std::string_view message, std::string_view other) {
-  const auto next = [&](Fields* fields) {
-    bool is_there = fields->Next();
-    while (is_there && (fields->number == a || fields->number == b)) is_there = fields->Next();
-    return is_there ? fields->whole : std::string_view();
-  };
-  Fields left(message), right(other);
-  std::string_view field;
-  do {
-    field = next(&left);
-    if (field != next(&right)) return false;
-  } while (!field.empty());
-  return true;
+// The fields of a file but blocks and Weft's setting.
+std::vector<std::string_view> OthersOf(std::string_view file) {
+  std::vector<std::string_view> others;
+  for (Fields fields(file); fields.Next();) {
+    if (fields.number == 1 || fields.number == 1001) continue;
+    others.push_back(fields.whole);
+    Expect(others.size() <= 512, "the file has too many fields");
+  }
+  return others;
 }
 
 // What a setting says of results that no rule makes.
@@ -54,7 +51,7 @@ void CheckSetting(std::string_view json, uint64_t nranks, bool sums) {
     if (static_cast<unsigned char>(c) > ' ') setting += c;
   }
   for (const auto& [part, why] : kNoRule) {
-    Expect(setting.find(part) == setting.npos, "no certificate for this mode: ", why);
+    Expect(setting.find(part) == setting.npos, why);
   }
   const auto expect = [&](std::string_view key, std::string_view value) {
     const std::string right = Text(key, value);
@@ -79,21 +76,21 @@ void Declare(State* state) {
       state->locals[i].insert(decl.name);
     }
   }
-  size_t count = 0;
-  for (const std::string_view block : {state->blocks[0], state->result}) {
-    for (Fields fields(block); fields.Next(3);) ++count;
-  }
+  const size_t count = state->original.num_decls + state->result.num_decls;
   state->Spend(0, count * sizeof(void*));
   state->names.reserve(count);
-  for (Fields fields(state->blocks[0]); fields.Next(3);) {
-    Var* const var = state->Declare(Decl(fields.Bytes()));
+  for (Fields fields(state->original.decls); fields.Next(3);) {
+    Var* const var = state->Declare(fields.Bytes());
     Expect(var->of == nullptr, var->name, " is declared twice");
     var->of = var;
     var->equal = state->main == nullptr && var->IsState();  // startup programs set them
   }
-  for (Fields fields(state->result); fields.Next(3);) {
-    Var* const known = state->Find(TextOf(fields.Bytes(), 1));
-    Var* const var = known != nullptr ? known : state->Declare(Decl(fields.Bytes()));
+  // Most declarations are those of the original, in its order: these need not be looked for.
+  const size_t end = state->vars.size();
+  size_t next = 0;
+  for (Fields fields(state->result.decls); fields.Next(3);) {
+    const bool is_next = next < end && state->vars[next].bytes == fields.Bytes();
+    Var* const var = is_next ? &state->vars[next++] : state->Declare(fields.Bytes());
     Expect(!var->in_result, var->name, " is declared twice");
     Expect(var->bytes == fields.Bytes(), var->name, " is not declared as in the original");
     var->in_result = true;
@@ -112,13 +109,14 @@ void Declare(State* state) {
 void Begin(std::string_view original, std::string_view result, State* state) {
   const std::vector<std::string_view> blocks = BlocksOf(result);
   state->blocks = BlocksOf(original);
-  state->result = blocks[0];
+  state->original = Block(state->blocks[0]);
+  state->result = Block(blocks[0]);
   state->version = NumberOf(TextOf(original, 4), 1);
   state->work_left = 1000 + 16 * result.size();
   state->memory_left = (1 << 22) + 2 * (original.size() + result.size());
   CheckSetting(TextOf(result, 1001), state->nranks, state->sums);
-  Expect(blocks.size() == state->blocks.size() && AreSameBut(1, 1001, original, result) &&
-             AreSameBut(3, 4, blocks[0], state->blocks[0]) &&
+  Expect(blocks.size() == state->blocks.size() && OthersOf(original) == OthersOf(result) &&
+             state->original.others == state->result.others &&
              std::equal(blocks.begin() + 1, blocks.end(), state->blocks.begin() + 1),
          "the result has another version or other blocks");
   Declare(state);
@@ -161,7 +159,7 @@ void End(State* state) {
 
 // Follows steps, to the end of the proof, or to "startup": true.
 bool Follow(std::istream* proof, State* state) {
-  Fields originals(state->blocks[0]), results(state->result);
+  Fields originals(state->original.ops), results(state->result.ops);
   uint64_t index = 0;
   bool is_main_end = false;
   for (std::string word; !is_main_end && *proof >> word;) {

@@ -133,7 +133,6 @@ struct Decl {
   int type = 0, dtype = 0;  // VarType.type: 7 a dense tensor; and of its elements
   int64_t elements = -1;    // -1: unknown
 
-  Decl() = default;
   explicit Decl(std::string_view decl) : bytes(decl) {
     const auto fields = FirstFields<4>(decl);
     name = fields[1].Bytes();
@@ -165,6 +164,32 @@ struct Decl {
   }
   int FloatSize() const {  // bytes of an element of floats; 0: another type
     return dtype == 4 || dtype == 22 ? 2 : dtype == 5 ? 4 : dtype == 6 ? 8 : 0;
+  }
+};
+
+// The parts of block 0: its declarations, and its ops, perhaps with other fields between them.
+struct Block {
+  std::string_view decls, ops;
+  uint64_t num_decls = 0;
+  std::vector<std::string_view> others;  // other fields
+
+  explicit Block(std::string_view block = {}) {
+    bool is_numbered = false;
+    for (Fields fields(block); fields.Next();) {
+      if (fields.number == 3 || fields.number == 4) {
+        std::string_view& parts = fields.number == 3 ? decls : ops;
+        const char* const begin = parts.empty() ? fields.whole.data() : parts.data();
+        const char* const end = fields.whole.data() + fields.whole.size();
+        parts = {begin, static_cast<size_t>(end - begin)};
+        num_decls += fields.number == 3 ? 1 : 0;
+        continue;
+      }
+      others.push_back(fields.whole);
+      Expect(others.size() <= 512, "block 0 has too many fields");
+      if (fields.number != 1) continue;
+      Expect(!is_numbered && fields.Varint() == 0, "block 0 has another number");
+      is_numbered = true;
+    }
   }
 };
 
