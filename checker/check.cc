@@ -8,28 +8,15 @@
 namespace checker {
 namespace {
 
-// In order. Number 0 of the first one is looked at by Block.
 std::vector<std::string_view> BlocksOf(std::string_view file) {
   std::vector<std::string_view> blocks;
   for (Fields fields(file); fields.Next(1);) {
-    const uint64_t number = blocks.size();
     blocks.push_back(fields.Bytes());
-    Expect((number == 0 || NumberOf(blocks.back(), 1) == number) && number < 1 << 16,
+    Expect(NumberOf(blocks.back(), 1) == blocks.size() - 1 && blocks.size() <= 1 << 16,
            "there are too many blocks, or they are not in order");
   }
   Expect(!blocks.empty(), "the file has no block: it is no program");
   return blocks;
-}
-
-// The fields of a file but blocks and Weft's setting.
-std::vector<std::string_view> OthersOf(std::string_view file) {
-  std::vector<std::string_view> others;
-  for (Fields fields(file); fields.Next();) {
-    if (fields.number == 1 || fields.number == 1001) continue;
-    others.push_back(fields.whole);
-    Expect(others.size() <= 512, "the file has too many fields");
-  }
-  return others;
 }
 
 // What a setting says of results that no rule makes.
@@ -115,7 +102,11 @@ void Begin(std::string_view original, std::string_view result, State* state) {
   state->work_left = 1000 + 16 * result.size();
   state->memory_left = (1 << 22) + 2 * (original.size() + result.size());
   CheckSetting(TextOf(result, 1001), state->nranks, state->sums);
-  Expect(blocks.size() == state->blocks.size() && OthersOf(original) == OthersOf(result) &&
+  const auto without_blocks = [](std::string_view file) {
+    return OthersOf(file, 1, 1001, [](const Fields&) {});
+  };
+  Expect(blocks.size() == state->blocks.size() &&
+             without_blocks(original) == without_blocks(result) &&
              state->original.others == state->result.others &&
              std::equal(blocks.begin() + 1, blocks.end(), state->blocks.begin() + 1),
          "the result has another version or other blocks");
@@ -220,6 +211,18 @@ Asserted by Weft, not checked:
 - How this relates to one device with the batch of all ranks (weft verify).
 )";
 
+// With each % replaced by one of the values, in order.
+template <typename... Values>
+std::string Filled(std::string_view text, const Values&... values) {
+  std::string filled;
+  const auto add = [&](std::string_view value) {
+    filled += Text(text.substr(0, text.find('%')), value);
+    text.remove_prefix(text.find('%') + 1);
+  };
+  (add(values), ...);
+  return Text(filled, text);
+}
+
 // What follows `key` in the first line that begins with it.
 std::string ValueOf(std::string_view key, std::string_view claim) {
   const size_t begin = Text("\n", claim).find(Text("\n", key));
@@ -273,30 +276,18 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
     for (const std::string_view endpoint : startup.endpoints) rank += Text(" ", endpoint);
   }
   for (const std::string& state : owns) own_states += Text(own_states.empty() ? "" : " ", state);
-  const std::string values[] = {
-      hash(files.original),
-      hash(files.result),
+  const auto number = [](uint64_t n) { return std::to_string(n); };
+  return Filled(
+      kClaim, hash(files.original), hash(files.result),
       has_startup ? hash(files.original_startup) : "none",
-      has_startup ? hash(files.startup) : "none",
-      rank,
-      main.nranks == 0 ? "any" : std::to_string(main.nranks),
-      by,
-      Sha256(main.schedule).substr(0, 16),
-      std::to_string(main.num_calls),
-      std::to_string(main.rings.size()),
-      std::to_string(main.num_gradients),
-      std::to_string(main.num_parameters),
-      by,
+      has_startup ? hash(files.startup) : "none", rank,
+      main.nranks == 0 ? "any" : number(main.nranks), by, Sha256(main.schedule).substr(0, 16),
+      number(main.num_calls), number(main.rings.size()), number(main.num_gradients),
+      number(main.num_parameters), by,
       has_startup
           ? "After the startup program, states are equal: what the original's leaves on rank 0."
           : "Not checked, as no startup programs were given: that states are equal at first.",
-      own_states,
-      std::to_string(main.num_rounded),
-      std::to_string(main.num_others)};
-  std::string claim;
-  const std::string* value = values;
-  for (const char c : kClaim) c == '%' ? claim += * value++ : claim += c;
-  return claim;
+      own_states, number(main.num_rounded), number(main.num_others));
 }
 
 void Check(const Files& files) {

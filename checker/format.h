@@ -126,6 +126,18 @@ inline uint64_t NumberOf(std::string_view message, uint64_t number) {
   return OnlyField(message, number).Varint();
 }
 
+// The fields of a message but those of two numbers, each of which `use` gets.
+template <typename Use>
+std::vector<std::string_view> OthersOf(std::string_view message, uint64_t a, uint64_t b, Use use) {
+  std::vector<std::string_view> others;
+  for (Fields fields(message); fields.Next();) {
+    const bool is_other = fields.number != a && fields.number != b;
+    is_other ? others.push_back(fields.whole) : use(fields);
+    Expect(others.size() <= 512, "the file, or block 0, has too many fields");
+  }
+  return others;
+}
+
 // A declaration.
 struct Decl {
   std::string_view bytes, name, tensor;
@@ -171,25 +183,16 @@ struct Decl {
 struct Block {
   std::string_view decls, ops;
   uint64_t num_decls = 0;
-  std::vector<std::string_view> others;  // other fields
+  std::vector<std::string_view> others;
 
   explicit Block(std::string_view block = {}) {
-    bool is_numbered = false;
-    for (Fields fields(block); fields.Next();) {
-      if (fields.number == 3 || fields.number == 4) {
-        std::string_view& parts = fields.number == 3 ? decls : ops;
-        const char* const begin = parts.empty() ? fields.whole.data() : parts.data();
-        const char* const end = fields.whole.data() + fields.whole.size();
-        parts = {begin, static_cast<size_t>(end - begin)};
-        num_decls += fields.number == 3 ? 1 : 0;
-        continue;
-      }
-      others.push_back(fields.whole);
-      Expect(others.size() <= 512, "block 0 has too many fields");
-      if (fields.number != 1) continue;
-      Expect(!is_numbered && fields.Varint() == 0, "block 0 has another number");
-      is_numbered = true;
-    }
+    others = OthersOf(block, 3, 4, [&](const Fields& field) {
+      std::string_view& parts = field.number == 3 ? decls : ops;
+      const char* const begin = parts.empty() ? field.whole.data() : parts.data();
+      const char* const end = field.whole.data() + field.whole.size();
+      parts = {begin, static_cast<size_t>(end - begin)};
+      num_decls += field.number == 3 ? 1 : 0;
+    });
   }
 };
 
