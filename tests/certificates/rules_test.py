@@ -25,6 +25,10 @@ class BlockNumber(int):
     pass
 
 
+class VarName(str):
+    pass
+
+
 # Types of attributes by type of their value: number, and how the value is written.
 KINDS = {
     bool: (6, lambda v: field(10, int(v))),
@@ -32,7 +36,9 @@ KINDS = {
     float: (1, lambda v: b"\x25" + struct.pack("<f", v)),
     str: (2, lambda v: field(5, v.encode())),
     list: (5, lambda v: b"".join(field(8, s.encode()) for s in v)),
+    tuple: (3, lambda v: b"".join(field(6, i) for i in v)),
     BlockNumber: (8, lambda v: field(12, v)),
+    VarName: (13, lambda v: field(16, v.encode())),
 }
 
 
@@ -106,9 +112,9 @@ def ids(endpoints=("a:1", "b:1"), rank=0, joins=1):
             + [op("c_comm_init", "X=id", "", nranks=2, rank=rank, ring_id=i) for i in range(joins)])
 
 
-def coalesced(parts="w@GRAD", **attrs):
+def coalesced(parts="w@GRAD", buffer="buffer", outputs=None, **attrs):
     attrs = {"dtype": 5, "align_size": 256, "use_align": True, "copy_data": False, **attrs}
-    fused = op("coalesce_tensor", "Input=" + parts, "Output=%s FusedOutput=buffer" % parts, **attrs)
+    fused = op("coalesce_tensor", "Input=" + parts, "Output=%s FusedOutput=%s" % (outputs or parts, buffer), **attrs)
     return {"new": {4: [fused], 5: [in_place("c_allreduce_avg", "buffer", use_calc_stream=True)]}}
 
 
@@ -127,6 +133,15 @@ def branch(*block):
     return {"original": OPS[:3] + [run] + OPS[3:], "new": {3: [DIVIDED], 6: [SUM]}, "inner": block}
 
 
+def with_decl(name, *dims, **more):
+    """Declarations of which one is another."""
+    return [decl(name, *dims, **more) if old == decl(name, *dims) else old for old in DECLS]
+
+
+def with_op(index, new):
+    return OPS[:index] + [new] + OPS[index + 1:]
+
+
 RIGHT = None
 # Rule, name: what the programs are, and why they are refused.
 CASES = {
@@ -138,6 +153,8 @@ CASES = {
     ("Wait", "for another stream"): (reduced(in_place("c_sync_comm_stream", "w@GRAD"), ON_RING, JOIN),
                                      "nothing orders its access to w@GRAD"),
     ("Wait", "other variables"): (reduced(MEAN, op("c_wait_comm", "X=w@GRAD", "Out=w")), "expected X and the same Out"),
+    ("Wait", "of too many rings"): (reduced(*[in_place("c_wait_comm", "w@GRAD", ring_id=i) for i in range(17)]),
+                                    "more than 16 rings"),
     ("Streams", "a call that is waited for"): (
         dict(new={5: [MEAN], 6: [in_place("c_wait_compute", "w"), in_place("c_broadcast", "w"),
                                  in_place("c_wait_comm", "w")]}), RIGHT),
@@ -155,6 +172,11 @@ CASES = {
     ("Broadcast", "not of all at the start"): (started(BROADCASTS[1]), "w may differ between ranks"),
     ("Broadcast", "before the value at the start"): (dict(started(*BROADCASTS), before=0),
                                                      "w has no value, or not an equal one on all ranks"),
+    ("Broadcast", "before a read at the start"): (
+        started(BROADCASTS[0], before=1, fills=[op("relu", "X=w", "Out=lr")]), "it reads w after its broadcast"),
+    ("Broadcast", "before a write at the start"): (
+        started(BROADCASTS[0], before=1, fills=[op("fill_constant", "", "Out=w")]),
+        "it writes w, which is new, or after its broadcast"),
     ("Reduce", "mean"): (reduced(MEAN), RIGHT),
     ("Reduce", "sum, then a division"): (reduced(SUM, HALF), RIGHT),
     ("Reduce", "sum where sums are claimed"): (reduced(SUM, claim=b"ranks: 2\ngradients: sum\n"), RIGHT),
@@ -167,6 +189,17 @@ CASES = {
     ("Reduce", "after the update"): (dict(new={6: [MEAN]}), "an op uses w@GRAD before its reduction"),
     ("Reduce", "of no gradient"): (reduced(MEAN, in_place("c_allreduce_avg", "h@GRAD", use_calc_stream=True)),
                                    "h@GRAD is no gradient of a parameter"),
+    ("Reduce", "not in place"): (reduced(op("c_allreduce_avg", "X=w@GRAD", "Out=p")), "expected Out to be X"),
+    ("Reduce", "of two variables"): (reduced(op("c_allreduce_avg", "X=w@GRAD,h@GRAD", "Out=w@GRAD")),
+                                     "expected one X, and one Out"),
+    ("Reduce", "of a slot that is there twice"): (reduced(op("c_allreduce_avg", "X=w@GRAD x=w@GRAD", "Out=w@GRAD")),
+                                                  "slot X is there twice"),
+    ("Reduce", "of whole numbers"): (dict(reduced(MEAN), decls=with_decl("w@GRAD", 4, 4, dtype=3)),
+                                     "w@GRAD is no tensor of a known size that this step computes"),
+    ("Reduce", "mean of what is divided"): (dict(new={3: [DIVIDED], 5: [MEAN]}),
+                                            "w@GRAD is divided by n or reduced already"),
+    ("Reduce", "on no ring"): (reduced(in_place("c_allreduce_avg", "w@GRAD", ring_id=1 << 31)),
+                               "attribute ring_id: expected a ring"),
     ("Scale", "before the sum"): (dict(new={3: [DIVIDED], 5: [SUM]}), RIGHT),
     ("Scale", "by another number"): (reduced(SUM, in_place("scale", "w@GRAD", scale=0.25)),
                                      "attribute scale: expected 1 / ranks"),
@@ -180,14 +213,28 @@ CASES = {
                            "it reads w@GRAD, which does not have the value"),
     ("Cast", "to other dimensions"): (reduced(cast("w@GRAD", "other", 5, 4)), "other cannot hold w@GRAD"),
     ("Cast", "from another type"): (reduced(cast("w@GRAD", "half", 6, 4)), "the attributes or parts do not fit"),
+    ("Cast", "of an old value"): (
+        dict(new={4: [cast("w@GRAD", "half", 5, 4)], 5: [in_place("c_allreduce_avg", "half", use_calc_stream=True)]}),
+        "half holds no current value"),
     ("Coalesce", "one part"): (coalesced(), RIGHT),
     ("Coalesce", "a part twice"): (coalesced("w@GRAD,w@GRAD"), "w@GRAD is in a buffer already"),
     ("Coalesce", "too small"): (coalesced(align_size=512), "FusedOutput is not declared with 128 elements"),
     ("Coalesce", "of another type"): (coalesced(dtype=6), "expected FusedOutput of floats"),
+    ("Coalesce", "of a state"): (coalesced("w"), "w is no tensor of a known size and of this type"),
+    ("Coalesce", "into a variable of the original"): (coalesced(buffer="h"), "it may not use h"),
+    ("Coalesce", "other outputs"): (coalesced(outputs="h@GRAD"), "expected Input, the same Output, and FusedOutput"),
+    ("Coalesce", "other shapes"): (coalesced(concated_shapes=(4, 5)), "its attributes have other shapes"),
     ("Gather", "all parts"): (gathered(), RIGHT),
     ("Gather", "a part twice"): (gathered("p,p"), "p is not the value of another rank"),
     ("Gather", "too few parts"): (gathered("p"), "expected a part for each rank"),
     ("Gather", "of another number of ranks"): (gathered(nranks=3), "attribute nranks has another type or value"),
+    ("Gather", "into too few elements"): (reduced(op("c_allgather", "X=w@GRAD", "Out=p", nranks=2)),
+                                          "expected a number of ranks, and Out declared for the values of all"),
+    ("Gather", "a split of one value"): (reduced(op("split", "X=w@GRAD", "Out=p,q", axis=0, num=2)),
+                                         "expected the values of all ranks, and a part for each"),
+    ("Gather", "a part of other dimensions"): (
+        reduced(op("c_allgather", "X=w@GRAD", "Out=all", nranks=2, use_calc_stream=True),
+                op("split", "X=all", "Out=p,buffer", axis=0, num=2)), "buffer is not declared for the value of a rank"),
     ("Rings", "of one process"): (started(op("c_comm_init_all", "", "", ring_id=0), *BROADCASTS), RIGHT),
     ("Rings", "by an id"): (started(*ids(), *BROADCASTS), RIGHT),
     ("Rings", "twice"): (started(op("c_comm_init_all", "", "", ring_id=0), op("c_comm_init_all", "", "", ring_id=0)),
@@ -200,6 +247,13 @@ CASES = {
     ("Rings", "one endpoint twice"): (started(*ids(("a:1", "a:1"))), "expected an endpoint for each rank"),
     ("Rings", "another rank"): (started(*ids(rank=1)), "or this one has another number"),
     ("Rings", "an id used twice"): (started(*ids(joins=2)), "id is no unused id"),
+    ("Rings", "not set up before a call"): (started(in_place("c_broadcast", "w")), "its ring is not set up"),
+    ("Rings", "no endpoints"): (started(op("c_gen_nccl_id", "", "Out=id", rank=0)), "expected Out, endpoints"),
+    ("Rings", "no such rank"): (
+        started(op("c_gen_nccl_id", "", "Out=id", rank=3, endpoint="a:1", other_endpoints=["b:1"])),
+        "expected a rank and its endpoint"),
+    ("Rings", "an endpoint with a blank"): (started(*ids(("a 1", "b:1"))), "expected printable endpoints"),
+    ("Rings", "an id made twice"): (started(*ids(joins=0), *ids(joins=0)), "id is no new id"),
     ("Keep", "another script"): (dict(reduced(MEAN), changed={0: op("mul", "X=x Y=w", "Out=h", op_callstack=["a.py"])}),
                                  RIGHT),
     ("Keep", "another op"): (dict(reduced(MEAN), changed={0: op("mul", "X=x Y=w", "Out=h", x_num_col_dims=2)}),
@@ -216,11 +270,28 @@ CASES = {
                                                      "it reads a value / n, and is not known to be linear"),
     ("Keep", "a block that may write what is divided"): (branch(op("relu", "X=h", "Out=loss@GRAD")),
                                                          "it may leave loss@GRAD"),
+    ("Keep", "what names a variable in an attribute"): (
+        dict(reduced(MEAN), original=OPS + [op("relu", "X=h", "Out=loss", by=VarName("w"))]), "names a variable"),
+    ("Keep", "what is not declared"): (dict(reduced(MEAN), original=OPS + [op("relu", "X=y", "Out=loss")]),
+                                       "y is not declared"),
+    ("Keep", "a block that is not there"): (
+        dict(reduced(MEAN), original=OPS + [op("while", "X=h", "Out=loss", sub_block=BlockNumber(7))]),
+        "there is no such block"),
     ("Keep, scaled", "linear"): (dict(new={3: [DIVIDED], 5: [SUM]}), RIGHT),
     ("Keep, scaled", "not linear"): (
         dict(new={3: [DIVIDED]},
-             original=OPS[:3] + [op("exp", "X=loss@GRAD", "Out=h@GRAD", op_role=1)] + OPS[4:]),
+             original=with_op(3, op("exp", "X=loss@GRAD", "Out=h@GRAD", op_role=1))),
         "it reads a value / n, and is not known to be linear"),
+    ("Keep, scaled", "an output that is no gradient"): (
+        dict(new={3: [DIVIDED]},
+             original=with_op(3, op("mean_grad", "Out@GRAD=loss@GRAD X=h", "Out=h@GRAD", op_role=1))),
+        "its output Out is no gradient"),
+    ("Keep, scaled", "in another slot"): (
+        dict(new={3: [DIVIDED]},
+             original=with_op(3, op("mean_grad", "Out@GRAD=loss@GRAD X=loss@GRAD", "X@GRAD=h@GRAD", op_role=1))),
+        "it reads loss@GRAD, which is divided by n"),
+    ("Keep, scaled", "whole numbers"): (dict(new={3: [DIVIDED]}, decls=with_decl("h@GRAD", 4, dtype=3)),
+                                        "h@GRAD, which is divided by n, is not declared as floats"),
     ("The end of a step", "what no step reads"): (dict(new={3: [DIVIDED], 5: [SUM]}), RIGHT),
     ("The end of a step", "what the next step reads"): (
         dict(new={4: [DIVIDED], 6: [SUM]}, original=[op("relu", "X=loss@GRAD", "Out=loss")] + OPS),
@@ -263,12 +334,14 @@ def files_of(case):
     changed = [case.get("changed", {}).get(i, op) for i, op in enumerate(original)]
     claim = case.get("claim", b"ranks: 2\ngradients: mean\n")
     proof = "weft-proof 1\nmain\n" + steps(original, new)
-    result, decls = with_new(changed, new), DECLS + MORE + case.get("more", [])
-    programs = [program(DECLS, original, inner=inner), program(decls, result, *case.get("others", ()), inner=inner)]
+    result, decls = with_new(changed, new), case.get("decls", DECLS)
+    programs = [program(decls, original, inner=inner),
+                program(decls + MORE + case.get("more", []), result, *case.get("others", ()), inner=inner)]
     if "startup" in case:
-        new = {case.get("before", len(FILLS)): case["startup"]}
-        proof += "startup\n" + steps(FILLS, new)
-        programs += [program(STATES, FILLS), program(STATES + [decl("id", kind=17)], with_new(FILLS, new))]
+        fills = FILLS + case.get("fills", [])
+        new = {case.get("before", len(fills)): case["startup"]}
+        proof += "startup\n" + steps(fills, new)
+        programs += [program(STATES, fills), program(STATES + [decl("id", kind=17)], with_new(fills, new))]
     return [claim, proof.encode()] + programs
 
 
