@@ -19,20 +19,17 @@ std::vector<std::string_view> BlocksOf(std::string_view file) {
   return blocks;
 }
 
-// In all fields but those of two numbers.
-bool AreSameBut(uint64_t a, uint64_t b, std::string_view message, std::string_view other) {
-  const auto next = [&](Fields* fields) {
-    while (fields->Next()) {
-      if (fields->number != a && fields->number != b) return true;
-    }
-    return false;
-  };
-  Fields left(message), right(other);
-  while (next(&left)) {
-    if (!next(&right) || left.whole != right.whole) return false;
-  }
-  return !next(&right);
-}
+// What a setting says of results that no rule makes.
+constexpr std::pair<const char*, const char*> kNoRule[] = {
+    {"averaging\"", "no rule averages parameters"},
+    {"common\"", "no rule lets each rank update a part of the states"},
+    {"distributed_params\"", "no rule lets each rank update a part of the states"},
+    {"shares\"", "no rule lets each rank update a part of the states"},
+    {"groups\"", "no rule reduces gradients over some of the ranks"},
+    {"ordered_by_data\"", "no rule orders ops by their data alone"},
+    {"assumptions\"", "no rule is for ops of which only the user knows what they do"},
+    {"\\", "its setting has a backslash"},
+};
 
 // The setting tells `weft run` and `weft verify` what the program is for, as JSON.
 void CheckSetting(std::string_view json, uint64_t nranks, bool sums) {
@@ -40,9 +37,8 @@ void CheckSetting(std::string_view json, uint64_t nranks, bool sums) {
   for (const char c : json) {
     if (static_cast<unsigned char>(c) > ' ') setting += c;
   }
-  for (const char* part : {"\\", "ordered_by_data\"", "averaging\"", "groups\"", "common\"",
-                           "distributed_params\"", "shares\"", "assumptions\""}) {
-    Expect(setting.find(part) == setting.npos, "setting of the result: found ", part);
+  for (const auto& [part, why] : kNoRule) {
+    Expect(setting.find(part) == setting.npos, why);
   }
   const auto expect = [&](std::string_view key, std::string_view value) {
     const std::string right = Text(key, value);
@@ -67,20 +63,21 @@ void Declare(State* state) {
       state->locals[i].insert(decl.name);
     }
   }
-  size_t count = 0;
-  for (const std::string_view block : {state->blocks[0], state->result}) {
-    for (Fields fields(block); fields.Next(3);) ++count;
-  }
+  const size_t count = state->original.num_decls + state->result.num_decls;
   state->Spend(0, count * sizeof(void*));
   state->names.reserve(count);
-  for (Fields fields(state->blocks[0]); fields.Next(3);) {
-    Var* const var = state->Declare(Decl(fields.Bytes()));
+  for (Fields fields(state->original.decls); fields.Next(3);) {
+    Var* const var = state->Declare(fields.Bytes());
     Expect(var->of == nullptr, var->name, " is declared twice");
     var->of = var;
     var->equal = state->main == nullptr && var->IsState();  // startup programs set them
   }
-  for (Fields fields(state->result); fields.Next(3);) {
-    Var* const var = state->Declare(Decl(fields.Bytes()));
+  // Most declarations are those of the original, in its order: these need not be looked for.
+  const size_t end = state->vars.size();
+  size_t next = 0;
+  for (Fields fields(state->result.decls); fields.Next(3);) {
+    const bool is_next = next < end && state->vars[next].bytes == fields.Bytes();
+    Var* const var = is_next ? &state->vars[next++] : state->Declare(fields.Bytes());
     Expect(!var->in_result, var->name, " is declared twice");
     Expect(var->bytes == fields.Bytes(), var->name, " is not declared as in the original");
     var->in_result = true;
@@ -99,15 +96,20 @@ void Declare(State* state) {
 void Begin(std::string_view original, std::string_view result, State* state) {
   const std::vector<std::string_view> blocks = BlocksOf(result);
   state->blocks = BlocksOf(original);
-  state->result = blocks[0];
+  state->original = Block(state->blocks[0]);
+  state->result = Block(blocks[0]);
   state->version = NumberOf(TextOf(original, 4), 1);
   state->work_left = 1000 + 16 * result.size();
   state->memory_left = (1 << 22) + 2 * (original.size() + result.size());
-  Expect(blocks.size() == state->blocks.size() && AreSameBut(1, 1001, original, result) &&
-             AreSameBut(3, 4, blocks[0], state->blocks[0]) &&
+  CheckSetting(TextOf(result, 1001), state->nranks, state->sums);
+  const auto without_blocks = [](std::string_view file) {
+    return OthersOf(file, 1, 1001, [](const Fields&) {});
+  };
+  Expect(blocks.size() == state->blocks.size() &&
+             without_blocks(original) == without_blocks(result) &&
+             state->original.others == state->result.others &&
              std::equal(blocks.begin() + 1, blocks.end(), state->blocks.begin() + 1),
          "the result has another version or other blocks");
-  CheckSetting(TextOf(result, 1001), state->nranks, state->sums);
   Declare(state);
 }
 
@@ -148,7 +150,7 @@ void End(State* state) {
 
 // Follows steps, to the end of the proof, or to "startup": true.
 bool Follow(std::istream* proof, State* state) {
-  Fields originals(state->blocks[0]), results(state->result);
+  Fields originals(state->original.ops), results(state->result.ops);
   uint64_t index = 0;
   bool is_main_end = false;
   for (std::string word; !is_main_end && *proof >> word;) {
@@ -176,6 +178,49 @@ bool Follow(std::istream* proof, State* state) {
   Expect(!results.Next(4), "proof.txt: it leaves out the last ops of the result");
   End(state);
   return is_main_end;
+}
+
+// docs/certificate.md says what each line means.
+constexpr std::string_view kClaim = R"(Weft certificate 1
+original: %
+result: %
+original startup: %
+result startup: %
+startup of rank: %
+ranks: %
+gradients: %
+schedule: %, % calls on % rings
+
+Checked:
+- On each rank, the result computes what the original computes on the data of this rank,
+  with gradients (% of % parameters) replaced by their % over the ranks.
+- Each gradient is replaced once, when it is complete and before its first use.
+- States that are equal on all ranks before a step are equal after it.
+- No result depends on the timing of streams; all ranks make the same calls in one order.
+- %
+Exceptions:
+- states of which each rank has its own: %
+- gradients that are rounded to fewer bits on their way: %
+- variables that are not the original's when the step ends, but 1/n of them or unset: %
+Assumed:
+- Every rank runs this program, and a startup program that is certified for it.
+- Kept ops compute the same from the same values, and write only their outputs, in place.
+- Gradient ops (..._grad) are linear in their inputs ...@GRAD.
+- Sums and quotients are rounded; states that no startup program sets are set equally.
+Asserted by Weft, not checked:
+- How this relates to one device with the batch of all ranks (weft verify).
+)";
+
+// With each % replaced by one of the values, in order.
+template <typename... Values>
+std::string Filled(std::string_view text, const Values&... values) {
+  std::string filled;
+  const auto add = [&](std::string_view value) {
+    filled += Text(text.substr(0, text.find('%')), value);
+    text.remove_prefix(text.find('%') + 1);
+  };
+  (add(values), ...);
+  return Text(filled, text);
 }
 
 // What follows `key` in the first line that begins with it.
@@ -223,51 +268,26 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   Expect(word == "main", "proof.txt: expected the steps of the main program");
   const bool has_startup = !files.startup.empty();
   Expect(Follow(&proof, &main) == has_startup, "proof.txt: it is for other files");
-  std::string rank = "all", own_states;
+  std::string rank = "all", own_states = owns.empty() ? "none" : "";
   if (has_startup) {
     Begin(files.original_startup, files.startup, &startup);
     Follow(&proof, &startup);
     if (!startup.endpoints.empty()) rank = Text(std::to_string(startup.rank), ", endpoints");
     for (const std::string_view endpoint : startup.endpoints) rank += Text(" ", endpoint);
   }
-  for (const std::string& state : owns) own_states += Text(" ", state);
-  // docs/certificate.md says what each line means.
-  return Text(
-      "Weft certificate 1\noriginal: ", hash(files.original), "\nresult: ", hash(files.result),
-      "\noriginal startup: ", has_startup ? hash(files.original_startup) : "none",
-      "\nresult startup: ", has_startup ? hash(files.startup) : "none", "\nstartup of rank: ", rank,
-      "\nranks: ", main.nranks == 0 ? "any" : std::to_string(main.nranks), "\ngradients: ", by,
-      "\nschedule: ", Sha256(main.schedule).substr(0, 16), ", ", std::to_string(main.num_calls),
-      " calls on ", std::to_string(main.rings.size()), R"( rings
-
-Checked:
-- On each rank, the result computes what the original computes on the data of this rank,
-  with gradients ()",
-      std::to_string(main.num_gradients), " of ", std::to_string(main.num_parameters),
-      " parameters) replaced by their ", by, R"( over the ranks.
-- Each gradient is replaced once, when it is complete and before its first use.
-- States that are equal on all ranks before a step are equal after it.
-- No result depends on the timing of streams; all ranks make the same calls in one order.
-- )",
+  for (const std::string& state : owns) own_states += Text(own_states.empty() ? "" : " ", state);
+  const auto number = [](uint64_t n) { return std::to_string(n); };
+  return Filled(
+      kClaim, hash(files.original), hash(files.result),
+      has_startup ? hash(files.original_startup) : "none",
+      has_startup ? hash(files.startup) : "none", rank,
+      main.nranks == 0 ? "any" : number(main.nranks), by, Sha256(main.schedule).substr(0, 16),
+      number(main.num_calls), number(main.rings.size()), number(main.num_gradients),
+      number(main.num_parameters), by,
       has_startup
           ? "After the startup program, states are equal: what the original's leaves on rank 0."
           : "Not checked, as no startup programs were given: that states are equal at first.",
-      R"(
-Exceptions:
-- states of which each rank has its own:)",
-      own_states.empty() ? " none" : own_states, R"(
-- gradients that are rounded to fewer bits on their way: )",
-      std::to_string(main.num_rounded), R"(
-- variables that are not the original's when the step ends, but 1/n of them or unset: )",
-      std::to_string(main.num_others), R"(
-Assumed:
-- Every rank runs this program, and a startup program that is certified for it.
-- Kept ops compute the same from the same values, and write only their outputs, in place.
-- Gradient ops (..._grad) are linear in their inputs ...@GRAD.
-- Sums and quotients are rounded; states that no startup program sets are set equally.
-Asserted by Weft, not checked:
-- How this relates to one device with the batch of all ranks (weft verify).
-)");
+      own_states, number(main.num_rounded), number(main.num_others));
 }
 
 void Check(const Files& files) {

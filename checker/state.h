@@ -25,6 +25,7 @@ enum Kind : uint8_t { kSame, kScaled, kSum, kLost };
 inline constexpr uint32_t kWhole = 0, kGathered = 1, kPart = 2;
 
 struct Var : Decl {
+  using Decl::Decl;
   struct Access {
     uint32_t stream, read, written;  // the last of each
   };
@@ -56,7 +57,7 @@ struct State {
   State* main = nullptr;                 // of the main programs, if these are startup programs
   uint64_t version = 0;                  // of Paddle: 2006002 of 2.6.2; 0: not said
   std::vector<std::string_view> blocks;  // of the original
-  std::string_view result;               // its block 0
+  Block original, result;                // block 0 of each
   std::vector<std::set<std::string_view>> locals;  // what each block but block 0 declares
   std::deque<Var> vars;                            // of block 0
   std::unordered_map<std::string_view, Var*> names;
@@ -97,15 +98,15 @@ struct State {
     Expect(var != nullptr, name, " is not declared");
     return var;
   }
-  Var* Declare(const Decl& decl) {  // the first one of that name
-    const auto [entry, is_new] = names.emplace(decl.name, nullptr);
+  Var* Declare(std::string_view decl) {  // the first one of that name
+    const auto [entry, is_new] = names.emplace(TextOf(decl, 1), nullptr);
     if (is_new) {
       Spend(0, 384);
-      entry->second = &vars.emplace_back();
-      static_cast<Decl&>(*entry->second) = decl;
+      entry->second = &vars.emplace_back(decl);
       // There is room for all. Names that are made to share a place would take more than linear
       // time.
-      Expect(names.bucket_size(names.bucket(decl.name)) < 64, "too many names have one hash");
+      const size_t place = names.bucket(entry->first);
+      Expect(names.bucket_size(place) < 64, "too many names have one hash");
     }
     return entry->second;
   }

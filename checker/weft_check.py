@@ -39,6 +39,16 @@ uniform_inplace uniform_random uniform_random_batch_size_like uniform_random_inp
 CONSTANT = {"fill_constant", "assign_value", "fill", "full", "arange"}
 LINEAR = {"sum", "scale", "cast", "assign", "concat", "elementwise_add", "elementwise_sub"}
 ORIGIN = ("op_callstack", "op_namescope")
+NO_RULE = (  # what a setting says of results that no rule makes
+    (b'averaging"', "no rule averages parameters"),
+    (b'common"', "no rule lets each rank update a part of the states"),
+    (b'distributed_params"', "no rule lets each rank update a part of the states"),
+    (b'shares"', "no rule lets each rank update a part of the states"),
+    (b'groups"', "no rule reduces gradients over some of the ranks"),
+    (b'ordered_by_data"', "no rule orders ops by their data alone"),
+    (b'assumptions"', "no rule is for ops of which only the user knows what they do"),
+    (b"\\", "its setting has a backslash"),
+)
 
 # The rules for new ops: where (m: main, s: startup, b: of role backward), types, slots of inputs and outputs,
 # attributes, and the method that does the rest. Of attributes: i integer, b boolean, f float, s text, S texts,
@@ -99,8 +109,14 @@ def varint(data, at, end):
 
 
 class Field:
-    def __init__(self, number, wire, value, whole):
-        self.number, self.wire, self.value, self.whole = number, wire, value, whole
+    __slots__ = ("number", "wire", "value", "place")
+
+    def __init__(self, number, wire, value, place):
+        self.number, self.wire, self.value, self.place = number, wire, value, place
+
+    def whole(self):
+        data, begin, end = self.place
+        return data[begin:end]
 
     def of(self, wire):
         expect(self.wire == wire, "field %d has another wire type than in the format" % self.number)
@@ -135,7 +151,7 @@ def fields(data, wanted=None):
             value = data[at:at + size]
             at += size
         if wanted is None or number == wanted:
-            yield Field(number, wire, value, data[begin:at])
+            yield Field(number, wire, value, (data, begin, at))
 
 
 def only(data, number):
@@ -208,7 +224,7 @@ class Op:
 
     def is_same(self, data):
         def essence(op):
-            kept = sorted(field.whole for field in fields(op)
+            kept = sorted(field.whole() for field in fields(op)
                           if field.number != 4 or text(bytes_of(field.bytes(), 1)) not in ORIGIN)
             expect(len(kept) <= 512, "it has too many fields")
             return kept
@@ -217,6 +233,12 @@ class Op:
 
 class Var:
     """A declaration, and what the variable holds in the course of the walk."""
+
+    of, of_version, version, kind, form = None, 0, 0, LOST, WHOLE
+    parts, in_buffer = (), False  # pairs of a part and where it begins, or None
+    accesses = None  # by stream: [last read, last write]
+    in_result = is_own = equal = has_value = read_first = read_since = False
+    is_gradient = is_reduced = is_parameter = is_frozen = is_rounded = False
 
     def __init__(self, data):
         self.data, self.name, described = data, bytes_of(data, 1), bytes_of(data, 2)
@@ -236,12 +258,6 @@ class Var:
         self.is_state = self.persistable and self.type in (DENSE, ROWS, ARRAY)
         self.float_size = FLOAT_BYTES.get(self.dtype, 0)
         self.is_floats = self.type == DENSE and not self.persistable and self.elements >= 0 and self.float_size > 0
-
-        self.of, self.of_version, self.version, self.kind, self.form = None, 0, 0, LOST, WHOLE
-        self.parts, self.in_buffer = [], False  # pairs of a part and where it begins, or None
-        self.accesses = {}  # by stream: [last read, last write]
-        self.in_result = self.is_own = self.equal = self.has_value = self.read_first = self.read_since = False
-        self.is_gradient = self.is_reduced = self.is_parameter = self.is_frozen = self.is_rounded = False
 
     def __str__(self):
         return text(self.name)
@@ -283,7 +299,9 @@ def blocks_of(data):
 
 
 def without(data, *numbers):
-    return [field.whole for field in fields(data) if field.number not in numbers]
+    others = [field.whole() for field in fields(data) if field.number not in numbers]
+    expect(len(others) <= 512, "the file, or block 0, has too many fields")
+    return others
 
 
 class Walk:
@@ -297,16 +315,15 @@ class Walk:
         self.rings, self.schedule, self.all_compute = set(), [], True
         self.num_gradients = self.num_rounded = self.num_others = self.num_parameters = 0
         self.work = 1000 + 16 * len(result)
+        self.check_setting(bytes(byte for byte in bytes_of(result, 1001) if byte > 32))
         expect(without(original, 1, 1001) == without(result, 1, 1001) and len(blocks) == len(self.blocks)
                and without(blocks[0], 3, 4) == without(self.blocks[0], 3, 4) and blocks[1:] == self.blocks[1:],
                "the result has another version or other blocks")
-        self.check_setting(bytes(byte for byte in bytes_of(result, 1001) if byte > 32))
         self.declare()
 
     def check_setting(self, setting):
-        for part in (b"\\", b'ordered_by_data"', b'averaging"', b'groups"', b'common"', b'distributed_params"',
-                     b'shares"', b'assumptions"'):
-            expect(part not in setting, "setting of the result: found " + text(part))
+        for part, why in NO_RULE:
+            expect(part not in setting, why)
         for key, value in (("nranks", str(self.nranks)), ("reduction", '"sum"' if self.sums else '"mean"')):
             for rest in setting.split(b'"%s":' % key.encode())[1:]:
                 expect(re.match(re.escape(value.encode()) + b"[,}]", rest),
@@ -392,6 +409,7 @@ class Walk:
         clock = self.clocks[stream]
         for part in [part for part, _ in var.parts] + [var]:
             self.spend()
+            part.accesses = part.accesses or {}
             for other, (read, written) in part.accesses.items():
                 known = clock.get(other, 0)
                 expect(other == stream or (written <= known and (not writes or read <= known)),
@@ -610,13 +628,13 @@ class Walk:
                and number("user_defined_size_of_dtype", -1) in (-1, size),
                "expected FusedOutput of floats, and attributes with its type and size")
         unit = max(1, align // size)
-        end, shapes, ranks = 0, [], []
+        end, parts, shapes, ranks = 0, [], [], []
         for var in self.inputs:
             expect(var.is_floats and var.dtype == fused.dtype and var.elements <= 1 << 40 and end < 1 << 60,
                    "%s is no tensor of a known size and of this type" % var)
             expect(not var.in_buffer and not var.parts and var is not fused, "%s is in a buffer already" % var)
             var.in_buffer = True
-            fused.parts.append((var, end if align > 0 else None))  # None: the device decides
+            parts.append((var, end if align > 0 else None))  # None: the device decides
             end += (var.elements + unit - 1) // unit * unit
             shapes += var.dims
             ranks.append(len(var.dims))
@@ -624,6 +642,7 @@ class Walk:
                 var.read_first |= not var.has_value
             else:
                 var.kind = LOST
+        fused.parts = parts
         expect(self.op.ints("concated_shapes") in ([], shapes) and self.op.ints("concated_ranks") in ([], ranks),
                "its attributes have other shapes than the variables")
         expect(self.inputs and (align <= 0 or fused.elements == end),

@@ -5,7 +5,7 @@
 // the program, with one that is made anew for it, and with random edits of both. What the checker
 // accepts is given to the verifier and to the second opinion (tests/replay/stream_replay.h).
 //
-// A part of all by default; --all takes all of the models below.
+// A part of all by default; --all takes all of the models below, --every=N one of N of these.
 #include <atomic>
 #include <cstdio>
 #include <functional>
@@ -17,10 +17,12 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/testing/test.h"
 #include "checker/check.h"
 #include "checker/format.h"
@@ -34,7 +36,7 @@
 namespace weft::testing {
 namespace {
 
-bool all_mutants = false;  // --all
+int every = 0;  // --all: 1; --every=N: N; 0: a part of all
 
 struct Count {
   int programs = 0, attempts = 0, accepted = 0;
@@ -215,7 +217,7 @@ void Attack(const std::string& name, const Model& model, const Configuration& co
       lines[4] = absl::StrCat("result startup: ", hash(files[rank].startup));
       attempts.back()[rank].claim = absl::StrJoin(lines, "\n");
     }
-    for (int edit = 0; edit < (all_mutants ? 8 : 3); ++edit) {
+    for (int edit = 0; edit < (every > 0 ? 8 : 3); ++edit) {
       attempts.push_back(patched.empty() ? attempts[1] : patched);
       for (Certificate& certificate : attempts.back()) certificate = Edited(certificate, &random);
     }
@@ -263,10 +265,10 @@ TEST(CertificateAttack, NothingWrongIsCertified) {
                                   "mlp_dropout", "lenet_momentum", "mlp_clip_global_norm",
                                   "mlp_lr_decay"};
     const bool is_small = kSmall->count(name) > 0;
-    if (!is_small && (!all_mutants || model.main.num_ops() > 500)) continue;
+    if (!is_small && (every == 0 || model.main.num_ops() > 500)) continue;
     const int ops = static_cast<int>(model.main.num_ops());
-    const int stride =
-        all_mutants ? (is_small ? 1 : std::max(1, ops / 20)) : (name == "fit_a_line" ? 3 : 41);
+    const int stride = every > 0 ? every * (is_small ? 1 : std::max(1, ops / 20))
+                                 : (name == "fit_a_line" ? 3 : 41);
     for (const Configuration& configuration : Configurations()) {
       parts.push_back([&name = name, &model = model, &configuration, stride](Count* count) {
         Attack(name, model, configuration, stride, count);
@@ -298,7 +300,11 @@ TEST(CertificateAttack, NothingWrongIsCertified) {
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
   for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "--all") weft::testing::all_mutants = true;
+    absl::string_view flag = argv[i];
+    if (flag == "--all") weft::testing::every = 1;
+    if (absl::ConsumePrefix(&flag, "--every=") && !absl::SimpleAtoi(flag, &weft::testing::every)) {
+      return 2;
+    }
   }
   return RUN_ALL_TESTS();
 }

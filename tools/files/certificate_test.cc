@@ -432,8 +432,11 @@ TEST(Certificate, SettingsSayWhatTheClaimSays) {
   // Blanks do not hide anything.
   EXPECT_EQ(why("{\"nranks\" :\n 2}"), "");
   for (const char* setting :
-       {R"({"nranks" :3})", R"({"nranks": 3})", "{\"nranks\"\n:3}", "{\"groups\"\t:[]}"}) {
+       {R"({"nranks" :3})", R"({"nranks": 3})", "{\"nranks\"\n:3}"}) {
     EXPECT_THAT(why(setting), HasSubstr("setting of the result: ")) << setting;
+  }
+  for (const char* setting : {"{\"groups\"\t:[]}", R"({"averaging":{}})", R"({"shares":{}})"}) {
+    EXPECT_THAT(why(setting), HasSubstr("no rule ")) << setting;
   }
 }
 

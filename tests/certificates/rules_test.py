@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""Each rule of docs/certificate.md, by right programs and wrong ones: both checkers say what is expected. README
+lists them.
+
+usage: rules_test.py WEFT_CHECK WEFT_CHECK_PY CHECKERS_TEST_PY README
+"""
+
+import importlib.util
+import struct
+import sys
+import tempfile
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("checkers_test", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+base = load(sys.argv[3])
+field = base.field
+
+class BlockNumber(int):
+    pass
+
+
+class VarName(str):
+    pass
+
+
+# Types of attributes by type of their value: number, and how the value is written.
+KINDS = {
+    bool: (6, lambda v: field(10, int(v))),
+    int: (0, lambda v: field(3, v)),
+    float: (1, lambda v: b"\x25" + struct.pack("<f", v)),
+    str: (2, lambda v: field(5, v.encode())),
+    list: (5, lambda v: b"".join(field(8, s.encode()) for s in v)),
+    tuple: (3, lambda v: b"".join(field(6, i) for i in v)),
+    BlockNumber: (8, lambda v: field(12, v)),
+    VarName: (13, lambda v: field(16, v.encode())),
+}
+
+
+def op(kind, inputs, outputs, **attrs):
+    """Slots: "X=a,b Y=c"."""
+    def slots(number, text):
+        of = {slot: names.split(",") for slot, names in (word.split("=") for word in text.split())}
+        return b"".join(field(number, field(1, slot.encode()) + b"".join(field(2, n.encode()) for n in names))
+                        for slot, names in of.items())
+    written = b"".join(field(4, field(1, name.encode()) + field(2, KINDS[type(v)][0]) + KINDS[type(v)][1](v))
+                       for name, v in attrs.items())
+    return field(4, slots(1, inputs) + slots(2, outputs) + field(3, kind.encode()) + written)
+
+
+def in_place(kind, name, **attrs):
+    return op(kind, "X=" + name, "Out=" + name, **attrs)
+
+
+def decl(name, *dims, dtype=5, kind=7, persistable=False):
+    tensor = field(1, dtype) + b"".join(field(2, dim) for dim in dims)
+    described = field(1, kind) + (field(3, field(1, tensor)) if kind == 7 else b"")
+    return field(3, field(1, name.encode()) + field(2, described) + (field(3, 1) if persistable else b""))
+
+
+def program(decls, ops, *others, inner=()):
+    blocks = [list(decls) + list(ops)] + ([list(inner)] if inner else [])
+    return b"".join([field(1, field(1, i) + b"".join(block)) for i, block in enumerate(blocks)] + list(others))
+
+
+STATES = [decl("w", 4, 4, persistable=True), decl("lr", 1, persistable=True)]
+DECLS = STATES + [decl("x", 4), decl("h", 4), decl("loss", 1), decl("loss@GRAD", 1), decl("h@GRAD", 4),
+                  decl("w@GRAD", 4, 4)]
+MORE = [decl("half", 4, 4, dtype=4), decl("other", 2, 2, dtype=4), decl("buffer", 64), decl("all", 8, 4),
+        decl("p", 4, 4), decl("q", 4, 4)]
+PAIR = {"op_role": 1, "op_role_var": ["w", "w@GRAD"]}
+OPS = [
+    op("mul", "X=x Y=w", "Out=h"),
+    op("mean", "X=h", "Out=loss"),
+    op("fill_constant", "", "Out=loss@GRAD", op_role=1),
+    op("mean_grad", "Out@GRAD=loss@GRAD X=h", "X@GRAD=h@GRAD", op_role=1),
+    op("mul_grad", "Out@GRAD=h@GRAD X=x Y=w", "Y@GRAD=w@GRAD", **PAIR),
+    op("sgd", "Param=w Grad=w@GRAD LearningRate=lr", "ParamOut=w", op_role=2),
+]
+MEAN = in_place("c_allreduce_avg", "w@GRAD", use_calc_stream=True)
+SUM = in_place("c_allreduce_sum", "w@GRAD", use_calc_stream=True)
+ON_RING = in_place("c_allreduce_avg", "w@GRAD")
+HALF = in_place("scale", "w@GRAD", scale=0.5)
+DIVIDED = in_place("scale", "loss@GRAD", scale=0.5)
+AFTER = in_place("c_wait_compute", "w@GRAD")
+JOIN = in_place("c_wait_comm", "w@GRAD")
+FILLS = [op("gaussian_random", "", "Out=w"), op("fill_constant", "", "Out=lr")]
+BROADCASTS = [in_place("c_broadcast", "w", use_calc_stream=True), in_place("c_broadcast", "lr", use_calc_stream=True)]
+
+
+def reduced(*new, **more):
+    """New ops between the gradient and the update."""
+    return dict(more, new={5: list(new)})
+
+
+def started(*new, main=MEAN, **more):
+    """New ops after what the startup program of the original does."""
+    return dict(reduced(main), startup=list(new), **more)
+
+
+def all_reduce(reduce_type):
+    return in_place("all_reduce", "w@GRAD", reduce_type=reduce_type, use_calc_stream=True)
+
+
+def ids(endpoints=("a:1", "b:1"), rank=0, joins=1):
+    return ([op("c_gen_nccl_id", "", "Out=id", rank=0, endpoint=endpoints[0], other_endpoints=list(endpoints[1:]))]
+            + [op("c_comm_init", "X=id", "", nranks=2, rank=rank, ring_id=i) for i in range(joins)])
+
+
+def coalesced(parts="w@GRAD", buffer="buffer", outputs=None, **attrs):
+    attrs = {"dtype": 5, "align_size": 256, "use_align": True, "copy_data": False, **attrs}
+    fused = op("coalesce_tensor", "Input=" + parts, "Output=%s FusedOutput=%s" % (outputs or parts, buffer), **attrs)
+    return {"new": {4: [fused], 5: [in_place("c_allreduce_avg", "buffer", use_calc_stream=True)]}}
+
+
+def gathered(parts="p,q", nranks=2):
+    return reduced(op("c_allgather", "X=w@GRAD", "Out=all", nranks=nranks, use_calc_stream=True),
+                   op("split", "X=all", "Out=p,q", axis=0, num=2), op("sum", "X=" + parts, "Out=w@GRAD"), HALF)
+
+
+def cast(source, target, before, after):
+    return op("cast", "X=" + source, "Out=" + target, in_dtype=before, out_dtype=after)
+
+
+def branch(*block):
+    """An op that may run a block, while the loss's gradient is divided."""
+    run = op("conditional_block", "Cond=lr", "Out=loss", sub_block=BlockNumber(1))
+    return {"original": OPS[:3] + [run] + OPS[3:], "new": {3: [DIVIDED], 6: [SUM]}, "inner": block}
+
+
+def with_decl(name, *dims, **more):
+    """Declarations of which one is another."""
+    return [decl(name, *dims, **more) if old == decl(name, *dims) else old for old in DECLS]
+
+
+def with_op(index, new):
+    return OPS[:index] + [new] + OPS[index + 1:]
+
+
+RIGHT = None
+# Rule, name: what the programs are, and why they are refused.
+CASES = {
+    ("Wait", "between streams"): (reduced(AFTER, ON_RING, JOIN), RIGHT),
+    ("Wait", "of the host"): (reduced(in_place("c_sync_calc_stream", "w@GRAD"), ON_RING,
+                                      in_place("c_sync_comm_stream", "w@GRAD")), RIGHT),
+    ("Wait", "no wait before a call"): (reduced(ON_RING, JOIN), "nothing orders its access to w@GRAD"),
+    ("Wait", "no wait after a call"): (reduced(AFTER, ON_RING), "nothing orders its access to w@GRAD"),
+    ("Wait", "for another stream"): (reduced(in_place("c_sync_comm_stream", "w@GRAD"), ON_RING, JOIN),
+                                     "nothing orders its access to w@GRAD"),
+    ("Wait", "other variables"): (reduced(MEAN, op("c_wait_comm", "X=w@GRAD", "Out=w")), "expected X and the same Out"),
+    ("Wait", "of too many rings"): (reduced(*[in_place("c_wait_comm", "w@GRAD", ring_id=i) for i in range(17)]),
+                                    "more than 16 rings"),
+    ("Streams", "a call that is waited for"): (
+        dict(new={5: [MEAN], 6: [in_place("c_wait_compute", "w"), in_place("c_broadcast", "w"),
+                                 in_place("c_wait_comm", "w")]}), RIGHT),
+    ("Streams", "a call during the update"): (dict(new={5: [MEAN], 6: [in_place("c_broadcast", "w")]}),
+                                        "nothing orders its access to w"),
+    ("Streams", "a call nobody waits for"): (
+        dict(new={5: [MEAN], 6: [in_place("c_wait_compute", "w"), in_place("c_broadcast", "w")]}),
+        "the program ends while communication goes on"),
+    ("Broadcast", "of a parameter"): (dict(new={5: [MEAN], 6: BROADCASTS}), RIGHT),
+    ("Broadcast", "of another value on each rank"): (reduced(MEAN, in_place("c_broadcast", "h", use_calc_stream=True)),
+                                                     "h has no value, or not an equal one on all ranks"),
+    ("Broadcast", "from another rank"): (reduced(MEAN, in_place("c_broadcast", "w", root=1)),
+                                         "attribute root has another type or value"),
+    ("Broadcast", "at the start"): (started(*BROADCASTS), RIGHT),
+    ("Broadcast", "not of all at the start"): (started(BROADCASTS[1]), "w may differ between ranks"),
+    ("Broadcast", "before the value at the start"): (dict(started(*BROADCASTS), before=0),
+                                                     "w has no value, or not an equal one on all ranks"),
+    ("Broadcast", "before a read at the start"): (
+        started(BROADCASTS[0], before=1, fills=[op("relu", "X=w", "Out=lr")]), "it reads w after its broadcast"),
+    ("Broadcast", "before a write at the start"): (
+        started(BROADCASTS[0], before=1, fills=[op("fill_constant", "", "Out=w")]),
+        "it writes w, which is new, or after its broadcast"),
+    ("Reduce", "mean"): (reduced(MEAN), RIGHT),
+    ("Reduce", "sum, then a division"): (reduced(SUM, HALF), RIGHT),
+    ("Reduce", "sum where sums are claimed"): (reduced(SUM, claim=b"ranks: 2\ngradients: sum\n"), RIGHT),
+    ("Reduce", "mean as in Paddle 3"): (reduced(all_reduce(4)), RIGHT),
+    ("Reduce", "maximum"): (reduced(all_reduce(1)), "attribute reduce_type: expected 0 or 4"),
+    ("Reduce", "none"): (reduced(), "the gradient w@GRAD is not reduced"),
+    ("Reduce", "twice"): (reduced(MEAN, MEAN), "w@GRAD is reduced twice"),
+    ("Reduce", "sum where means are claimed"): (reduced(SUM), "it reads w@GRAD, which does not have the value"),
+    ("Reduce", "mean where sums are claimed"): (reduced(MEAN, claim=b"ranks: 2\ngradients: sum\n"), "expected a sum"),
+    ("Reduce", "after the update"): (dict(new={6: [MEAN]}), "an op uses w@GRAD before its reduction"),
+    ("Reduce", "of no gradient"): (reduced(MEAN, in_place("c_allreduce_avg", "h@GRAD", use_calc_stream=True)),
+                                   "h@GRAD is no gradient of a parameter"),
+    ("Reduce", "not in place"): (reduced(op("c_allreduce_avg", "X=w@GRAD", "Out=p")), "expected Out to be X"),
+    ("Reduce", "of two variables"): (reduced(op("c_allreduce_avg", "X=w@GRAD,h@GRAD", "Out=w@GRAD")),
+                                     "expected one X, and one Out"),
+    ("Reduce", "of a slot that is there twice"): (reduced(op("c_allreduce_avg", "X=w@GRAD x=w@GRAD", "Out=w@GRAD")),
+                                                  "slot X is there twice"),
+    ("Reduce", "of whole numbers"): (dict(reduced(MEAN), decls=with_decl("w@GRAD", 4, 4, dtype=3)),
+                                     "w@GRAD is no tensor of a known size that this step computes"),
+    ("Reduce", "mean of what is divided"): (dict(new={3: [DIVIDED], 5: [MEAN]}),
+                                            "w@GRAD is divided by n or reduced already"),
+    ("Reduce", "on no ring"): (reduced(in_place("c_allreduce_avg", "w@GRAD", ring_id=1 << 31)),
+                               "attribute ring_id: expected a ring"),
+    ("Scale", "before the sum"): (dict(new={3: [DIVIDED], 5: [SUM]}), RIGHT),
+    ("Scale", "by another number"): (reduced(SUM, in_place("scale", "w@GRAD", scale=0.25)),
+                                     "attribute scale: expected 1 / ranks"),
+    ("Scale", "twice"): (dict(new={3: [DIVIDED, DIVIDED], 5: [SUM]}),
+                         "loss@GRAD is not to be divided"),
+    ("Cast", "to half precision and back"): (
+        reduced(cast("w@GRAD", "half", 5, 4), in_place("c_allreduce_avg", "half", use_calc_stream=True),
+                cast("half", "w@GRAD", 4, 5)), RIGHT),
+    ("Cast", "not back"): (reduced(cast("w@GRAD", "half", 5, 4),
+                                   in_place("c_allreduce_avg", "half", use_calc_stream=True)),
+                           "it reads w@GRAD, which does not have the value"),
+    ("Cast", "to other dimensions"): (reduced(cast("w@GRAD", "other", 5, 4)), "other cannot hold w@GRAD"),
+    ("Cast", "from another type"): (reduced(cast("w@GRAD", "half", 6, 4)), "the attributes or parts do not fit"),
+    ("Cast", "of an old value"): (
+        dict(new={4: [cast("w@GRAD", "half", 5, 4)], 5: [in_place("c_allreduce_avg", "half", use_calc_stream=True)]}),
+        "half holds no current value"),
+    ("Coalesce", "one part"): (coalesced(), RIGHT),
+    ("Coalesce", "a part twice"): (coalesced("w@GRAD,w@GRAD"), "w@GRAD is in a buffer already"),
+    ("Coalesce", "too small"): (coalesced(align_size=512), "FusedOutput is not declared with 128 elements"),
+    ("Coalesce", "of another type"): (coalesced(dtype=6), "expected FusedOutput of floats"),
+    ("Coalesce", "of a state"): (coalesced("w"), "w is no tensor of a known size and of this type"),
+    ("Coalesce", "into a variable of the original"): (coalesced(buffer="h"), "it may not use h"),
+    ("Coalesce", "other outputs"): (coalesced(outputs="h@GRAD"), "expected Input, the same Output, and FusedOutput"),
+    ("Coalesce", "other shapes"): (coalesced(concated_shapes=(4, 5)), "its attributes have other shapes"),
+    ("Gather", "all parts"): (gathered(), RIGHT),
+    ("Gather", "a part twice"): (gathered("p,p"), "p is not the value of another rank"),
+    ("Gather", "too few parts"): (gathered("p"), "expected a part for each rank"),
+    ("Gather", "of another number of ranks"): (gathered(nranks=3), "attribute nranks has another type or value"),
+    ("Gather", "into too few elements"): (reduced(op("c_allgather", "X=w@GRAD", "Out=p", nranks=2)),
+                                          "expected a number of ranks, and Out declared for the values of all"),
+    ("Gather", "a split of one value"): (reduced(op("split", "X=w@GRAD", "Out=p,q", axis=0, num=2)),
+                                         "expected the values of all ranks, and a part for each"),
+    ("Gather", "a part of other dimensions"): (
+        reduced(op("c_allgather", "X=w@GRAD", "Out=all", nranks=2, use_calc_stream=True),
+                op("split", "X=all", "Out=p,buffer", axis=0, num=2)), "buffer is not declared for the value of a rank"),
+    ("Rings", "of one process"): (started(op("c_comm_init_all", "", "", ring_id=0), *BROADCASTS), RIGHT),
+    ("Rings", "by an id"): (started(*ids(), *BROADCASTS), RIGHT),
+    ("Rings", "twice"): (started(op("c_comm_init_all", "", "", ring_id=0), op("c_comm_init_all", "", "", ring_id=0)),
+                         "is set up twice"),
+    ("Rings", "of another number of ranks"): (started(op("c_comm_init_all", "", "", ring_id=0, nranks=3)),
+                                              "attribute nranks has another type or value"),
+    ("Rings", "after their use"): (started(*BROADCASTS, op("c_comm_init_all", "", "", ring_id=0)), "or after its use"),
+    ("Rings", "none, for the stream of one"): (started(*BROADCASTS, new={5: [AFTER, ON_RING, JOIN]}),
+                                               "ring 0 is not set up"),
+    ("Rings", "one endpoint twice"): (started(*ids(("a:1", "a:1"))), "expected an endpoint for each rank"),
+    ("Rings", "another rank"): (started(*ids(rank=1)), "or this one has another number"),
+    ("Rings", "an id used twice"): (started(*ids(joins=2)), "id is no unused id"),
+    ("Rings", "not set up before a call"): (started(in_place("c_broadcast", "w")), "its ring is not set up"),
+    ("Rings", "no endpoints"): (started(op("c_gen_nccl_id", "", "Out=id", rank=0)), "expected Out, endpoints"),
+    ("Rings", "no such rank"): (
+        started(op("c_gen_nccl_id", "", "Out=id", rank=3, endpoint="a:1", other_endpoints=["b:1"])),
+        "expected a rank and its endpoint"),
+    ("Rings", "an endpoint with a blank"): (started(*ids(("a 1", "b:1"))), "expected printable endpoints"),
+    ("Rings", "an id made twice"): (started(*ids(joins=0), *ids(joins=0)), "id is no new id"),
+    ("Keep", "another script"): (dict(reduced(MEAN), changed={0: op("mul", "X=x Y=w", "Out=h", op_callstack=["a.py"])}),
+                                 RIGHT),
+    ("Keep", "another op"): (dict(reduced(MEAN), changed={0: op("mul", "X=x Y=w", "Out=h", x_num_col_dims=2)}),
+                             "the op of the original is another one"),
+    ("Keep", "what was drawn"): (dict(reduced(MEAN), original=OPS + [op("dropout", "X=lr", "Out=lr")]),
+                                 "lr may differ between ranks"),
+    ("Keep", "what communicates"): (dict(reduced(MEAN), original=OPS + [in_place("c_allreduce_sum", "lr")]),
+                                    "no certificate for originals that communicate"),
+    ("Keep", "a gradient written again"): (
+        dict(new={5: [MEAN]}, original=OPS[:5] + [op("sum", "X=w@GRAD", "Out=w@GRAD", op_role=1)] + OPS[5:]),
+        "it writes the gradient w@GRAD again"),
+    ("Keep", "a block of what is the same"): (branch(op("relu", "X=h", "Out=loss")), RIGHT),
+    ("Keep", "a block that reads what is divided"): (branch(op("relu", "X=loss@GRAD", "Out=loss")),
+                                                     "it reads a value / n, and is not known to be linear"),
+    ("Keep", "a block that may write what is divided"): (branch(op("relu", "X=h", "Out=loss@GRAD")),
+                                                         "it may leave loss@GRAD"),
+    ("Keep", "what names a variable in an attribute"): (
+        dict(reduced(MEAN), original=OPS + [op("relu", "X=h", "Out=loss", by=VarName("w"))]), "names a variable"),
+    ("Keep", "what is not declared"): (dict(reduced(MEAN), original=OPS + [op("relu", "X=y", "Out=loss")]),
+                                       "y is not declared"),
+    ("Keep", "a block that is not there"): (
+        dict(reduced(MEAN), original=OPS + [op("while", "X=h", "Out=loss", sub_block=BlockNumber(7))]),
+        "there is no such block"),
+    ("Keep, scaled", "linear"): (dict(new={3: [DIVIDED], 5: [SUM]}), RIGHT),
+    ("Keep, scaled", "not linear"): (
+        dict(new={3: [DIVIDED]},
+             original=with_op(3, op("exp", "X=loss@GRAD", "Out=h@GRAD", op_role=1))),
+        "it reads a value / n, and is not known to be linear"),
+    ("Keep, scaled", "an output that is no gradient"): (
+        dict(new={3: [DIVIDED]},
+             original=with_op(3, op("mean_grad", "Out@GRAD=loss@GRAD X=h", "Out=h@GRAD", op_role=1))),
+        "its output Out is no gradient"),
+    ("Keep, scaled", "in another slot"): (
+        dict(new={3: [DIVIDED]},
+             original=with_op(3, op("mean_grad", "Out@GRAD=loss@GRAD X=loss@GRAD", "X@GRAD=h@GRAD", op_role=1))),
+        "it reads loss@GRAD, which is divided by n"),
+    ("Keep, scaled", "whole numbers"): (dict(new={3: [DIVIDED]}, decls=with_decl("h@GRAD", 4, dtype=3)),
+                                        "h@GRAD, which is divided by n, is not declared as floats"),
+    ("The end of a step", "what no step reads"): (dict(new={3: [DIVIDED], 5: [SUM]}), RIGHT),
+    ("The end of a step", "what the next step reads"): (
+        dict(new={4: [DIVIDED], 6: [SUM]}, original=[op("relu", "X=loss@GRAD", "Out=loss")] + OPS),
+        "the step leaves loss@GRAD with another value"),
+    ("What must be equal", "the setting of the claim"): (
+        dict(reduced(MEAN), others=[field(1001, b'{"nranks":2}')]), RIGHT),
+    ("What must be equal", "a new state"): (dict(reduced(MEAN), more=[decl("n", 1, persistable=True)]),
+                                            "the new variable n is a state"),
+    ("What must be equal", "another number of ranks in the setting"): (
+        dict(reduced(MEAN), others=[field(1001, b'{"nranks":3}')]), "setting of the result"),
+    ("What must be equal", "averages in the setting"): (
+        dict(reduced(MEAN), others=[field(1001, b'{"nranks":2,"averaging":{}}')]), "no rule averages parameters"),
+    ("New ops", "of the role of gradients"): (
+        reduced(in_place("c_allreduce_avg", "w@GRAD", op_role=1, use_calc_stream=True)), RIGHT),
+    ("New ops", "of no rule"): (reduced(MEAN, in_place("relu", "w@GRAD")), "no rule inserts such an op"),
+    ("New ops", "of another role"): (reduced(in_place("c_allreduce_avg", "w@GRAD", op_role=2, use_calc_stream=True)),
+                                     "attribute op_role: expected backward"),
+    ("New ops", "another attribute"): (reduced(in_place("c_allreduce_avg", "w@GRAD", group=1)),
+                                       "no rule allows attribute group"),
+    ("New ops", "another variable"): (reduced(op("c_allreduce_avg", "X=w@GRAD Cond=lr", "Out=w@GRAD")),
+                                      "it has another variable"),
+}
+
+
+def steps(original, new):
+    found = []
+    for i in range(len(original) + 1):
+        found += ["+%d" % len(new[i])] if new.get(i) else []
+        found += ["=1"] if i < len(original) else []
+    return "\n".join(found) + "\n"
+
+
+def with_new(original, new):
+    return [op for i in range(len(original) + 1) for op in new.get(i, []) + original[i:i + 1]]
+
+
+def files_of(case):
+    """claim.txt, proof.txt, and the programs."""
+    original, new, inner = case.get("original", OPS), case["new"], case.get("inner", ())
+    changed = [case.get("changed", {}).get(i, op) for i, op in enumerate(original)]
+    claim = case.get("claim", b"ranks: 2\ngradients: mean\n")
+    proof = "weft-proof 1\nmain\n" + steps(original, new)
+    result, decls = with_new(changed, new), case.get("decls", DECLS)
+    programs = [program(decls, original, inner=inner),
+                program(decls + MORE + case.get("more", []), result, *case.get("others", ()), inner=inner)]
+    if "startup" in case:
+        fills = FILLS + case.get("fills", [])
+        new = {case.get("before", len(fills)): case["startup"]}
+        proof += "startup\n" + steps(fills, new)
+        programs += [program(STATES, fills), program(STATES + [decl("id", kind=17)], with_new(fills, new))]
+    return [claim, proof.encode()] + programs
+
+
+def main(weft_check, script, _, readme):
+    checkers = base.Checkers(weft_check, script)
+    names = ("claim.txt", "proof.txt", "original", "result", "original_startup", "startup")
+    with tempfile.TemporaryDirectory() as tmp:
+        for (rule, name), (case, why) in CASES.items():
+            paths = ["%s/%s" % (tmp, name) for name, _ in zip(names, files_of(case))]
+            for path, data in zip(paths, files_of(case)):
+                base.write(path, data)
+            files = [tmp] + paths[2:]
+            for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
+                expected = base.CERTIFIED if why is RIGHT else why.encode()
+                assert expected in verdict, (rule, name, verdict)
+    rules = {}
+    for (rule, name), (_, why) in CASES.items():
+        rules.setdefault(rule, ([], []))[why is not RIGHT].append(name)
+    rows = ["| %s | %s | %s |\n" % (rule, "; ".join(right), "; ".join(wrong)) for rule, (right, wrong) in rules.items()]
+    assert all(right and wrong for right, wrong in rules.values()), rules
+    assert "".join(rows) in base.read(readme).decode(), "expected in README.md:\n" + "".join(rows)
+    print("%d programs of %d rules" % (len(CASES), len(rules)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
