@@ -54,13 +54,15 @@ absl::StatusOr<AveragingSchedule> AveragingOf(absl::string_view key, const Json&
     return value.is_object() && value.count(field) > 0;
   };
   size_t expected = 2;
-  for (const char* field : {"begin_step", "fragments", "outer", "delay", "mix", "sent"}) {
+  for (const char* field :
+       {"begin_step", "group_size", "rounds", "fragments", "outer", "delay", "mix", "sent"}) {
     expected += has(field) ? 1 : 0;
   }
   if (!has("period") || !has("first_step") || value.size() != expected) {
     return ExpectedInJson(key,
                           "\"in_turn\" or {\"period\": K, \"first_step\": N, \"begin_step\": B, "
-                          "\"fragments\": N, \"outer\": O, \"delay\": D, \"mix\": A, \"sent\": T}",
+                          "\"group_size\": G, \"rounds\": M, \"fragments\": N, \"outer\": O, "
+                          "\"delay\": D, \"mix\": A, \"sent\": T}",
                           value);
   }
   AveragingSchedule schedule;
@@ -68,6 +70,12 @@ absl::StatusOr<AveragingSchedule> AveragingOf(absl::string_view key, const Json&
   WEFT_ASSIGN_OR_RETURN(schedule.first_step, Integer("first_step", value["first_step"], 1));
   if (has("begin_step")) {
     WEFT_ASSIGN_OR_RETURN(schedule.begin_step, Integer("begin_step", value["begin_step"], 1));
+  }
+  if (has("group_size")) {
+    WEFT_ASSIGN_OR_RETURN(schedule.group_size, Integer("group_size", value["group_size"], 1));
+  }
+  if (has("rounds")) {
+    WEFT_ASSIGN_OR_RETURN(schedule.rounds, Integer("rounds", value["rounds"], 1));
   }
   if (has("fragments")) {
     WEFT_ASSIGN_OR_RETURN(schedule.fragments, Integer("fragments", value["fragments"], 1));
@@ -231,6 +239,10 @@ std::string ToJson(const Setting& setting) {
             : OrderedJson({{"period", schedule.period}, {"first_step", schedule.first_step}});
     // The default is left out, as the other defaults are.
     if (schedule.begin_step > 1) json["averaging"]["begin_step"] = schedule.begin_step;
+    if (schedule.HasGroups()) {
+      json["averaging"]["group_size"] = schedule.group_size;
+      json["averaging"]["rounds"] = schedule.rounds;
+    }
     if (schedule.fragments > 1) json["averaging"]["fragments"] = schedule.fragments;
     if (schedule.outer.HasState()) json["averaging"]["outer"] = ToString(schedule.outer);
     if (schedule.delay > 0) json["averaging"]["delay"] = schedule.delay;

@@ -82,9 +82,10 @@ std::vector<Mode> MakeModes() {
        "ranks train separately; every k steps average the parameters",
        {{kWeft,
          {},
-         replicas_prefix +
-             "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state,$outer,"
-             "$fragments,$delay,$mix,$comm_dtype},sync-elimination"},
+         "comm-init{$nrings,$group_size},broadcast-params{$nrings},"
+         "local-sgd{$nrings,$k_steps,$group_size,$rounds,$begin_step,$first_average,$statistics,"
+         "$state,$outer,"
+         "$fragments,$delay,$mix,$comm_dtype},sync-elimination"},
         {kPaddle,
          {},
          "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"

@@ -338,12 +338,15 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
     setting.averaging = AveragingSchedule{flags.k_steps.value_or(rest.period),
                                           flags.first_average.value_or(rest.first_step),
                                           flags.begin_step.value_or(rest.begin_step)};
+    setting.averaging->group_size = rest.group_size;
+    setting.averaging->rounds = rest.rounds;
     setting.averaging->outer = rest.outer;
     setting.averaging->fragments = rest.fragments;
     setting.averaging->delay = rest.delay;
     setting.averaging->mix = rest.mix;
     setting.averaging->sent = rest.sent;
-    if ((rest.fragments > 1 || rest.delay > 0) && !(*setting.averaging == rest)) {
+    if ((rest.HasGroups() || rest.fragments > 1 || rest.delay > 0) &&
+        !(*setting.averaging == rest)) {
       return absl::InvalidArgumentError(
           absl::StrCat(paths[0], ": ", kOfFile, ": parameters are synchronized ", ToString(rest),
                        "; expected no other --k_steps, --begin_step or --first_average"));

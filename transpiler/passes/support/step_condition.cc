@@ -46,14 +46,24 @@ StepCounter::StepCounter(absl::string_view prefix, OpId before, ProgramEdits* ed
   edits_.InsertBefore(before_, BuildOp(increment));
 }
 
-std::string StepCounter::Remainder(int period) {
-  const std::string k = Constant("k", period);
-  return Compute("remainder", DType::kInt64, "elementwise_mod", counter_, k, /*has_axis=*/true);
+std::string StepCounter::Remainder(int period, absl::string_view suffix) {
+  const std::string k = Constant(absl::StrCat("k", suffix), period);
+  return Compute(absl::StrCat("remainder", suffix), DType::kInt64, "elementwise_mod", counter_, k,
+                 /*has_axis=*/true);
 }
 
 std::string StepCounter::IsDue(const std::string& remainder, int phase, absl::string_view suffix) {
   const std::string expected = Constant(absl::StrCat(phase == 0 ? "zero" : "phase", suffix), phase);
   return Compute(absl::StrCat("is_due", suffix), DType::kBool, "equal", remainder, expected,
+                 /*has_axis=*/false);
+}
+
+std::string StepCounter::AndNot(const std::string& condition, const std::string& remainder,
+                                int phase) {
+  const std::string other = Constant("other", phase);
+  const std::string differs =
+      Compute("differs", DType::kBool, "not_equal", remainder, other, /*has_axis=*/false);
+  return Compute("condition", DType::kBool, "logical_and", condition, differs,
                  /*has_axis=*/false);
 }
 

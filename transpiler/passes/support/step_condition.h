@@ -19,10 +19,12 @@ class StepCounter {
  public:
   StepCounter(absl::string_view prefix, OpId before, ProgramEdits* edits);
 
-  // counter % period. Call once.
-  std::string Remainder(int period);
+  // counter % period. Call once per suffix.
+  std::string Remainder(int period, absl::string_view suffix = "");
   // remainder == phase. Call once per suffix, which distinguishes names.
   std::string IsDue(const std::string& remainder, int phase, absl::string_view suffix = "");
+  // condition and remainder != phase. Call once.
+  std::string AndNot(const std::string& condition, const std::string& remainder, int phase);
   // condition and counter >= first_step. Call once.
   std::string FromStep(int first_step, const std::string& condition);
   // condition or counter < begin_step. Call once.
