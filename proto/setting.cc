@@ -19,8 +19,8 @@ using Json = nlohmann::json;
 auto Fields(const Setting& setting) {
   return std::tie(setting.nranks, setting.rank, setting.groups, setting.distributed_params,
                   setting.shares, setting.common, setting.feeds, setting.reduction,
-                  setting.averaging, setting.gradients_are_rounded, setting.ordered_by_data,
-                  setting.assumptions);
+                  setting.averaging, setting.low_rank, setting.gradients_are_rounded,
+                  setting.ordered_by_data, setting.assumptions);
 }
 
 absl::StatusOr<int> Integer(absl::string_view key, const Json& value, int min) {
@@ -143,6 +143,19 @@ absl::StatusOr<std::vector<SharedTensor>> SharedTensorsOf(absl::string_view key,
   return tensors;
 }
 
+absl::StatusOr<LowRankGradients> LowRankOf(absl::string_view key, const Json& value) {
+  if (!value.is_object() || value.size() != 2 || value.count("first_step") == 0 ||
+      value.count("residuals") == 0) {
+    return ExpectedInJson(key, "{\"first_step\": N, \"residuals\": [NAMES]}", value);
+  }
+  LowRankGradients gradients;
+  WEFT_ASSIGN_OR_RETURN(gradients.first_step, Integer("first_step", value["first_step"], 1));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                        Strings("residuals", value["residuals"]));
+  gradients.residuals.insert(names.begin(), names.end());
+  return gradients;
+}
+
 absl::Status ReadField(const std::string& key, const Json& value, Setting* setting) {
   if (key == "nranks") {
     WEFT_ASSIGN_OR_RETURN(setting->nranks, Integer(key, value, 1));
@@ -175,6 +188,8 @@ absl::Status ReadField(const std::string& key, const Json& value, Setting* setti
     WEFT_ASSIGN_OR_RETURN(setting->reduction, ReductionOf(key, value));
   } else if (key == "averaging") {
     WEFT_ASSIGN_OR_RETURN(setting->averaging, AveragingOf(key, value));
+  } else if (key == "low_rank") {
+    WEFT_ASSIGN_OR_RETURN(setting->low_rank, LowRankOf(key, value));
   } else if (key == "rounded_gradients") {
     WEFT_ASSIGN_OR_RETURN(setting->gradients_are_rounded, Boolean(key, value));
   } else if (key == "ordered_by_data") {
@@ -250,6 +265,10 @@ std::string ToJson(const Setting& setting) {
     if (schedule.sent != AveragingSchedule::Sent::kNative) {
       json["averaging"]["sent"] = std::string(ToString(schedule.sent));
     }
+  }
+  if (setting.low_rank.has_value()) {
+    json["low_rank"] = {{"first_step", setting.low_rank->first_step},
+                        {"residuals", setting.low_rank->residuals}};
   }
   if (setting.gradients_are_rounded) json["rounded_gradients"] = true;
   if (setting.ordered_by_data) json["ordered_by_data"] = true;

@@ -242,6 +242,13 @@ std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
       (setting.averaging == file.averaging || !file.averaging->is_in_turn)) {
     add(AveragingClaim(*setting.averaging, has_original), true, "");
   }
+  if (setting.low_rank.has_value()) {
+    const size_t count = setting.low_rank->residuals.size();
+    add(absl::StrCat("from step ", setting.low_rank->first_step, " on, ", count,
+                     count == 1 ? " gradient travels" : " gradients travel",
+                     " as thin matrices; what a rank sends and what it keeps are its gradient"),
+        true, "");
+  }
   if (flags.order == "events") {
     add("ops wait for those before them that have a variable in common", false, "--order");
   }

@@ -719,7 +719,8 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   // Also where a tensor says the factor.
   const bool is_product = facts.algebra == Algebra::kMultiply ||
                           facts.algebra == Algebra::kDivide ||
-                          (facts.algebra == Algebra::kScale && ins_.size() > 1);
+                          (facts.algebra == Algebra::kScale && ins_.size() > 1) ||
+                          (facts.algebra == Algebra::kNone && MultipliesMatrices(op.type()));
   bool is_linear = (facts.is_linear || facts.algebra == Algebra::kBackward ||
                     facts.algebra == Algebra::kMove || facts.algebra == Algebra::kSparsify) &&
                    has_operand;

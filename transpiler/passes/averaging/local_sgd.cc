@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -70,13 +71,18 @@ void ExplainBytes(const Program& main, const AveragingPlan& plan, const Averagin
     }
     bytes_of_gradients += NumElements(type->dims) * static_cast<int64_t>(SizeOf(type->dtype));
   }
-  context.sink.Explain(
-      LocalSgd::kName, "communication", "bytes that a rank gives to collectives",
-      "mode grad_allreduce gives all gradients to them in every step",
-      {{"when", ToString(schedule)},
-       {"bytes_a_round", absl::StrCat(bytes)},
-       {"bytes_a_step", absl::StrCat((bytes + schedule.period - 1) / schedule.period)},
-       {"bytes_a_step_of_grad_allreduce", absl::StrCat(bytes_of_gradients)}});
+  const auto per_step = [&](int64_t steps) { return absl::StrCat((bytes + steps - 1) / steps); };
+  std::vector<std::pair<std::string, std::string>> details = {
+      {"when", ToString(schedule)},
+      {"bytes_a_round", absl::StrCat(bytes)},
+      {"bytes_a_step", per_step(schedule.period)}};
+  if (schedule.HasGroups()) {
+    details.emplace_back("bytes_a_step_over_all_ranks", per_step(schedule.PeriodOfAll()));
+  }
+  details.emplace_back("bytes_a_step_of_grad_allreduce", absl::StrCat(bytes_of_gradients));
+  context.sink.Explain(LocalSgd::kName, "communication", "bytes that a rank gives to collectives",
+                       "mode grad_allreduce gives all gradients to them in every step",
+                       std::move(details));
 }
 
 absl::Status CheckSchedule(const AveragingSchedule& schedule) {
@@ -174,9 +180,7 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
   if (schedule.HasGroups()) {
     if (options_.state == OptimizerState::kReset) {
       return absl::FailedPreconditionError(
-          "option group_size: expected states of optimizers that stay or are averaged, found "
-          "option "
-          "state=reset");
+          "option group_size: expected option state=local or average, found option state=reset");
     }
     WEFT_ASSIGN_OR_RETURN(const std::vector<RankGroup> groups,
                           EqualGroups(context, schedule.group_size));

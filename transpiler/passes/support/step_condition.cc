@@ -67,11 +67,21 @@ std::string StepCounter::AndNot(const std::string& condition, const std::string&
                  /*has_axis=*/false);
 }
 
+std::string StepCounter::IsFrom(int step) {
+  const std::string first = Constant("first", step);
+  return Compute("started", DType::kBool, "greater_equal", counter_, first, /*has_axis=*/false);
+}
+
+std::string StepCounter::Not(const std::string& condition) {
+  std::string opposite = Declare("is_early", DType::kBool);
+  edits_.InsertBefore(
+      before_,
+      BuildOp({"logical_not", {{"X", {condition}}}, {{"Out", {opposite}}}, {}, kRoleOptimize}));
+  return opposite;
+}
+
 std::string StepCounter::FromStep(int first_step, const std::string& condition) {
-  const std::string first = Constant("first", first_step);
-  const std::string has_begun =
-      Compute("started", DType::kBool, "greater_equal", counter_, first, /*has_axis=*/false);
-  return Compute("condition", DType::kBool, "logical_and", condition, has_begun,
+  return Compute("condition", DType::kBool, "logical_and", condition, IsFrom(first_step),
                  /*has_axis=*/false);
 }
 
@@ -106,9 +116,9 @@ std::string StepCounter::Compute(const std::string& name, DType dtype, const cha
   return declared;
 }
 
-int WriteBranch(const std::string& condition, const std::vector<std::string>& variables,
+int WriteBranch(const std::string& condition, const BranchVariables& variables,
                 const std::string& scope, OpId before, ProgramEdits* edits) {
-  const auto [block, op] = NewBranch(0, condition, {variables, variables}, scope, edits);
+  const auto [block, op] = NewBranch(0, condition, variables, scope, edits);
   edits->InsertBefore(before, op);
   return block;
 }
