@@ -315,7 +315,8 @@ absl::StatusOr<bool> PowerSgd::Run(const PassContext& context, ProgramPair& prog
   const GradientAnalysis& analysis = reduction.analysis;
   const Selection selection(program, analysis, options_.rank_approximation);
   ProgramEdits edits(programs);
-  PowerSgdWriter writer(options_.rank_approximation, context.target.cluster.nranks(), &edits);
+  const absl::optional<int> nranks = context.target.cluster.nranks();
+  PowerSgdWriter writer(options_.rank_approximation, nranks, &edits);
   std::vector<Compressed> compressed;
   GradientAnalysis others = analysis;
   others.gradients.clear();
@@ -355,7 +356,9 @@ absl::StatusOr<bool> PowerSgd::Run(const PassContext& context, ProgramPair& prog
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled, FillBuckets(program, others, options_.buckets));
   for (const std::string& warning : filled.warnings) context.sink.Warn(warning);
   DenseReduction whole;
-  whole.averages = true;
+  whole.averages = !nranks.has_value();
+  whole.nranks = nranks;
+  if (nranks.has_value()) whole.factor_after = static_cast<float>(1.0 / *nranks);
   DenseReducer reducer(program, others, options_.nrings, whole);
   GradientWriter of_others(program, others, options_.nrings, &reducer, &edits.main);
   of_others.Write(filled.buckets);
