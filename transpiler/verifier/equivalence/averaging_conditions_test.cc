@@ -287,9 +287,17 @@ constexpr absl::string_view kInGroups = R"(program {
     var lr : fp32[1] persistable
     var x : fp32[4] need_check_feed stop_gradient
     var step : int64[1] persistable
-    var k, all, none, rest, rest_of_all : int64[1]
-    var due, differs, in_groups, of_all : bool[1]
-    var scope, other_scope : step_scopes
+    var k : int64[1]
+    var all : int64[1]
+    var none : int64[1]
+    var rest : int64[1]
+    var rest_of_all : int64[1]
+    var due : bool[1]
+    var differs : bool[1]
+    var in_groups : bool[1]
+    var of_all : bool[1]
+    var scope : step_scopes
+    var other_scope : step_scopes
     ParamOut=[w] = sgd(Param=[w], Grad=[x], LearningRate=[lr])
     Out=[step] = increment(X=[step]) {step=1.0}
     Out=[k] = fill_constant() {shape=longs[1], dtype=3, value=2.0}
