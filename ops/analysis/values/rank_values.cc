@@ -247,6 +247,7 @@ class RankInterpreter final : public RankMemory {
       start.is_mixed = start.averaged_across_ranks = false;
       start.drawn_by = OpId();
       start.terms = 0;
+      start.reductions = 0;
       start.expr = before.expr;
       if (!start.is_gradient) {
         start.factor = 1;

@@ -8,6 +8,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/values/expressions.h"
 #include "transpiler/verifier/equivalence/condition_steps.h"
@@ -26,13 +27,16 @@ class LowRankChecker {
   LowRankChecker(const ConstProgramPair& programs, const ProgramFacts& facts,
                  const RankValuesOptions& options, ProgramRef ref, Findings* findings)
       : main_(*programs.main),
-        options_(options),
         claim_(*options.setting.low_rank),
         steps_(programs),
         report_(ref, findings) {
     RankValuesOptions of_walk = options;
     of_walk.table = &table_;
     values_ = RankValues::Of(facts, of_walk);
+    if (programs.startup == nullptr) return;
+    RankValuesOptions of_startup;
+    of_startup.setting.nranks = options.setting.nranks;
+    start_ = ReadStartupValues(*programs.startup, of_startup);
   }
 
   void Check() {
@@ -88,9 +92,9 @@ class LowRankChecker {
       return Report(OpId(), name,
                     "it is not persistable, so that a step loses what the one before did not send");
     }
-    if (options_.start != nullptr) {
-      const auto start = options_.start->find(name);
-      if (start == options_.start->end()) {
+    if (start_.has_value()) {
+      const auto start = start_->find(name);
+      if (start == start_->end()) {
         return Report(OpId(), name, "it has no value when training begins: expected zeros");
       }
       if (!start->second.is_zero) {
@@ -177,12 +181,12 @@ class LowRankChecker {
   }
 
   const Program& main_;
-  const RankValuesOptions& options_;
   const LowRankGradients& claim_;
   ConditionSteps steps_;
   Reporter report_;
   ExpressionTable table_;
   RankValues values_;
+  absl::optional<StartupValues> start_;
   std::vector<Sent> sent_;
   std::vector<std::pair<ExprId, OpId>> conditions_;  // on which residuals change, and an update
 };
