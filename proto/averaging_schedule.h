@@ -2,6 +2,7 @@
 #ifndef WEFT_PROTO_AVERAGING_SCHEDULE_H_
 #define WEFT_PROTO_AVERAGING_SCHEDULE_H_
 
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -21,6 +22,11 @@ struct AveragingSchedule {
   int period = 1;
   int first_step = 1;
   int begin_step = 1;
+  // In groups of so many ranks, 0 to n - 1, n to 2 n - 1 and so on, ranks average parameters every
+  // `period` steps, and all ranks do so every `rounds` times that. 0: there are no groups, and
+  // rounds is 1.
+  int group_size = 0;
+  int rounds = 1;
   // Instead of these: each step averages one of K partitions of the parameters, in the order of the
   // program, so that each parameter is averaged once in K steps. The program says what K is.
   bool is_in_turn = false;
@@ -49,16 +55,22 @@ struct AveragingSchedule {
   int PhaseOf(int fragment) const { return fragment * (period / fragments) % period; }
   // Not for schedules in turn, and one fragment.
   bool IsDue(int step) const {
-    return step >= first_step && (step < begin_step || step % period == 0);
+    return step >= first_step && (step < begin_step || step % PeriodOfAll() == 0);
   }
+  bool IsDueInGroups(int step) const {
+    return HasGroups() && step % period == 0 && step % PeriodOfAll() != 0;
+  }
+  bool HasGroups() const { return group_size > 0; }
+  int PeriodOfAll() const { return period * rounds; }
   bool IsEveryStep() const { return !is_in_turn && period == 1 && first_step == 1; }
   // Parameters are averaged on several conditions.
   bool HasTurns() const { return is_in_turn || fragments > 1; }
 
   friend bool operator==(const AveragingSchedule& a, const AveragingSchedule& b) {
     return a.period == b.period && a.first_step == b.first_step && a.begin_step == b.begin_step &&
-           a.is_in_turn == b.is_in_turn && a.fragments == b.fragments && a.outer == b.outer &&
-           a.delay == b.delay && a.mix == b.mix && a.sent == b.sent;
+           a.group_size == b.group_size && a.rounds == b.rounds && a.is_in_turn == b.is_in_turn &&
+           a.fragments == b.fragments && a.outer == b.outer && a.delay == b.delay &&
+           a.mix == b.mix && a.sent == b.sent;
   }
 };
 
@@ -85,6 +97,10 @@ inline std::string ToString(const AveragingSchedule& schedule) {
   if (schedule.is_in_turn) return "in turn, one partition a step";
   return absl::StrCat(
       "every ", schedule.period, schedule.period == 1 ? " step" : " steps",
+      schedule.HasGroups()
+          ? absl::StrCat(" in groups of ", schedule.group_size, " ranks, and every ",
+                         schedule.PeriodOfAll(), " steps over all ranks")
+          : "",
       schedule.first_step > 1 ? absl::StrCat(" from step ", schedule.first_step, " on") : "",
       schedule.begin_step > 1
           ? absl::StrCat(", and in every step before step ", schedule.begin_step)
@@ -113,6 +129,21 @@ inline std::string ProblemOf(const AveragingSchedule& schedule) {
   if (schedule.period % schedule.fragments != 0) {
     return absl::StrCat("fragments: expected a divisor of k_steps ", schedule.period, ", found ",
                         schedule.fragments);
+  }
+  if (schedule.HasGroups() != (schedule.rounds > 1)) {
+    return "group_size: expected rounds, more than 1, with it, and rounds with group_size only";
+  }
+  if (schedule.HasGroups() && schedule.group_size == 1) {
+    return "group_size: expected at least 2, found 1";
+  }
+  if (schedule.HasGroups() &&
+      (begins_late || schedule.fragments > 1 || schedule.outer.HasState())) {
+    return "group_size: expected neither begin_step, first_average, fragments nor outer with it";
+  }
+  if (schedule.HasGroups() && schedule.rounds > std::numeric_limits<int>::max() / schedule.period) {
+    return absl::StrCat("rounds: expected at most ",
+                        std::numeric_limits<int>::max() / schedule.period, ", found ",
+                        schedule.rounds);
   }
   const char* const of_outer = schedule.delay > 0                                  ? "delay"
                                : schedule.mix > 0                                  ? "mix"

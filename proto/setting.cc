@@ -19,8 +19,8 @@ using Json = nlohmann::json;
 auto Fields(const Setting& setting) {
   return std::tie(setting.nranks, setting.rank, setting.groups, setting.distributed_params,
                   setting.shares, setting.common, setting.feeds, setting.reduction,
-                  setting.averaging, setting.gradients_are_rounded, setting.ordered_by_data,
-                  setting.assumptions);
+                  setting.averaging, setting.low_rank, setting.gradients_are_rounded,
+                  setting.ordered_by_data, setting.assumptions);
 }
 
 absl::StatusOr<int> Integer(absl::string_view key, const Json& value, int min) {
@@ -54,13 +54,15 @@ absl::StatusOr<AveragingSchedule> AveragingOf(absl::string_view key, const Json&
     return value.is_object() && value.count(field) > 0;
   };
   size_t expected = 2;
-  for (const char* field : {"begin_step", "fragments", "outer", "delay", "mix", "sent"}) {
+  for (const char* field :
+       {"begin_step", "group_size", "rounds", "fragments", "outer", "delay", "mix", "sent"}) {
     expected += has(field) ? 1 : 0;
   }
   if (!has("period") || !has("first_step") || value.size() != expected) {
     return ExpectedInJson(key,
                           "\"in_turn\" or {\"period\": K, \"first_step\": N, \"begin_step\": B, "
-                          "\"fragments\": N, \"outer\": O, \"delay\": D, \"mix\": A, \"sent\": T}",
+                          "\"group_size\": G, \"rounds\": M, \"fragments\": N, \"outer\": O, "
+                          "\"delay\": D, \"mix\": A, \"sent\": T}",
                           value);
   }
   AveragingSchedule schedule;
@@ -68,6 +70,12 @@ absl::StatusOr<AveragingSchedule> AveragingOf(absl::string_view key, const Json&
   WEFT_ASSIGN_OR_RETURN(schedule.first_step, Integer("first_step", value["first_step"], 1));
   if (has("begin_step")) {
     WEFT_ASSIGN_OR_RETURN(schedule.begin_step, Integer("begin_step", value["begin_step"], 1));
+  }
+  if (has("group_size")) {
+    WEFT_ASSIGN_OR_RETURN(schedule.group_size, Integer("group_size", value["group_size"], 1));
+  }
+  if (has("rounds")) {
+    WEFT_ASSIGN_OR_RETURN(schedule.rounds, Integer("rounds", value["rounds"], 1));
   }
   if (has("fragments")) {
     WEFT_ASSIGN_OR_RETURN(schedule.fragments, Integer("fragments", value["fragments"], 1));
@@ -135,6 +143,19 @@ absl::StatusOr<std::vector<SharedTensor>> SharedTensorsOf(absl::string_view key,
   return tensors;
 }
 
+absl::StatusOr<LowRankGradients> LowRankOf(absl::string_view key, const Json& value) {
+  if (!value.is_object() || value.size() != 2 || value.count("first_step") == 0 ||
+      value.count("residuals") == 0) {
+    return ExpectedInJson(key, "{\"first_step\": N, \"residuals\": [NAMES]}", value);
+  }
+  LowRankGradients gradients;
+  WEFT_ASSIGN_OR_RETURN(gradients.first_step, Integer("first_step", value["first_step"], 1));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                        Strings("residuals", value["residuals"]));
+  gradients.residuals.insert(names.begin(), names.end());
+  return gradients;
+}
+
 absl::Status ReadField(const std::string& key, const Json& value, Setting* setting) {
   if (key == "nranks") {
     WEFT_ASSIGN_OR_RETURN(setting->nranks, Integer(key, value, 1));
@@ -167,6 +188,8 @@ absl::Status ReadField(const std::string& key, const Json& value, Setting* setti
     WEFT_ASSIGN_OR_RETURN(setting->reduction, ReductionOf(key, value));
   } else if (key == "averaging") {
     WEFT_ASSIGN_OR_RETURN(setting->averaging, AveragingOf(key, value));
+  } else if (key == "low_rank") {
+    WEFT_ASSIGN_OR_RETURN(setting->low_rank, LowRankOf(key, value));
   } else if (key == "rounded_gradients") {
     WEFT_ASSIGN_OR_RETURN(setting->gradients_are_rounded, Boolean(key, value));
   } else if (key == "ordered_by_data") {
@@ -231,6 +254,10 @@ std::string ToJson(const Setting& setting) {
             : OrderedJson({{"period", schedule.period}, {"first_step", schedule.first_step}});
     // The default is left out, as the other defaults are.
     if (schedule.begin_step > 1) json["averaging"]["begin_step"] = schedule.begin_step;
+    if (schedule.HasGroups()) {
+      json["averaging"]["group_size"] = schedule.group_size;
+      json["averaging"]["rounds"] = schedule.rounds;
+    }
     if (schedule.fragments > 1) json["averaging"]["fragments"] = schedule.fragments;
     if (schedule.outer.HasState()) json["averaging"]["outer"] = ToString(schedule.outer);
     if (schedule.delay > 0) json["averaging"]["delay"] = schedule.delay;
@@ -238,6 +265,10 @@ std::string ToJson(const Setting& setting) {
     if (schedule.sent != AveragingSchedule::Sent::kNative) {
       json["averaging"]["sent"] = std::string(ToString(schedule.sent));
     }
+  }
+  if (setting.low_rank.has_value()) {
+    json["low_rank"] = {{"first_step", setting.low_rank->first_step},
+                        {"residuals", setting.low_rank->residuals}};
   }
   if (setting.gradients_are_rounded) json["rounded_gradients"] = true;
   if (setting.ordered_by_data) json["ordered_by_data"] = true;

@@ -30,6 +30,19 @@ struct SharedTensor {
   }
 };
 
+// Gradients that travel as products of two thin matrices (PowerSGD).
+struct LowRankGradients {
+  // Before this step they travel whole. Steps count from 1.
+  int first_step = 1;
+  // Persistable variables of which each keeps what its rank has not sent of one gradient: what is
+  // sent and what is kept are the gradient and what was kept before.
+  std::set<std::string> residuals;
+
+  friend bool operator==(const LowRankGradients& a, const LowRankGradients& b) {
+    return a.first_step == b.first_step && a.residuals == b.residuals;
+  }
+};
+
 // Made once, from what the user says and what passes claim; the file of the program carries it
 // (Program::setting), so that whoever verifies or runs the program needs not say it again.
 struct Setting {
@@ -62,6 +75,7 @@ struct Setting {
   Reduction reduction = Reduction::kByLoss;
   // The averaging schedule of LocalSGD; none: parameters are not averaged, or any schedule is.
   absl::optional<AveragingSchedule> averaging;
+  absl::optional<LowRankGradients> low_rank;
   // Gradients may be rounded from fp32 to half precision and back.
   bool gradients_are_rounded = false;
   // The executor orders ops by data alone, and the collectives of each block by their places, as
@@ -74,10 +88,11 @@ struct Setting {
   friend bool operator!=(const Setting& a, const Setting& b) { return !(a == b); }
 };
 
-// Adds the shares and common variables of one setting to another.
+// Adds what passes say of variables that they make: shares, common, low_rank.
 inline void AddShares(const Setting& from, Setting* to) {
   to->shares.insert(from.shares.begin(), from.shares.end());
   to->common.insert(from.common.begin(), from.common.end());
+  if (from.low_rank.has_value()) to->low_rank = from.low_rank;
 }
 
 // "by_loss", "mean", "sum".

@@ -22,6 +22,7 @@ Setting Full() {
   setting.feeds = {{"x", FeedLayout{1}}, {"mask", FeedLayout::Whole()}};
   setting.reduction = Setting::Reduction::kSum;
   setting.averaging = AveragingSchedule{4, 8, 3};
+  setting.low_rank = LowRankGradients{3, {"a@RESIDUAL", "b@RESIDUAL"}};
   setting.gradients_are_rounded = true;
   setting.ordered_by_data = true;
   setting.assumptions["my_op"].is_linear = true;
@@ -35,7 +36,8 @@ TEST(Setting, TextHoldsAllFields) {
       R"({"nranks":4,"rank":1,"groups":{"w\"1":[1,3]},"distributed_params":["emb",")"
       "\xce\xb8"
       R"("],"shares":{"w_share":[["w",[2,3]],["",[2]]]},"common":{"b1":["b1","b2"]},"feeds":{"mask":"whole","x":"axis:1"},"reduction":"sum",)"
-      R"("averaging":{"period":4,"first_step":8,"begin_step":3},"rounded_gradients":true,)"
+      R"("averaging":{"period":4,"first_step":8,"begin_step":3},)"
+      R"("low_rank":{"first_step":3,"residuals":["a@RESIDUAL","b@RESIDUAL"]},"rounded_gradients":true,)"
       R"("ordered_by_data":true,"assumptions":{"my_op":"linear"}})");
   WEFT_ASSERT_OK_AND_ASSIGN(const Setting read, ParseSetting(text));
   EXPECT_EQ(read, Full());
@@ -79,6 +81,8 @@ TEST(Setting, EachFieldDistinguishes) {
       [](Setting* of) {
         of->averaging->outer = {OuterOptimizer::Rule::kSgd, 0.5};
       },
+      [](Setting* of) { of->low_rank->first_step = 4; },
+      [](Setting* of) { of->low_rank->residuals = {"a@RESIDUAL"}; },
       [](Setting* of) { of->gradients_are_rounded = false; },
       [](Setting* of) { of->ordered_by_data = false; },
       [](Setting* of) { of->assumptions["my_op"] = {}; },
@@ -89,6 +93,18 @@ TEST(Setting, EachFieldDistinguishes) {
     EXPECT_NE(changed, Full()) << ToJson(changed);
     EXPECT_EQ(ParseSetting(ToJson(changed)).value(), changed);
   }
+}
+
+TEST(Setting, GroupsAreKept) {
+  Setting setting;
+  setting.averaging = AveragingSchedule{4};
+  setting.averaging->group_size = 2;
+  setting.averaging->rounds = 3;
+  EXPECT_EQ(ToJson(setting),
+            R"({"averaging":{"period":4,"first_step":1,"group_size":2,"rounds":3}})");
+  EXPECT_EQ(ParseSetting(ToJson(setting)).value(), setting);
+  setting.averaging->rounds = 1;
+  EXPECT_THAT(ParseSetting(ToJson(setting)).status(), IsInvalidArgument("expected rounds"));
 }
 
 TEST(Setting, EachFieldOfStreamingDistinguishes) {
@@ -158,6 +174,9 @@ TEST(Setting, OtherTextIsRefused) {
       {R"({"averaging":{"period":0,"first_step":1}})", "'period'"},
       {R"({"averaging":{"period":2,"begin_step":1}})", "'averaging'"},
       {R"({"averaging":{"period":2,"first_step":1,"begin_step":0}})", "'begin_step'"},
+      {R"({"low_rank":{"first_step":2}})", "'low_rank'"},
+      {R"({"low_rank":{"first_step":0,"residuals":["r"]}})", "'first_step'"},
+      {R"({"low_rank":{"first_step":2,"residuals":[]}})", "'residuals'"},
       {R"({"rounded_gradients":1})", "true or false"},
       {R"({"assumptions":"my_op"})", "'assumptions'"},
       {R"({"assumptions":{"my_op":"pure"}})", "my_op: expected elementwise"},

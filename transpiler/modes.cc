@@ -59,6 +59,14 @@ std::vector<Mode> MakeModes() {
              "scale-loss-grad{$scale},shard-updates{$stage,$prefetch=1,$nrings,$scale,"
              "$buckets=bytes}"}}},
 
+      {"power_sgd",
+       "ranks send gradients as products of thin matrices (PowerSGD)",
+       {{kWeft,
+         {},
+         replicas_prefix +
+             "dense-gradients{$sparse},power-sgd{$rank_approximation,$start_step,$nrings,"
+             "$buckets=bytes},sync-elimination"}}},
+
       {"singa_sparse_topk",
        "SINGA: ranks send the largest elements of their gradients",
        {{kWeft, {}, replicas_prefix + "sparsify-gradients{mode=topk," + sparsify_suffix}},
@@ -83,9 +91,9 @@ std::vector<Mode> MakeModes() {
        "ranks train separately; every k steps average the parameters",
        {{kWeft,
          {},
-         replicas_prefix +
-             "local-sgd{$nrings,$k_steps,$begin_step,$first_average,$statistics,$state,$outer,"
-             "$fragments,$delay,$mix,$comm_dtype},sync-elimination"},
+         "comm-init{$nrings,$group_size},broadcast-params{$nrings},"
+         "local-sgd{$nrings,$k_steps,$group_size,$rounds,$begin_step,$first_average,$statistics,"
+         "$state,$outer,$fragments,$delay,$mix,$comm_dtype},sync-elimination"},
         {kPaddle,
          {},
          "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2},"

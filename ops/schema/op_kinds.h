@@ -63,6 +63,9 @@ inline bool ReadsWithoutValues(const Op& op, size_t i) {
 
 inline bool FillsConstant(absl::string_view type) { return type == "fill_constant"; }
 
+// The product of two matrices, linear in each of them.
+inline bool MultipliesMatrices(absl::string_view type) { return type == "matmul_v2"; }
+
 // Elements of input Input, by starts and ends.
 inline bool Slices(absl::string_view type) { return type == "slice" || type == "strided_slice"; }
 

@@ -239,6 +239,17 @@ absl::StatusOr<TrainingPrograms> Streaming() {
                                &programs));
   return programs;
 }
+// Between an average over groups and one over all ranks, too.
+absl::StatusOr<TrainingPrograms> InGroups() {
+  WEFT_ASSIGN_OR_RETURN(TrainingPrograms programs, Dropout());
+  TranspileOptions options;
+  options.mode = "local_sgd";
+  options.mode_flags = {{"k_steps", "1"}, {"group_size", "2"}, {"rounds", "3"}};
+  options.cluster.nranks = 4;
+  ProgramPair pair{&programs.main, &programs.startup};
+  WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
+  return programs;
+}
 // Every parameter is a partition.
 absl::StatusOr<TrainingPrograms> PartialUpdate() {
   TrainingPrograms programs = Merged(/*steps=*/1);
@@ -354,7 +365,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"AccumulatedOn3Ranks", ParallelAccumulated, 3, true},
         Case{"LocalSgd", LocalSgd, 1, false}, Case{"LocalSgdOn3Ranks", LocalSgd, 3, true},
         Case{"OuterNesterovOn3Ranks", Outer, 3, true},
-        Case{"StreamingOn2Ranks", Streaming, 2, true},
+        Case{"StreamingOn2Ranks", Streaming, 2, true}, Case{"GroupsOn4Ranks", InGroups, 4, true},
         Case{"PartialUpdate", PartialUpdate, 1, false},
         Case{"PartialUpdateOn3Ranks", PartialUpdate, 3, true}, Case{"TopKOn3Ranks", TopK, 3, true},
         Case{"ThresholdOn3Ranks", Threshold, 3, true}, Case{"HalfOn3Ranks", Half, 3, false},

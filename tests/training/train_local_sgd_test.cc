@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "base/testing/test.h"
 #include "executor/run/runner.h"
@@ -157,9 +158,11 @@ struct Flags {
 
 void PrintTo(const Flags& flags, std::ostream* out) { *out << flags.name; }
 
-// Rewritten for any number of ranks.
-absl::StatusOr<TrainingPrograms> Rewritten(TrainingPrograms programs, const Flags& flags) {
+// Rewritten for any number of ranks, if none is given.
+absl::StatusOr<TrainingPrograms> Rewritten(TrainingPrograms programs, const Flags& flags,
+                                           absl::optional<int> nranks = absl::nullopt) {
   TranspileOptions options;
+  options.cluster.nranks = nranks;
   options.mode = "local_sgd";
   options.mode_flags = flags.others;
   options.mode_flags["k_steps"] = absl::StrCat(flags.k_steps);
@@ -290,6 +293,71 @@ TEST(TrainOuterTest, BeginsWithTheParametersOfTheFile) {
                               own = AsDoubles(local[0].at(name));
     ASSERT_EQ(moved.size(), own.size());
     for (size_t k = 0; k < own.size(); ++k) EXPECT_NEAR(moved[k], (8 + own[k]) / 2, 2e-2);
+  }
+}
+
+// Every rank: w -= 0.1 mean(x), of its three rows.
+constexpr char kMeans[] = R"(
+    var x : fp32[-1, 4] need_check_feed stop_gradient
+    var w : fp32[4, 1] parameter persistable
+    var b : fp32[1] parameter persistable
+    var lr : fp32[1] persistable
+    Out=[h] = mul(X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[y] = elementwise_add(X=[h], Y=[b]) {axis=1}
+    Out=[loss] = reduce_mean(X=[y]) role=loss {dim=ints[], reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {dim=ints[], reduce_all=true}
+    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(X=[h], Y=[b], Out@GRAD=[y@GRAD]) role=backward vars=[b, b@GRAD] {axis=1}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD]
+    ParamOut=[b] = sgd(Param=[b], Grad=[b@GRAD], LearningRate=[lr]) role=optimize vars=[b, b@GRAD]
+)";
+
+constexpr char kMeansStartup[] = R"(
+    var w : fp32[4, 1] parameter persistable
+    var b : fp32[1] parameter persistable
+    var lr : fp32[1] persistable
+    Out=[w] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.5}
+    Out=[b] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+)";
+
+TEST(TrainGroupsTest, GroupsAverageOftenAndAllRanksRarely) {
+  constexpr int kRanks = 4, kRows = kBatch / kRanks;
+  for (const auto& [k_steps, rounds, group_size] :
+       {std::tuple(1, 3, 2), std::tuple(2, 2, 2), std::tuple(1, 2, 2)}) {
+    SCOPED_TRACE(absl::StrCat(k_steps, " steps, ", rounds, " rounds"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
+                              FromText(kMeans, kMeansStartup, {"w", "b"}));
+    const Flags flags = {
+        "Groups",
+        k_steps,
+        {{"group_size", absl::StrCat(group_size)}, {"rounds", absl::StrCat(rounds)}}};
+    WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms rewritten, Rewritten(programs, flags, kRanks));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(rewritten, kRanks));
+    std::vector<double> expected(kRanks, 0.5);  // the first element of w
+    for (int step = 1; step <= kSteps; ++step) {
+      const std::vector<Tensor> batch = programs.feeds.read(step - 1);
+      for (int rank = 0; rank < kRanks; ++rank) {
+        double mean = 0;
+        for (int row = 0; row < kRows; ++row) {
+          mean += batch[0].data<float>()[(rank * kRows + row) * 4] / kRows;
+        }
+        expected[rank] -= 0.1 * mean;
+      }
+      const int size = step % (k_steps * rounds) == 0 ? kRanks
+                       : step % k_steps == 0          ? group_size
+                                                      : 1;
+      for (int first = 0; first < kRanks; first += size) {
+        double mean = 0;
+        for (int i = 0; i < size; ++i) mean += expected[first + i] / size;
+        std::fill_n(expected.begin() + first, size, mean);
+      }
+      for (int rank = 0; rank < kRanks; ++rank) {
+        EXPECT_NEAR(AsDoubles(found[rank].at(InStep("w", step - 1)))[0], expected[rank], 1e-6)
+            << "rank " << rank << ", step " << step;
+      }
+    }
   }
 }
 

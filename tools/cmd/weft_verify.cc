@@ -271,7 +271,9 @@ bool MayDifferOnPurpose(const Findings& findings, const std::vector<ConstProgram
   const auto sparsifies = [](const Op& op) {
     return AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kSparsify;
   };
-  return (IsOnTwoDevices(main) || absl::c_any_of(AllOps(main), sparsifies)) &&
+  const absl::StatusOr<Setting> setting = SettingOf(main);
+  const bool approximates = setting.ok() && setting->low_rank.has_value();
+  return (IsOnTwoDevices(main) || approximates || absl::c_any_of(AllOps(main), sparsifies)) &&
          absl::c_any_of(findings.all(), [](const Finding& finding) {
            return finding.kind == FindingKind::kExpression;
          });
@@ -456,8 +458,8 @@ std::string VerdictText(const Verdict& verdict, const VerifiedPrograms& programs
   if (!verdict.IsRight()) {
     if (MayDifferOnPurpose(findings, ranks)) {
       text +=
-          "note: if transpile noted that it changed updates on purpose, as --offload states and "
-          "sparse modes do, --original must have the same change, or be left out: "
+          "note: if transpile noted that it changed updates on purpose, as --offload states, "
+          "power_sgd and sparse modes do, --original must have the same change, or be left out: "
           "docs/offload.md#optimizers\n";
     }
     if (verdict.scope.has_races_of_streams) {

@@ -242,6 +242,13 @@ std::vector<std::string> ClaimsOf(const Setting& setting, const Setting& file,
       (setting.averaging == file.averaging || !file.averaging->is_in_turn)) {
     add(AveragingClaim(*setting.averaging, has_original), true, "");
   }
+  if (setting.low_rank.has_value()) {
+    const size_t count = setting.low_rank->residuals.size();
+    add(absl::StrCat("from step ", setting.low_rank->first_step, " on, ", count,
+                     count == 1 ? " gradient travels" : " gradients travel",
+                     " as thin matrices; what a rank sends and what it keeps are its gradient"),
+        true, "");
+  }
   if (flags.order == "events") {
     add("ops wait for those before them that have a variable in common", false, "--order");
   }
@@ -338,12 +345,15 @@ absl::StatusOr<GivenSetting> SettingFor(const SettingFlags& flags,
     setting.averaging = AveragingSchedule{flags.k_steps.value_or(rest.period),
                                           flags.first_average.value_or(rest.first_step),
                                           flags.begin_step.value_or(rest.begin_step)};
+    setting.averaging->group_size = rest.group_size;
+    setting.averaging->rounds = rest.rounds;
     setting.averaging->outer = rest.outer;
     setting.averaging->fragments = rest.fragments;
     setting.averaging->delay = rest.delay;
     setting.averaging->mix = rest.mix;
     setting.averaging->sent = rest.sent;
-    if ((rest.fragments > 1 || rest.delay > 0) && !(*setting.averaging == rest)) {
+    if ((rest.HasGroups() || rest.fragments > 1 || rest.delay > 0) &&
+        !(*setting.averaging == rest)) {
       return absl::InvalidArgumentError(
           absl::StrCat(paths[0], ": ", kOfFile, ": parameters are synchronized ", ToString(rest),
                        "; expected no other --k_steps, --begin_step or --first_average"));

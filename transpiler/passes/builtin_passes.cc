@@ -12,6 +12,7 @@
 #include "transpiler/passes/gradients/exact_loss.h"
 #include "transpiler/passes/gradients/gather_gradients.h"
 #include "transpiler/passes/gradients/grad_all_reduce.h"
+#include "transpiler/passes/gradients/power_sgd.h"
 #include "transpiler/passes/gradients/reduce_statistics.h"
 #include "transpiler/passes/gradients/scale_loss_grad.h"
 #include "transpiler/passes/gradients/sync_batch_norm.h"
@@ -60,6 +61,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<ParameterServer>();
   registry.Add<PartialAveraging>();
   registry.Add<PeriodicBroadcast>();
+  registry.Add<PowerSgd>();
   registry.Add<ReduceStatistics>();
   registry.Add<ScaleLossGrad>();
   registry.Add<SetOptimizer>();

@@ -38,7 +38,7 @@ struct Sink {
   std::vector<Remark>* remarks = nullptr;     // null: nobody asks for remarks
   std::vector<Message>* messages = nullptr;   // null: nor for messages
   absl::optional<Program>* server = nullptr;  // null: nor for the program of servers
-  Setting* shares = nullptr;                  // null: nor for Setting::shares and Setting::common
+  Setting* shares = nullptr;                  // null: nor for what AddShares adds
 
   // Adds a remark if remarks are enabled. Check `remarks` first where many arguments are costly.
   void Explain(absl::string_view pass, std::string subject, std::string what, std::string why,

@@ -32,6 +32,7 @@
 #include "transpiler/verifier/communication/residuals.h"
 #include "transpiler/verifier/communication/ring_setup.h"
 #include "transpiler/verifier/equivalence/equivalence.h"
+#include "transpiler/verifier/equivalence/low_rank_gradients.h"
 #include "transpiler/verifier/owners/owner_updates.h"
 #include "transpiler/verifier/races/buffer_order.h"
 #include "transpiler/verifier/races/devices.h"
@@ -326,7 +327,10 @@ class RankVerifier {
     if (checks_updates) {
       CheckUpdates(FactsOf(programs.main), options, found,
                    is_for_all ? batch.get().what_if.get() : nullptr, ref, findings);
-      if (is_for_all) CheckSparsifiedGradients(programs, options, ref, findings);
+      if (is_for_all) {
+        CheckSparsifiedGradients(programs, options, ref, findings);
+        CheckLowRankGradients(programs, FactsOf(programs.main), options, ref, findings);
+      }
     }
     if (checks_conditions) {
       CheckConditions(FactsOf(programs.main), found, ref, findings);

@@ -272,6 +272,13 @@ ExprId ExpressionTable::Sum(std::vector<Term>* terms, double* factor) {
   return Call(operation, operands);
 }
 
+ExprId ExpressionTable::MeanOverGroups(ExprId expr, int size) {
+  const std::string name = absl::StrCat("mean_over_groups_of_", size);
+  const OperationId operation = Operation(name, name);
+  group_means_.insert(operation);
+  return Call(operation, {expr});
+}
+
 ExprId ExpressionTable::WithoutMeans(ExprId expr, double* factor) {
   std::vector<Term> terms;
   Expand({expr, 1}, &terms);

@@ -79,6 +79,9 @@ class ExpressionTable {
   // The mean of a value over the ranks, if one device does not compute it.
   ExprId MeanOverRanks(ExprId expr) { return Call(mean_, {expr}); }
   bool IsMeanOverRanks(ExprId expr) const { return OperationOf(expr) == mean_; }
+  // The mean of a value over each group of so many ranks.
+  ExprId MeanOverGroups(ExprId expr, int size);
+  bool IsMeanOverGroups(ExprId expr) const { return group_means_.contains(OperationOf(expr)); }
   // `expr` with the operand of a mean in place of the mean, also in each term of a sum. Sets
   // *factor to the common factor.
   ExprId WithoutMeans(ExprId expr, double* factor);
@@ -178,7 +181,8 @@ class ExpressionTable {
   std::vector<uint32_t> hashes_;  // by call
   OperationId sum_, mean_, select_, common_;
   absl::flat_hash_map<OperationId, Layout> layouts_;  // of Several
-  absl::flat_hash_map<ExprId, ExprId> negated_;       // by negation
+  absl::flat_hash_set<OperationId> group_means_;
+  absl::flat_hash_map<ExprId, ExprId> negated_;  // by negation
   ExprId zero_;
 };
 

@@ -115,7 +115,7 @@ void RankExpressions::SetMean(const RankValue& in, RankValue* out) {
   out->local_factor = 0;
   if (table_ == nullptr || (in.is_gradient && in.is_summed)) return;
   if (in.terms == 0) {
-    out->expr = table_->MeanOverRanks(in.expr);
+    out->expr = table_->MeanOverRanks(WithoutGroupMeans(in.expr));
     return;
   }
   std::vector<Term> terms;
@@ -127,6 +127,26 @@ void RankExpressions::SetMean(const RankValue& in, RankValue* out) {
   out->expr = table_->Sum(&terms, &common);
   out->factor *= common;
   out->is_zero = common == 0;
+}
+
+ExprId RankExpressions::WithoutGroupMeans(ExprId expr) const {
+  while (true) {
+    const absl::Span<const ExprId> operands = table_->Operands(expr);
+    if (table_->IsMeanOverGroups(expr)) {
+      expr = operands[0];
+      continue;
+    }
+    if (!table_->IsSelect(expr)) return expr;
+    bool holds = true;
+    const auto condition =
+        placement_of_condition_.find(table_->WithoutNegations(operands[0], &holds));
+    const bool is_same =
+        condition != placement_of_condition_.end() && condition->second == Placement::kReplicated;
+    const bool is_either =
+        table_->IsMeanOverGroups(operands[1]) && table_->Operands(operands[1])[0] == operands[2];
+    if (!is_same || !is_either) return expr;
+    expr = operands[2];
+  }
 }
 
 void RankExpressions::SetSum(absl::Span<const RankValue> ins, absl::Span<const double> factors,

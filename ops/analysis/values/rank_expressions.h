@@ -69,6 +69,10 @@ class RankExpressions {
   void Choose(const RankValue& condition, bool holds, RankValue* value);
 
  private:
+  // The mean over all ranks of means over groups of equally many is the mean of the values, also
+  // where all ranks have either the values or these means.
+  ExprId WithoutGroupMeans(ExprId expr) const;
+
   // A summand of a value that adds replicated to rank-local values.
   struct PlacedTerm {
     ExprId expr;

@@ -721,7 +721,8 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   // Also where a tensor says the factor.
   const bool is_product = facts.algebra == Algebra::kMultiply ||
                           facts.algebra == Algebra::kDivide ||
-                          (facts.algebra == Algebra::kScale && ins_.size() > 1);
+                          (facts.algebra == Algebra::kScale && ins_.size() > 1) ||
+                          (facts.algebra == Algebra::kNone && MultipliesMatrices(op.type()));
   bool is_linear = (facts.is_linear || facts.algebra == Algebra::kBackward ||
                     facts.algebra == Algebra::kMove || facts.algebra == Algebra::kSparsify) &&
                    has_operand;
@@ -778,6 +779,13 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
     }
     out.unscaled_sums = 0;
     out.ChangeUnscaledSums(unscaled_sums);
+    if (out.placement == Placement::kLocal) {
+      // Factors that are equal on all ranks do not travel again.
+      out.reductions = 0;
+      for (const RankValue& in : ins_) {
+        if (!in.IsEqualOnRanks()) out.reductions = std::max(out.reductions, in.reductions);
+      }
+    }
     // Divided by a learning rate, for example.
     const auto is_averaged = [](const RankValue& in) { return in.averaged_across_ranks; };
     out.averaged_across_ranks = out.placement == Placement::kReplicated &&

@@ -249,6 +249,7 @@ class RankInterpreter final : public RankMemory {
       start.is_mixed = start.averaged_across_ranks = false;
       start.drawn_by = OpId();
       start.terms = 0;
+      start.reductions = 0;
       start.expr = before.expr;
       if (!start.is_gradient) {
         start.factor = 1;
@@ -353,7 +354,50 @@ class RankInterpreter final : public RankMemory {
     return *ranks == options_.group || has_all;
   }
 
-  void VisitForeignCollective(const Op& op) {
+  // Groups of equally many ranks take their means one after the other, in place: once all have, the
+  // value is the mean over the group of each rank. In groups of whatever ranks, it is unknown.
+  bool AveragesGroups(const Op& op, const CollectiveOp& collective, VarId var) {
+    const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
+    const RankValue value = Read(var);
+    if (!ranks.ok() || ranks->empty() || !options_.group.empty() ||
+        !options_.setting.nranks.has_value() || options_.setting.rank.has_value() ||
+        collective.kind != CollectiveKind::kAllReduce || collective.reduction != Reduction::kAvg ||
+        value.placement != RankValue::Placement::kLocal || value.is_gradient ||
+        program_.var(var).type() != pb::VarType::LOD_TENSOR) {
+      return false;
+    }
+    const int size = static_cast<int>(ranks->size());
+    const int nranks = *options_.setting.nranks, first = ranks->front();
+    if (nranks % size != 0 || first % size != 0 || ranks->back() != first + size - 1) return false;
+    GroupMeans& means = group_means_[var];
+    const bool goes_on = means.size == size && value.factor == 1 && means.expr == value.expr &&
+                         means.groups.count(first) == 0;
+    if (!goes_on) means = {value, size, {}, ExprId()};
+    means.groups.insert(first);
+    RankValue mean = value;
+    if (static_cast<int>(means.groups.size()) < nranks / size) {
+      mean = expressions_.Opaque(mean, absl::StrCat("mean of some groups ", op.id().value()),
+                                 {value}, "mean of some groups");
+      means.expr = mean.expr;
+    } else {
+      if (expressions_.AreMade()) {
+        mean.expr = expressions_.table()->MeanOverGroups(means.before.expr, size);
+        mean.factor = means.before.factor;
+      }
+      group_means_.erase(var);
+    }
+    Write(var, mean);
+    return true;
+  }
+
+  void VisitForeignCollective(const Op& op, const CollectiveOp& collective) {
+    const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
+    if (in.size() == 1 && in == out) {
+      const VarId var = Resolve(in[0]);
+      const absl::Span<const VarId> parts = PartsOf(var);
+      const auto averages = [&](VarId part) { return AveragesGroups(op, collective, part); };
+      if (parts.empty() ? var.valid() && averages(var) : absl::c_all_of(parts, averages)) return;
+    }
     for (Symbol name : op.output_args()) {
       RankValue out;
       out.placement = Placement::kLocal;
@@ -367,7 +411,7 @@ class RankInterpreter final : public RankMemory {
 
   void VisitCollective(const Op& op, const CollectiveOp& collective) override {
     if (options_.is_one_device) return VisitFunction(op, FactsOf(op));
-    if (!IsOfGroup(op)) return VisitForeignCollective(op);
+    if (!IsOfGroup(op)) return VisitForeignCollective(op, collective);
     const absl::Span<const Symbol> in = collective.Inputs(op), out = collective.Outputs(op);
     for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
       const VarId from = Resolve(in[i]), to = Resolve(out[i]);
@@ -817,6 +861,14 @@ class RankInterpreter final : public RankMemory {
   absl::optional<RankBuffers> rank_buffers_;
   // In this step: what the op that takes it out of a gathered buffer will write.
   absl::flat_hash_map<VarId, RankValue> gathered_;
+  // Of variables of which some groups of ranks have taken the mean.
+  struct GroupMeans {
+    RankValue before;
+    int size = 0;
+    std::set<int> groups;  // by their first ranks
+    ExprId expr;           // of the variable, since
+  };
+  absl::flat_hash_map<VarId, GroupMeans> group_means_;
   absl::flat_hash_set<VarId> shares_;  // Setting::shares and Setting::common
   absl::flat_hash_set<VarId> whole_;   // data that all ranks get the whole of
   // Of variables that earlier steps changed. Sparse, because few change and values are large.

@@ -1,5 +1,5 @@
-// Inverses, determinants, factors and solutions of square matrices, [..., n, n], and products of
-// matrices, by Eigen, in double precision. Gradients: M. B. Giles, "Collected matrix derivative
+// Inverses, determinants, factors and solutions of square matrices, [..., n, n], products of
+// matrices, and factors of any, by Eigen, in double precision. Gradients: M. B. Giles, "Collected matrix derivative
 // results for forward and reverse mode algorithmic differentiation" (2008), and I. Murray,
 // "Differentiation of the Cholesky decomposition" (2016).
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <eigen3/Eigen/Cholesky>
 #include <eigen3/Eigen/Core>
 #include <eigen3/Eigen/LU>
+#include <eigen3/Eigen/QR>
 #include <eigen3/Eigen/SVD>
 #include <functional>
 #include <vector>
@@ -528,6 +529,29 @@ absl::StatusOr<Kernel> SolveGrad(OpKernel op) {
   });
 }
 
+// --- QR ------------------------------------------------------------------------------------------
+
+// By Householder reflections, as LAPACK: columns of Q are orthonormal for any X, also for zeros.
+absl::StatusOr<Kernel> Qr(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out q = op.out("Q"), r = op.out("R");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims& dims = x(ctx).dims();
+    const int64_t rows = dims[dims.size() - 2], columns = dims.back();
+    const int64_t common = std::min(rows, columns);
+    const int64_t count = x(ctx).size() == 0 ? 0 : x(ctx).size() / (rows * columns);
+    for (int64_t which = 0; which < count; ++which) {
+      const Eigen::HouseholderQR<Matrix> qr(ReadMatrix(x.data<T>(ctx), which, rows, columns));
+      const Matrix thin = Matrix::Identity(rows, common);
+      WriteMatrix(Matrix(qr.householderQ() * thin), which, q.data<T>(ctx));
+      WriteMatrix(Triangle(qr.matrixQR().topRows(common), Eigen::Upper), which, r.data<T>(ctx));
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 void AddDenseAlgebraKernels(KernelTable* table) {
@@ -543,6 +567,7 @@ void AddDenseAlgebraKernels(KernelTable* table) {
   table->Add("bilinear_tensor_product_grad", BilinearGrad);
   table->Add("multi_dot", MultiDot);
   table->Add("multi_dot_grad", MultiDotGrad);
+  table->Add("qr", Qr);
   table->Add("solve", Solve<GeneralSystem>);
   table->Add("solve_grad", SolveGrad<GeneralSystem>);
   table->Add("triangular_solve", Solve<TriangularSystem>);

@@ -1,4 +1,6 @@
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "base/testing/test.h"
 #include "ops/cpu/testing.h"
@@ -50,6 +52,48 @@ TEST(DenseAlgebraTest, RightSidesAreVectorsForSolveOnly) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto triangular,
                             RunOp("triangular_solve", {{"X", {x}}, {"Y", {y}}}, {}, {{"Out", 1}}));
   EXPECT_THAT(Values<float>(triangular["Out"][0]), ElementsAre(1, 2, 3, 4, 0.5, 1, 1.5, 2));
+}
+
+// numpy.linalg.qr of the first matrix; zeros, and columns in proportion, have orthonormal factors.
+TEST(DenseAlgebraTest, FactorsAreOrthonormalAndTriangular) {
+  const Tensor x = Floats({3, 3, 2}, {1, 2, 2, 0, -2, 1, 0, 0, 0, 0, 0, 0, 1, 2, 1, 2, 1, 2});
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("qr", {{"X", {x}}}, {}, {{"Q", 1}, {"R", 1}}));
+  const std::vector<float> q = Values<float>(out["Q"][0]), r = Values<float>(out["R"][0]);
+  ASSERT_EQ(out["Q"][0].dims(), (Dims{3, 3, 2}));
+  ASSERT_EQ(out["R"][0].dims(), (Dims{3, 2, 2}));
+  const float third = 1.0F / 3, root = std::sqrt(5.0F);
+  EXPECT_THAT(std::vector<float>(r.begin(), r.begin() + 4),
+              Pointwise(FloatNear(1e-6F), {-3.0F, 0.0F, 0.0F, root}));
+  EXPECT_THAT(
+      std::vector<float>(q.begin(), q.begin() + 6),
+      Pointwise(FloatNear(1e-6F), {-third, 2 / root, -2 * third, 0.0F, 2 * third, 1 / root}));
+  const float* const values = x.data<float>();
+  for (int which = 0; which < 3; ++which) {
+    const float *of_q = q.data() + which * 6, *of_r = r.data() + which * 4;
+    EXPECT_EQ(of_r[2], 0) << which;
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 2; ++j) {
+        const float product =
+            of_q[i] * of_q[j] + of_q[2 + i] * of_q[2 + j] + of_q[4 + i] * of_q[4 + j];
+        EXPECT_NEAR(product, i == j ? 1 : 0, 1e-6) << which;
+      }
+      for (int row = 0; row < 3; ++row) {
+        EXPECT_NEAR(of_q[2 * row] * of_r[i] + of_q[2 * row + 1] * of_r[2 + i],
+                    values[which * 6 + 2 * row + i], 1e-6)
+            << which;
+      }
+    }
+  }
+}
+
+TEST(DenseAlgebraTest, WideMatricesHaveSquareFactors) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("qr", {{"X", {Floats({2, 3}, {0, 2, 1, 1, 0, 3})}}}, {},
+                                            {{"Q", 1}, {"R", 1}}));
+  EXPECT_THAT(Values<float>(out["Q"][0]), Pointwise(FloatNear(1e-6F), {0, -1, -1, 0}));
+  EXPECT_THAT(Values<float>(out["R"][0]), Pointwise(FloatNear(1e-6F), {-1, 0, -3, 0, -2, -1}));
+  EXPECT_THAT(RunOp("qr", {{"X", {Floats({2, 2}, {1, 0, 0, 1})}}},
+                    {{"mode", std::string("complete")}}, {{"Q", 1}, {"R", 1}}),
+              IsInvalidArgument("attribute mode: expected reduced, found complete"));
 }
 
 TEST(DenseAlgebraTest, SizesThatDoNotFitAreErrors) {

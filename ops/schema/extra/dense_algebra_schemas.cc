@@ -1,4 +1,6 @@
 // Inverses, determinants, factors and solutions of matrices in the last two dimensions.
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -78,6 +80,21 @@ OpSchema::InferFn SolutionOf(const char* matrix_slot, const char* right_slot,
                   IfKnown(matrix_slot, right_slot, infer)});
 }
 
+// X [..., m, n] is Q [..., m, k] times R [..., k, n], with the smaller of m and n for k.
+absl::Status InferQr(InferContext& context, const TensorType& x) {
+  const std::string& mode = context.attrs().String("mode");
+  if (mode != "reduced") return context.AttrError("mode", "reduced", mode);
+  const size_t rank = x.dims.size();
+  if (rank < 2) return context.InputError("X", "matrices");
+  const int64_t rows = x.dims[rank - 2], columns = x.dims[rank - 1];
+  const int64_t common = rows < 0 || columns < 0 ? -1 : std::min(rows, columns);
+  TensorType q = x, r = x;
+  q.dims[rank - 1] = r.dims[rank - 2] = common;
+  context.SetOutput("Q", q);
+  context.SetOutput("R", r);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddDenseAlgebraSchemas(OpSchemaTable* schemas) {
@@ -96,6 +113,11 @@ void AddDenseAlgebraSchemas(OpSchemaTable* schemas) {
                   .Pir(),
               {{"Out"}, {"Out"}, {"X"}},
               InOrder({Square("Out"), OutputsLike("Out", {"Out@GRAD"})}));
+  schemas->Add(OpSchema("qr", "X -> Q, R")
+                   .Attr("mode", "reduced")
+                   .Infer(IfKnown("X", InferQr))
+                   .Batch({batch::NotLast("X", 2)})
+                   .Pir());
   // Paddle declares Out to have the dimensions of Input.
   const GradSlots determinant_grad = {{"Input", "Out"}, {"Out"}, {"Input"}};
   AddWithGrad(schemas,

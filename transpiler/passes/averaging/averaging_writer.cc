@@ -152,6 +152,13 @@ std::string WriteAveragingCondition(const AveragingSchedule& schedule, ProgramEd
   return schedule.first_step > 1 ? counter.FromStep(schedule.first_step, is_due) : is_due;
 }
 
+GroupConditions WriteGroupConditions(const AveragingSchedule& schedule, ProgramEdits* edits) {
+  StepCounter counter("local_sgd", /*before=*/OpId(), edits);
+  const std::string is_due = counter.IsDue(counter.Remainder(schedule.period), 0);
+  const std::string of_all = counter.Remainder(schedule.PeriodOfAll(), "_of_all");
+  return {counter.AndNot(is_due, of_all, 0), counter.IsDue(of_all, 0, "_of_all")};
+}
+
 BranchVariables VariablesOfGradients(const AveragingPlan& plan) {
   BranchVariables variables;
   for (const auto& [index, outer] : plan.outer) {
@@ -217,6 +224,17 @@ int RingOf(const AveragingPlace& place, size_t i) {
 // Sums over the ranks, or averages if their number is unknown, once the block has computed it.
 void Launch(const InFlight& tensors, const AveragingPlace& place, absl::optional<int> nranks,
             ProgramEdits* edits) {
+  for (const RankGroup& group : place.groups) {
+    const int ring = place.nrings + group.index;
+    const auto append = [&](const NewOp& op) { edits->main.Append(place.block, BuildOp(op)); };
+    NewOp average = InPlaceOp("c_allreduce_avg", {tensors.variables.back()},
+                              {{"ring_id", ring}, {"use_calc_stream", false}}, kRoleOptimize);
+    average.group_ranks = group.ranks;
+    append(InPlaceOp("c_wait_compute", tensors.variables, {{"ring_id", ring}}, kRoleOptimize));
+    append(average);
+    append(InPlaceOp("c_wait_comm", tensors.variables, {{"ring_id", ring}}, kRoleOptimize));
+  }
+  if (!place.groups.empty()) return;
   const char* const all_reduce = nranks.has_value() ? "c_allreduce_sum" : "c_allreduce_avg";
   edits->main.Append(place.block,
                      InPlace("c_wait_compute", tensors.variables, {{"ring_id", tensors.ring}}));
@@ -227,6 +245,7 @@ void Launch(const InFlight& tensors, const AveragingPlace& place, absl::optional
 // Waits for all that the ring was given.
 void Await(const std::vector<std::string>& variables, int ring, const AveragingPlace& place,
            ProgramEdits* edits) {
+  if (!place.groups.empty()) return;  // Launch has waited
   edits->main.Append(place.block, InPlace("c_wait_comm", variables, {{"ring_id", ring}}));
 }
 

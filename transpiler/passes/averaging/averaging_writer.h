@@ -11,6 +11,7 @@
 #include "transpiler/passes/support/program_edits.h"
 #include "transpiler/passes/support/step_condition.h"
 #include "transpiler/pipeline/claims.h"
+#include "transpiler/pipeline/param_attrs.h"
 
 namespace weft {
 
@@ -20,6 +21,12 @@ namespace weft {
 //
 // whose name it returns. Appends to the startup program an op that sets the counter to 0.
 std::string WriteAveragingCondition(const AveragingSchedule& schedule, ProgramEdits* edits);
+
+// For a schedule with groups: the same of averages over them, and over all ranks.
+struct GroupConditions {
+  std::string groups, all;
+};
+GroupConditions WriteGroupConditions(const AveragingSchedule& schedule, ProgramEdits* edits);
 
 // The variables of the root block that the ops of WriteAveraging read and write, and those that
 // they read only.
@@ -42,6 +49,8 @@ struct AveragingPlace {
   std::string buffer = "local_sgd_buffer";  // names fused buffers
   OuterOptimizer outer = {};                // moves the tensors of AveragingPlan::outer
   double mix = 0;                           // AveragingSchedule::mix
+  // Ranks average over their groups, on rings nrings + RankGroup::index. Empty: over all ranks.
+  std::vector<RankGroup> groups = {};
 };
 
 // Appends the ops of the plan to the block. One collective averages all tensors of an element type,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -70,13 +71,18 @@ void ExplainBytes(const Program& main, const AveragingPlan& plan, const Averagin
     }
     bytes_of_gradients += NumElements(type->dims) * static_cast<int64_t>(SizeOf(type->dtype));
   }
-  context.sink.Explain(
-      LocalSgd::kName, "communication", "bytes that a rank gives to collectives",
-      "mode grad_allreduce gives all gradients to them in every step",
-      {{"when", ToString(schedule)},
-       {"bytes_a_round", absl::StrCat(bytes)},
-       {"bytes_a_step", absl::StrCat((bytes + schedule.period - 1) / schedule.period)},
-       {"bytes_a_step_of_grad_allreduce", absl::StrCat(bytes_of_gradients)}});
+  const auto per_step = [&](int64_t steps) { return absl::StrCat((bytes + steps - 1) / steps); };
+  std::vector<std::pair<std::string, std::string>> details = {
+      {"when", ToString(schedule)},
+      {"bytes_a_round", absl::StrCat(bytes)},
+      {"bytes_a_step", per_step(schedule.period)}};
+  if (schedule.HasGroups()) {
+    details.emplace_back("bytes_a_step_over_all_ranks", per_step(schedule.PeriodOfAll()));
+  }
+  details.emplace_back("bytes_a_step_of_grad_allreduce", absl::StrCat(bytes_of_gradients));
+  context.sink.Explain(LocalSgd::kName, "communication", "bytes that a rank gives to collectives",
+                       "mode grad_allreduce gives all gradients to them in every step",
+                       std::move(details));
 }
 
 absl::Status CheckSchedule(const AveragingSchedule& schedule) {
@@ -110,6 +116,10 @@ void LocalSgd::Options::Bind(OptionBinder& bind) {
   bind.Int("begin_step", &schedule.begin_step,
            "before this step, every step averages; steps count from 1", /*min=*/1);
   bind.Int("first_average", &schedule.first_step, "before this step, no step averages", /*min=*/1);
+  BindGroupSize(bind, &schedule.group_size);
+  bind.Int("rounds", &schedule.rounds,
+           "with group_size: k_steps between two averages over all ranks, as a multiple",
+           /*min=*/1);
   BindRings(bind, &nrings);
   bind.Bool("statistics", &statistics, "reduce running statistics over the ranks too");
   bind.Choice("state", &state, "what happens to the state of optimizers",
@@ -167,7 +177,24 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
   place.nrings = options_.nrings;
   place.outer = schedule.outer;
   place.mix = schedule.mix;
-  if (schedule.fragments > 1 || schedule.delay > 0) {
+  if (schedule.HasGroups()) {
+    if (options_.state == OptimizerState::kReset) {
+      return absl::FailedPreconditionError(
+          "option group_size: expected option state=local or average, found option state=reset");
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::vector<RankGroup> groups,
+                          EqualGroups(context, schedule.group_size));
+    const GroupConditions conditions = WriteGroupConditions(schedule, &edits);
+    place.block = AppendBranch(/*parent=*/0, conditions.groups, VariablesOf(plan),
+                               "local_sgd_scope_groups", &edits);
+    AveragingPlace of_groups = place;
+    of_groups.groups = groups;
+    WriteAveraging(plan, of_groups, /*nranks=*/absl::nullopt, &edits);
+    place.block =
+        AppendBranch(/*parent=*/0, conditions.all, VariablesOf(plan), "local_sgd_scope", &edits);
+    WriteAveraging(plan, place, nranks, &edits);
+    Explain(plan, options_, /*fragment=*/0, context);
+  } else if (schedule.fragments > 1 || schedule.delay > 0) {
     std::vector<AveragingPlan> fragments = {plan};
     if (schedule.fragments > 1) {
       WEFT_ASSIGN_OR_RETURN(fragments, CutIntoFragments(plan, schedule.fragments));

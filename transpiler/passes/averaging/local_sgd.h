@@ -23,6 +23,13 @@ namespace weft {
 // The startup program sets the persistable counter local_sgd_step to 0, and every step increments
 // it. Steps count from 1.
 //
+// With groups of ranks, there is a block for averages over these, and then one for averages over
+// all ranks. In the first one, each group has its ring:
+//
+//   c_wait_compute(X=[w]) {ring_id}
+//   c_allreduce_avg(X=[w]) {ring_id, group_ranks}
+//   c_wait_comm(X=[w]) {ring_id}
+//
 // With an outer optimizer, the outer gradients (OuterOptimizer) of parameters travel instead of the
 // parameters, and the mean moves what the parameters were after the last synchronization, a state
 // NAME_outer_param that begins with the parameter. For sgd:
@@ -69,7 +76,8 @@ class LocalSgd : public Pass {
       "main program: averages parameters over the ranks every k steps";
 
   struct Options {
-    // Options k_steps, begin_step, first_average, outer, fragments, delay, mix and comm_dtype.
+    // Options k_steps, group_size, rounds, begin_step, first_average, outer, fragments, delay, mix
+    // and comm_dtype.
     AveragingSchedule schedule;
     int nrings = 1;           // communication rings
     bool statistics = false;  // average running statistics too

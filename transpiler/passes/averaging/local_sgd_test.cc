@@ -348,8 +348,7 @@ TEST(LocalSgd, FragmentsDivideThePeriodAndTheParameters) {
               StatusIs(kRefused, HasSubstr("found option state=reset")));
 }
 
-// --- Delays and mixtures
-// --------------------------------------------------------------------------
+// --- Delays and mixtures ------------------------------------------------------------------------
 
 TEST(LocalSgd, DelayIsShorterThanATurn) {
   const auto refused = [](const char* options) {
@@ -368,6 +367,33 @@ TEST(LocalSgd, DelayIsShorterThanATurn) {
   EXPECT_THAT(refused("k_steps=4,outer=sgd,mix=1.5"),
               is_invalid("mix: expected at least 0 and at most 1, found 1.5"));
   EXPECT_THAT(refused("k_steps=4,outer=sgd,mix=all"), is_invalid("a number from 0 to 1"));
+}
+
+// --- Groups of ranks ----------------------------------------------------------------------------
+
+TEST(LocalSgd, GroupsHaveRingsOfTheirOwn) {
+  ExpectRewrite("comm-init{group_size=2},local-sgd{k_steps=2,group_size=2,rounds=3}",
+                {kTwoUpdates, kStartup}, R"(
+)",
+                OnRanks(4));
+}
+
+TEST(LocalSgd, GroupsAreOfEquallyManyRanks) {
+  const auto refused = [](const char* options, int nranks) {
+    return RewriteStatus(absl::StrCat("comm-init,local-sgd{", options, "}"),
+                         {kTwoUpdates, kStartup}, OnRanks(nranks));
+  };
+  const auto is_invalid = [](const char* text) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text));
+  };
+  EXPECT_THAT(refused("group_size=2,rounds=2", 5), is_invalid("a multiple of 2 above it, found 5"));
+  EXPECT_THAT(refused("group_size=4,rounds=2", 4), is_invalid("a multiple of 4 above it, found 4"));
+  EXPECT_THAT(refused("group_size=2", 4), is_invalid("group_size: expected rounds, more than 1"));
+  EXPECT_THAT(refused("rounds=2", 4), is_invalid("rounds with group_size only"));
+  EXPECT_THAT(refused("group_size=1,rounds=2", 4), is_invalid("at least 2, found 1"));
+  EXPECT_THAT(refused("group_size=2,rounds=2,outer=sgd", 4), is_invalid("nor outer with it"));
+  EXPECT_THAT(refused("group_size=2,rounds=2,state=reset", 4),
+              StatusIs(kRefused, HasSubstr("found option state=reset")));
 }
 
 // --- What is refused, and remarks ----------------------------------------------------------------

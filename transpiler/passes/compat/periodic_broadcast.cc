@@ -121,8 +121,8 @@ absl::StatusOr<bool> PeriodicBroadcast::Run(const PassContext& context,
   if (period > 1) {
     StepCounter counter("periodic_broadcast", before, &edits);
     const std::string is_due = counter.IsDue(counter.Remainder(period), 0);
-    block =
-        WriteBranch(is_due, VariablesOf(plan).writes, "periodic_broadcast_scope", before, &edits);
+    const std::vector<std::string> variables = VariablesOf(plan).writes;
+    block = WriteBranch(is_due, {variables, variables}, "periodic_broadcast_scope", before, &edits);
   }
   const auto write = [&](const pb::OpDesc& op) {
     if (block == 0) return edits.InsertBefore(before, op);

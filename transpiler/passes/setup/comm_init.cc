@@ -74,6 +74,7 @@ void AddRingOverAll(const PassContext& context, int ring, std::vector<int> group
 void CommInit::Options::Bind(OptionBinder& bind) {
   BindRings(bind, &nrings);
   BindPrefetch(bind, &prefetch);
+  BindGroupSize(bind, &group_size);
 }
 
 Contract CommInit::contract() const { return Contract().ProvidesOnce(kRingsSetUp); }
@@ -84,7 +85,10 @@ absl::StatusOr<bool> CommInit::Run(const PassContext& context, ProgramPair& prog
   if (programs.startup == nullptr) return false;
   // Paddle connects CPUs outside of programs.
   if (context.target.device_kind == TargetDevice::kCpu) return false;
-  const std::vector<RankGroup> groups = GroupsOf(context.target.param_attrs);
+  std::vector<RankGroup> groups = GroupsOf(context.target.param_attrs);
+  if (options_.group_size > 0) {
+    WEFT_ASSIGN_OR_RETURN(groups, EqualGroups(context, options_.group_size));
+  }
   const int first_ahead = options_.nrings + (groups.empty() ? 0 : groups.back().index + 1);
   const int all_rings = first_ahead + options_.prefetch;
   if (all_rings > kMaxRings) {

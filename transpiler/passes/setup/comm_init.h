@@ -25,20 +25,23 @@ namespace weft {
 // With endpoints, only the groups of the program's rank do: c_gen_nccl_id and c_comm_init name the
 // endpoints, the number and the position of the ranks in the group.
 //
+// With group_size, groups of so many ranks get them.
+//
 // The last rings, over all ranks, are for parameters that travel ahead (shard-updates).
 //
 // paddle-comm-init is the pass of the paddle dialect.
 //
-// FailedPrecondition if the startup program already sets up one of these rings; InvalidArgument for
-// more than kMaxRings. O(startup ops).
+// InvalidArgument: those of EqualGroups. FailedPrecondition if the startup program already sets up
+// one of these rings; InvalidArgument for more than kMaxRings. O(startup ops).
 class CommInit : public Pass {
  public:
   static constexpr absl::string_view kName = "comm-init";
   static constexpr absl::string_view kDescription =
       "startup program: sets up the communication rings";
   struct Options {
-    int nrings = 1;    // communication rings
-    int prefetch = 0;  // rings besides: buckets of parameters that travel at a time
+    int nrings = 1;      // communication rings
+    int prefetch = 0;    // rings besides: buckets of parameters that travel at a time
+    int group_size = 0;  // local-sgd's
     void Bind(OptionBinder& bind);
   };
   explicit CommInit(Options options) : options_(options) {}

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "ops/analysis/core/op_traits.h"
 
 namespace weft {
@@ -35,6 +36,32 @@ absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
         absl::StrCat("startup program: ", op.DebugName(), " already sets up ring ", ring_id));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<RankGroup>> EqualGroups(const PassContext& context, int size) {
+  WEFT_RETURN_IF_ERROR(RefuseGroups(context));
+  const Cluster& cluster = context.target.cluster;
+  const int nranks = cluster.nranks().value_or(0);
+  if (cluster.has_endpoints() || cluster.devices().has_value() || nranks <= size ||
+      nranks % size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "option group_size: expected option:nranks, without endpoints and devices, and a multiple "
+        "of ",
+        size, " above it, found ",
+        cluster.has_endpoints()         ? "endpoints"
+        : cluster.devices().has_value() ? "devices"
+        : nranks == 0                   ? "none"
+                                        : absl::StrCat(nranks)));
+  }
+  std::vector<RankGroup> groups(nranks / size);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    groups[i].index = static_cast<int>(i);
+    groups[i].name = absl::StrCat(i);
+    for (int rank = 0; rank < size; ++rank) {
+      groups[i].ranks.push_back(static_cast<int>(i) * size + rank);
+    }
+  }
+  return groups;
 }
 
 absl::Status RefuseGroups(const PassContext& context) {

@@ -3,8 +3,10 @@
 #define WEFT_TRANSPILER_PASSES_SUPPORT_RINGS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/option_binder.h"
 #include "proto/program.h"
 #include "transpiler/pipeline/pass.h"
@@ -17,6 +19,16 @@ inline constexpr int kMaxRings = 1024;
 inline void BindRings(OptionBinder& bind, int* nrings) {
   bind.Int("nrings", nrings, "communication rings", /*min=*/1, kMaxRings);
 }
+
+// Of the passes that set up rings of groups, and that average over them.
+inline void BindGroupSize(OptionBinder& bind, int* group_size) {
+  bind.Int("group_size", group_size,
+           "ranks that average parameters every k_steps, without the others; 0: all", /*min=*/0);
+}
+
+// Groups of so many ranks, in order. InvalidArgument: the number of ranks is unknown, or no
+// multiple above that; programs are for one rank each; parameters have groups of their own.
+absl::StatusOr<std::vector<RankGroup>> EqualGroups(const PassContext& context, int size);
 
 // Of the passes that set up rings for parameters, and that gather them.
 inline void BindPrefetch(OptionBinder& bind, int* prefetch) {

@@ -46,9 +46,10 @@ StepCounter::StepCounter(absl::string_view prefix, OpId before, ProgramEdits* ed
   edits_.InsertBefore(before_, BuildOp(increment));
 }
 
-std::string StepCounter::Remainder(int period) {
-  const std::string k = Constant("k", period);
-  return Compute("remainder", DType::kInt64, "elementwise_mod", counter_, k, /*has_axis=*/true);
+std::string StepCounter::Remainder(int period, absl::string_view suffix) {
+  const std::string k = Constant(absl::StrCat("k", suffix), period);
+  return Compute(absl::StrCat("remainder", suffix), DType::kInt64, "elementwise_mod", counter_, k,
+                 /*has_axis=*/true);
 }
 
 std::string StepCounter::IsDue(const std::string& remainder, int phase, absl::string_view suffix) {
@@ -57,11 +58,30 @@ std::string StepCounter::IsDue(const std::string& remainder, int phase, absl::st
                  /*has_axis=*/false);
 }
 
+std::string StepCounter::AndNot(const std::string& condition, const std::string& remainder,
+                                int phase) {
+  const std::string other = Constant("other", phase);
+  const std::string differs =
+      Compute("differs", DType::kBool, "not_equal", remainder, other, /*has_axis=*/false);
+  return Compute("condition", DType::kBool, "logical_and", condition, differs,
+                 /*has_axis=*/false);
+}
+
+std::string StepCounter::IsFrom(int step) {
+  const std::string first = Constant("first", step);
+  return Compute("started", DType::kBool, "greater_equal", counter_, first, /*has_axis=*/false);
+}
+
+std::string StepCounter::Not(const std::string& condition) {
+  std::string opposite = Declare("is_early", DType::kBool);
+  edits_.InsertBefore(
+      before_,
+      BuildOp({"logical_not", {{"X", {condition}}}, {{"Out", {opposite}}}, {}, kRoleOptimize}));
+  return opposite;
+}
+
 std::string StepCounter::FromStep(int first_step, const std::string& condition) {
-  const std::string first = Constant("first", first_step);
-  const std::string has_begun =
-      Compute("started", DType::kBool, "greater_equal", counter_, first, /*has_axis=*/false);
-  return Compute("condition", DType::kBool, "logical_and", condition, has_begun,
+  return Compute("condition", DType::kBool, "logical_and", condition, IsFrom(first_step),
                  /*has_axis=*/false);
 }
 
@@ -96,9 +116,9 @@ std::string StepCounter::Compute(const std::string& name, DType dtype, const cha
   return declared;
 }
 
-int WriteBranch(const std::string& condition, const std::vector<std::string>& variables,
+int WriteBranch(const std::string& condition, const BranchVariables& variables,
                 const std::string& scope, OpId before, ProgramEdits* edits) {
-  const auto [block, op] = NewBranch(0, condition, {variables, variables}, scope, edits);
+  const auto [block, op] = NewBranch(0, condition, variables, scope, edits);
   edits->InsertBefore(before, op);
   return block;
 }

@@ -19,10 +19,15 @@ class StepCounter {
  public:
   StepCounter(absl::string_view prefix, OpId before, ProgramEdits* edits);
 
-  // counter % period. Call once.
-  std::string Remainder(int period);
+  // counter % period. Call once per suffix.
+  std::string Remainder(int period, absl::string_view suffix = "");
   // remainder == phase. Call once per suffix, which distinguishes names.
   std::string IsDue(const std::string& remainder, int phase, absl::string_view suffix = "");
+  // condition and remainder != phase. Call once.
+  std::string AndNot(const std::string& condition, const std::string& remainder, int phase);
+  // counter >= step, and the opposite of a condition. Call each once.
+  std::string IsFrom(int step);
+  std::string Not(const std::string& condition);
   // condition and counter >= first_step. Call once.
   std::string FromStep(int first_step, const std::string& condition);
   // condition or counter < begin_step. Call once.
@@ -40,15 +45,17 @@ class StepCounter {
   std::string counter_;
 };
 
-// Writes, at that place, an op that runs a new block if `condition` holds. Returns the number of
-// the block. `variables`: those of the root block that ops of the block read and write.
-int WriteBranch(const std::string& condition, const std::vector<std::string>& variables,
-                const std::string& scope, OpId before, ProgramEdits* edits);
-
-// The same at the end of block `parent`, for ops that read and write different variables.
+// The variables of the block around a branch that ops of the branch read and write.
 struct BranchVariables {
   std::vector<std::string> reads, writes;
 };
+
+// Writes, at that place of the root block, an op that runs a new block if `condition` holds.
+// Returns the number of the block.
+int WriteBranch(const std::string& condition, const BranchVariables& variables,
+                const std::string& scope, OpId before, ProgramEdits* edits);
+
+// The same at the end of block `parent`.
 int AppendBranch(int parent, const std::string& condition, const BranchVariables& variables,
                  const std::string& scope, ProgramEdits* edits);
 

@@ -101,7 +101,7 @@ std::string AveragingConditions::ProblemOnCondition(ExprId condition, const Rank
   int64_t horizon = kSteps;
   if (expected_.has_value()) {
     const int64_t begin = std::max(expected_->first_step, expected_->begin_step);
-    horizon = std::max(horizon, begin + 2 * int64_t{expected_->period});
+    horizon = std::max(horizon, begin + 2 * int64_t{expected_->PeriodOfAll()});
     if (horizon > kMaxSteps) {
       return Describe(condition, absl::StrCat("which would have to be followed for ", horizon,
                                               " steps, more than ", kMaxSteps));
@@ -133,6 +133,31 @@ std::string AveragingConditions::ProblemOnCondition(ExprId condition, const Rank
     why = ProblemOfAnySchedule(**steps);
   }
   return why.empty() ? "" : Describe(condition, why);
+}
+
+std::string AveragingConditions::ProblemOfGroups(ExprId condition) {
+  if (!condition.valid()) {
+    return absl::StrCat("it is averaged over no groups of ranks, expected ", ToString(*expected_));
+  }
+  const int64_t horizon = std::max<int64_t>(kSteps, 2 * int64_t{expected_->PeriodOfAll()});
+  const auto describe = [&](absl::string_view why) {
+    return absl::StrCat("it is averaged over groups of ranks on condition ",
+                        table_.ToString(condition, 4), ", ", why);
+  };
+  if (horizon > kMaxSteps) {
+    return describe(absl::StrCat("which would have to be followed for ", horizon,
+                                 " steps, more than ", kMaxSteps));
+  }
+  const absl::StatusOr<const Steps*> steps = StepsOf(condition, static_cast<int>(horizon));
+  if (!steps.ok()) {
+    return describe(absl::StrCat("which cannot be followed: ", steps.status().message()));
+  }
+  const auto next_due = [&](int step) {
+    while (step <= (*steps)->last && !expected_->IsDueInGroups(step)) ++step;
+    return step;
+  };
+  const std::string why = DifferenceFrom(next_due, ToString(*expected_), **steps);
+  return why.empty() ? "" : describe(why);
 }
 
 absl::flat_hash_map<ExprId, std::string> AveragingConditions::ProblemsInTurn(

@@ -39,6 +39,12 @@ class AveragingConditions {
   // to `after`, the values after a step; null: it counts as constant.
   std::string Problem(ExprId condition, const RankValues* after);
 
+  // The same of the means over groups of ranks, which the schedule has; without a condition
+  // (invalid), there are none.
+  bool HasGroups() const { return expected_.has_value() && expected_->HasGroups(); }
+  int group_size() const { return expected_->group_size; }
+  std::string ProblemOfGroups(ExprId condition);
+
   // What is wrong with taking outer gradients on condition `launch` that a synchronization on
   // another condition uses: it must hold AveragingSchedule::delay steps before that one, and never
   // else.

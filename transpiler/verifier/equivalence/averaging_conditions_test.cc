@@ -278,5 +278,130 @@ TEST(AveragingConditions, ManyPartitionsTakeTurns) {
   EXPECT_THAT(Lines(Verify({{&program, &startup}}, options)), IsEmpty());
 }
 
+// --- In groups of ranks --------------------------------------------------------------------------
+
+// Of four ranks, two and two average in steps 2, 6, 10, ..., and all of them in steps 4, 8, ...
+constexpr absl::string_view kInGroups = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var x : fp32[4] need_check_feed stop_gradient
+    var step : int64[1] persistable
+    var k : int64[1]
+    var all : int64[1]
+    var none : int64[1]
+    var rest : int64[1]
+    var rest_of_all : int64[1]
+    var due : bool[1]
+    var differs : bool[1]
+    var in_groups : bool[1]
+    var of_all : bool[1]
+    var scope : step_scopes
+    var other_scope : step_scopes
+    ParamOut=[w] = sgd(Param=[w], Grad=[x], LearningRate=[lr])
+    Out=[step] = increment(X=[step]) {step=1.0}
+    Out=[k] = fill_constant() {shape=longs[1], dtype=3, value=2.0}
+    Out=[all] = fill_constant() {shape=longs[1], dtype=3, value=4.0}
+    Out=[none] = fill_constant() {shape=longs[1], dtype=3, value=0.0}
+    Out=[rest] = elementwise_mod(X=[step], Y=[k]) {axis=-1}
+    Out=[rest_of_all] = elementwise_mod(X=[step], Y=[all]) {axis=-1}
+    Out=[due] = equal(X=[rest], Y=[none])
+    Out=[differs] = not_equal(X=[rest_of_all], Y=[none])
+    Out=[in_groups] = logical_and(X=[due], Y=[differs])
+    Out=[of_all] = equal(X=[rest_of_all], Y=[none])
+    Out=[w], Scope=[scope] = conditional_block(Cond=[in_groups], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
+    Out=[w], Scope=[other_scope] = conditional_block(Cond=[of_all], Input=[w]) {sub_block=block(2), is_scalar_condition=true}
+  }
+  block 1 parent=0 {
+    Out=[w] = c_allreduce_avg(X=[w]) {group_ranks=ints[0, 1], ring_id=1, use_calc_stream=true}
+    Out=[w] = c_allreduce_avg(X=[w]) {group_ranks=ints[2, 3], ring_id=2, use_calc_stream=true}
+  }
+  block 2 parent=0 {
+    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
+  }
+})";
+
+constexpr absl::string_view kGroupStartup = R"(
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var step : int64[1] persistable
+    Out=[w] = fill_constant() {shape=longs[4], dtype=5, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+    Out=[step] = fill_constant() {shape=longs[1], dtype=3, value=0.0}
+    c_comm_init_all() {ring_id=0}
+    c_comm_init_all() {group_ranks=ints[0, 1], ring_id=1}
+    c_comm_init_all() {group_ranks=ints[2, 3], ring_id=2}
+)";
+
+AveragingSchedule Groups(int period, int size, int rounds) {
+  AveragingSchedule schedule;
+  schedule.period = period;
+  schedule.group_size = size;
+  schedule.rounds = rounds;
+  return schedule;
+}
+
+std::vector<std::string> ErrorsInGroups(const Edits& edits,
+                                        absl::optional<AveragingSchedule> expected,
+                                        int nranks = 4) {
+  const Program original = ProgramOf(kOneDevice), program = ProgramOf(kInGroups, edits),
+                startup = ProgramOf(kGroupStartup);
+  VerifyOptions options = ForRanks(nranks);
+  options.original = {&original, nullptr};
+  options.setting.averaging = expected;
+  std::vector<std::string> errors;
+  for (const std::string& line : Lines(Verify({{&program, &startup}}, options))) {
+    if (absl::StartsWith(line, "error: ")) errors.push_back(line);
+  }
+  return errors;
+}
+
+TEST(AveragingConditions, GroupsAverageOftenAndAllRanksRarely) {
+  EXPECT_THAT(ErrorsInGroups({}, Groups(2, 2, 2)), IsEmpty());
+}
+
+TEST(AveragingConditions, GroupsAreThoseOfTheSchedule) {
+  for (const absl::optional<AveragingSchedule>& expected :
+       {absl::optional<AveragingSchedule>(), absl::make_optional(AveragingSchedule{4, 1}),
+        absl::make_optional(AveragingSchedule{2, 1}), absl::make_optional(Groups(2, 2, 3)),
+        absl::make_optional(Groups(4, 2, 2)), absl::make_optional(Groups(1, 2, 4)),
+        absl::make_optional(Groups(2, 4, 2))}) {
+    EXPECT_THAT(ErrorsInGroups({}, expected), Not(IsEmpty()));
+  }
+  // Ranks 4 and 5 have no group.
+  EXPECT_THAT(ErrorsInGroups({}, Groups(2, 2, 2), /*nranks=*/6), Not(IsEmpty()));
+}
+
+TEST(AveragingConditions, MistakesInGroups) {
+  const Edits mistakes[] = {
+      // A group that does not average, that does so alone, or twice.
+      {{"    Out=[w] = c_allreduce_avg(X=[w]) {group_ranks=ints[2, 3], ring_id=2, "
+        "use_calc_stream=true}\n",
+        ""}},
+      {{"c_allreduce_avg(X=[w]) {group_ranks=ints[2, 3], ring_id=2",
+        "c_allreduce_avg(X=[w]) {group_ranks=ints[0, 1], ring_id=1"}},
+      {{"c_allreduce_avg(X=[w]) {group_ranks=ints[2, 3]",
+        "c_allreduce_sum(X=[w]) {group_ranks=ints[2, 3]"}},
+      {{"c_allreduce_avg(X=[w]) {group_ranks=ints[0, 1]",
+        "c_allreduce_max(X=[w]) {group_ranks=ints[0, 1]"}},
+      // A change between two groups.
+      {{"    Out=[w] = c_allreduce_avg(X=[w]) {group_ranks=ints[2",
+        "    Out=[w] = scale(X=[w]) {scale=2.0}\n    Out=[w] = c_allreduce_avg(X=[w]) "
+        "{group_ranks=ints[2"}},
+      // All ranks never average, or in other steps.
+      {{"    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0",
+        "    Out=[w] = assign(X=[w]) {ring_id=0"}},
+      {{"value=4.0", "value=8.0"}},
+      {{"value=2.0", "value=3.0"}},
+      {{"Cond=[of_all]", "Cond=[differs]"}},
+      {{"Cond=[in_groups]", "Cond=[due]"}},
+      {{"Cond=[in_groups]", "Cond=[differs]"}},
+      {{"logical_and(X=[due]", "logical_or(X=[due]"}},
+  };
+  for (const Edits& mistake : mistakes) {
+    EXPECT_THAT(ErrorsInGroups(mistake, Groups(2, 2, 2)), Not(IsEmpty())) << mistake[0].second;
+  }
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -549,8 +549,17 @@ bool EquivalenceChecker::DiffersAtStart(absl::string_view name) const {
 bool EquivalenceChecker::CheckAveraged(const Compared& values) {
   const ExprId found = values.found.expr;
   const ExprId condition = table_.IsSelect(found) ? table_.Operands(found)[0] : ExprId();
+  ExprId in_groups;
+  if (averaging_.HasGroups() && condition.valid()) {
+    const ExprId else_ = table_.Operands(found)[2];
+    if (table_.IsSelect(else_)) in_groups = table_.Operands(else_)[0];
+  }
   // A state may be averaged or reset when parameters are averaged.
-  if (!variables_.IsParam(values.name)) return averaged_on_.contains(condition);
+  if (!variables_.IsParam(values.name)) {
+    return averaged_on_.contains(condition) &&
+           (!averaging_.HasGroups() || averaged_in_groups_on_.contains(in_groups));
+  }
+  averaged_in_groups_on_.insert(in_groups);
   if (averaged_on_.insert(condition).second) conditions_.push_back(condition);
   if (averaging_.AreJudgedTogether()) {
     averaged_in_turn_.emplace_back(values.name, condition);
@@ -558,6 +567,10 @@ bool EquivalenceChecker::CheckAveraged(const Compared& values) {
   }
   const std::string problem = averaging_.Problem(condition, is_whole_ ? after_ : nullptr);
   if (!problem.empty()) Report("W605", values.name, problem);
+  if (averaging_.HasGroups()) {
+    const std::string of_groups = averaging_.ProblemOfGroups(in_groups);
+    if (!of_groups.empty()) Report("W605", values.name, of_groups);
+  }
   return true;
 }
 
@@ -687,7 +700,7 @@ bool EquivalenceChecker::IsAveraged(const RankValue& value, ExprId found, ExprId
   if (table_.IsMeanOverRanks(found)) return operands[0] == expected;
   if (table_.IsSelect(found)) {
     const ExprId condition = operands[0], yes = operands[1], no = operands[2];
-    if (no != expected) return false;
+    if (no != expected && !IsAveragedInGroups(no, expected)) return false;
     // The mean over ranks of a value that is linear in gradients is what one device computes.
     if (yes == expected) return value.averaged_across_ranks;
     // Only one condition is checked.
@@ -704,6 +717,21 @@ bool EquivalenceChecker::IsAveraged(const RankValue& value, ExprId found, ExprId
   double factor = 1;
   return value.averaged_across_ranks && table_.WithoutMeans(found, &factor) == expected &&
          SameFactor(factor, 1);
+}
+
+// Whether `found` is the mean over the groups of the schedule on a condition, and `expected`
+// otherwise.
+bool EquivalenceChecker::IsAveragedInGroups(ExprId found, ExprId expected) {
+  if (!table_.IsSelect(found)) return false;
+  ExprId mean = table_.Operands(found)[1], local = table_.Operands(found)[2];
+  if (local != expected) return false;
+  // A parameter with master weights is cast from them.
+  if (table_.IsCast(mean) && table_.IsCast(local) &&
+      table_.OperationOf(mean) == table_.OperationOf(local)) {
+    mean = table_.Operands(mean)[0];
+    local = table_.Operands(local)[0];
+  }
+  return averaging_.HasGroups() && mean == table_.MeanOverGroups(local, averaging_.group_size());
 }
 
 // Whether a state is reset to its initial value when parameters are averaged: on `condition`

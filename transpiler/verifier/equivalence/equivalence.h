@@ -156,6 +156,7 @@ class EquivalenceChecker {
 
   RankValue WithExpr(RankValue value, absl::string_view name);
   bool BeginsWithZero(absl::string_view name) const;
+  bool IsAveragedInGroups(ExprId found, ExprId expected);
   bool IsAveraged(const RankValue& value, ExprId found, ExprId expected, absl::string_view name);
   bool BeginsAnew(ExprId found, ExprId condition, absl::string_view name);
   void ReportResets();
@@ -183,7 +184,7 @@ class EquivalenceChecker {
   std::vector<Shared> shares_;
   absl::flat_hash_set<absl::string_view> is_shared_;  // by name
   // Conditions on which parameters are averaged; invalid: in every step.
-  absl::flat_hash_set<ExprId> averaged_on_;
+  absl::flat_hash_set<ExprId> averaged_on_, averaged_in_groups_on_;
   std::vector<ExprId> conditions_;  // the same, in the order in which they were met
   // Parameters whose conditions are judged together.
   std::vector<std::pair<absl::string_view, ExprId>> averaged_in_turn_;

@@ -1,0 +1,275 @@
+// PowerSGD trains as its reference in NumPy (tests/data/power_sgd): on any number of ranks, in two
+// processes, and after a checkpoint.
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/testing/test.h"
+#include "executor/files/npz.h"
+#include "executor/run/runner.h"
+#include "nlohmann/json.hpp"
+#include "ops/analysis/testing/compact_program.h"
+#include "ops/kernel.h"
+#include "ops/tensor.h"
+#include "tools/job/process.h"
+#include "transpiler/transpile.h"
+
+namespace weft::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+// The mean of (tanh(x w0 + b0) w1 - y)^2.
+constexpr char kMain[] = R"(
+    var x : fp32[-1, 6] need_check_feed stop_gradient
+    var y : fp32[-1, 4] need_check_feed stop_gradient
+    var w0 : fp32[6, 5] parameter persistable
+    var b0 : fp32[5] parameter persistable
+    var w1 : fp32[5, 4] parameter persistable
+    var lr : fp32[1] persistable
+    Out=[m] = mul(X=[x], Y=[w0]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[a] = elementwise_add(X=[m], Y=[b0]) {axis=1}
+    Out=[h] = tanh(X=[a]) role=forward
+    Out=[o] = mul(X=[h], Y=[w1]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[d] = elementwise_sub(X=[o], Y=[y]) {axis=-1}
+    Out=[s] = square(X=[d]) role=forward
+    Out=[loss] = reduce_mean(X=[s]) role=loss {dim=ints[], reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[s@GRAD] = reduce_mean_grad(X=[s], Out@GRAD=[loss@GRAD]) role=backward {dim=ints[], reduce_all=true}
+    X@GRAD=[d@GRAD] = square_grad(X=[d], Out@GRAD=[s@GRAD]) role=backward
+    X@GRAD=[o@GRAD] = elementwise_sub_grad(X=[o], Y=[y], Out@GRAD=[d@GRAD]) role=backward {axis=-1}
+    X@GRAD=[h@GRAD], Y@GRAD=[w1@GRAD] = mul_grad(X=[h], Y=[w1], Out@GRAD=[o@GRAD]) role=backward vars=[w1, w1@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
+    X@GRAD=[a@GRAD] = tanh_grad(Out=[h], Out@GRAD=[h@GRAD]) role=backward
+    X@GRAD=[m@GRAD], Y@GRAD=[b0@GRAD] = elementwise_add_grad(X=[m], Y=[b0], Out@GRAD=[a@GRAD]) role=backward vars=[b0, b0@GRAD] {axis=1}
+    Y@GRAD=[w0@GRAD] = mul_grad(X=[x], Y=[w0], Out@GRAD=[m@GRAD]) role=backward vars=[w0, w0@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
+    ParamOut=[w0] = sgd(Param=[w0], Grad=[w0@GRAD], LearningRate=[lr]) role=optimize vars=[w0, w0@GRAD]
+    ParamOut=[b0] = sgd(Param=[b0], Grad=[b0@GRAD], LearningRate=[lr]) role=optimize vars=[b0, b0@GRAD]
+    ParamOut=[w1] = sgd(Param=[w1], Grad=[w1@GRAD], LearningRate=[lr]) role=optimize vars=[w1, w1@GRAD]
+)";
+
+constexpr char kStartup[] = R"(
+    var w0 : fp32[6, 5] parameter persistable
+    var b0 : fp32[5] parameter persistable
+    var w1 : fp32[5, 4] parameter persistable
+    var lr : fp32[1] persistable
+    Out=[w0] = fill_constant() {shape=longs[6, 5], dtype=5, value=0.0}
+    Out=[b0] = fill_constant() {shape=longs[5], dtype=5, value=0.0}
+    Out=[w1] = fill_constant() {shape=longs[5, 4], dtype=5, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.25}
+)";
+
+const std::map<std::string, Dims>& DimsOf() {
+  static const auto* const dims = new std::map<std::string, Dims>{
+      {"w0", {6, 5}},       {"b0", {5}},   {"w1", {5, 4}}, {"w0@BASIS", {5, 2}},
+      {"w1@BASIS", {4, 2}}, {"x", {8, 6}}, {"y", {8, 4}}};
+  return *dims;
+}
+
+Tensor TensorOf(const std::string& name, const Json& values) {
+  Tensor tensor;
+  tensor.Resize(DType::kFloat32, DimsOf().at(name));
+  for (int64_t i = 0; i < tensor.size(); ++i) tensor.data<float>()[i] = values[i].get<float>();
+  return tensor;
+}
+
+const Json& Reference() {
+  static const auto* const reference =
+      new Json(Json::parse(std::ifstream("tests/data/power_sgd/power_sgd.json")));
+  return *reference;
+}
+
+struct Programs {
+  Program main, startup;
+};
+
+absl::StatusOr<Programs> Rewritten(absl::optional<int> nranks) {
+  Programs programs{CompactProgram(kMain), CompactProgram(kStartup)};
+  TranspileOptions options;
+  options.mode = "power_sgd";
+  options.mode_flags = {{"rank_approximation", absl::StrCat(Reference()["rank"].get<int>())},
+                        {"start_step", absl::StrCat(Reference()["start_step"].get<int>())}};
+  options.cluster.nranks = nranks;
+  options.verification = Verification::kAfterEachPass;
+  ProgramPair pair{&programs.main, &programs.startup};
+  WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
+  return programs;
+}
+
+std::map<std::string, Tensor> BeginOf(const Json& test) {
+  std::map<std::string, Tensor> begin;
+  for (const char* param : {"w0", "b0", "w1"}) {
+    begin.emplace(param, TensorOf(param, test["params"][param]));
+  }
+  for (const std::string param : {"w0", "w1"}) {
+    const std::string basis = param + "@BASIS";
+    begin.emplace(basis, TensorOf(basis, test["bases"][param]));
+  }
+  return begin;
+}
+
+FeedSource FeedsOf(const Json& test) {
+  return {{"x", "y"}, [&test](int64_t step) {
+            std::vector<Tensor> batch;
+            for (const char* name : {"x", "y"}) {
+              batch.push_back(TensorOf(name, test["steps"][step][name]));
+            }
+            return batch;
+          }};
+}
+
+void ExpectNear(const Tensor& found, const Json& expected) {
+  ASSERT_EQ(static_cast<size_t>(found.size()), expected.size());
+  for (int64_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(found.data<float>()[i], expected[i].get<double>(), 2e-5) << "element " << i;
+  }
+}
+
+void ExpectAsReference(const Json& test, absl::optional<int> nranks) {
+  const int ranks = test["ranks"];
+  SCOPED_TRACE(absl::StrCat(ranks, " ranks", nranks.has_value() ? "" : ", unknown to the program"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs programs, Rewritten(nranks));
+  const std::map<std::string, Tensor> begin = BeginOf(test);
+  RunInputs inputs;
+  inputs.main = &programs.main;
+  inputs.startup = &programs.startup;
+  inputs.params = &begin;
+  inputs.feeds = FeedsOf(test);
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = ranks;
+  options.steps = static_cast<int64_t>(test["steps"].size());
+  options.fetch = {"w0", "b0", "w1", "w0@RESIDUAL", "w1@RESIDUAL"};
+  options.timeout_s = 60;
+  int64_t compared = 0;
+  inputs.on_result = [&](const StepResult& result) {
+    SCOPED_TRACE(absl::StrCat("step ", result.step + 1, ", rank ", result.rank));
+    const Json& step = test["steps"][result.step];
+    for (size_t i = 0; i < 3; ++i) ExpectNear(result.values[i], step["params"][options.fetch[i]]);
+    ExpectNear(result.values[3], step["residuals"]["w0"][result.rank]);
+    ExpectNear(result.values[4], step["residuals"]["w1"][result.rank]);
+    ++compared;
+    return absl::OkStatus();
+  };
+  WEFT_ASSERT_OK(RunProgram(inputs, options).status());
+  EXPECT_EQ(compared, ranks * options.steps);
+}
+
+TEST(TrainPowerSgdTest, RanksTrainAsTheReference) {
+  for (const Json& test : Reference()["cases"]) {
+    ExpectAsReference(test, test["ranks"].get<int>());
+    ExpectAsReference(test, absl::nullopt);
+  }
+}
+
+// Drawn by the startup program, and what follows from it.
+TEST(TrainPowerSgdTest, BasesAreEqualOnAllRanks) {
+  const Json& test = Reference()["cases"][2];
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs programs, Rewritten(4));
+  std::map<std::string, Tensor> begin = BeginOf(test);
+  for (const char* basis : {"w0@BASIS", "w1@BASIS"}) begin.erase(basis);
+  RunInputs inputs;
+  inputs.main = &programs.main;
+  inputs.startup = &programs.startup;
+  inputs.params = &begin;
+  inputs.feeds = FeedsOf(test);
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = 4;
+  options.steps = 6;
+  options.fetch = {"w0@BASIS", "w1@BASIS", "w0", "w1"};
+  options.timeout_s = 60;
+  std::map<std::string, std::set<std::vector<float>>> values;  // by variable and step
+  inputs.on_result = [&](const StepResult& result) {
+    for (size_t i = 0; i < result.values.size(); ++i) {
+      const float* const from = result.values[i].data<float>();
+      values[absl::StrCat(options.fetch[i], " ", result.step)].emplace(
+          from, from + result.values[i].size());
+    }
+    return absl::OkStatus();
+  };
+  WEFT_ASSERT_OK(RunProgram(inputs, options).status());
+  for (const auto& [name, of_ranks] : values) EXPECT_EQ(of_ranks.size(), 1u) << name;
+  // Until the first step of two matrices, the basis is what was drawn.
+  EXPECT_EQ(values.at("w0@BASIS 0"), values.at("w0@BASIS 2"));
+  EXPECT_NE(values.at("w0@BASIS 0"), values.at("w0@BASIS 3"));
+  EXPECT_NE(*values.at("w0@BASIS 0").begin(), std::vector<float>(10, 0.0F));
+}
+
+// --- Processes and checkpoints -------------------------------------------------------------------
+
+class PowerSgdCommandsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Json& test = Reference()["cases"][1];
+    ASSERT_EQ(test["ranks"], 2);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Programs programs, Rewritten(2));
+    WEFT_ASSERT_OK(WriteFile(Path("main.pb"), programs.main.Serialize()));
+    WEFT_ASSERT_OK(WriteFile(Path("startup.pb"), programs.startup.Serialize()));
+    WEFT_ASSERT_OK(WriteNpz(Path("params.npz"), BeginOf(test)));
+    std::map<std::string, Tensor> feeds;
+    for (size_t step = 0; step < test["steps"].size(); ++step) {
+      for (const char* name : {"x", "y"}) {
+        feeds.emplace(absl::StrCat(step, "/", name), TensorOf(name, test["steps"][step][name]));
+      }
+    }
+    WEFT_ASSERT_OK(WriteNpz(Path("feeds.npz"), feeds));
+    last_ = test["steps"].back()["params"];
+  }
+
+  static std::string Path(const std::string& name) { return ::testing::TempDir() + name; }
+
+  static std::vector<std::string> RunWith(const std::vector<std::string>& flags) {
+    std::vector<std::string> args = {"tools/weft", "run", Path("main.pb"), "--feeds",
+                                     Path("feeds.npz")};
+    args.insert(args.end(), flags.begin(), flags.end());
+    return args;
+  }
+
+  static void Run(const std::vector<std::string>& args) {
+    const ProcessResult result = RunProcess(args);
+    ASSERT_EQ(result.status, 0) << absl::StrJoin(args, " ") << "\n" << result.err;
+  }
+
+  void ExpectLast(const std::string& file) const {
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto saved, ReadNpz(Path(file)));
+    for (const char* param : {"w0", "b0", "w1"}) ExpectNear(saved.at(param), last_[param]);
+  }
+
+  const std::vector<std::string> begin_ = {"--startup", Path("startup.pb"), "--params",
+                                           Path("params.npz")};
+  Json last_;
+};
+
+TEST_F(PowerSgdCommandsTest, TwoProcessesTrainAsTheReference) {
+  std::vector<std::string> flags = begin_;
+  flags.insert(flags.end(), {"--save", Path("of_two.npz")});
+  std::vector<std::string> launch = {"tools/weft", "launch", "-n", "2", "--"};
+  const std::vector<std::string> run = RunWith(flags);
+  launch.insert(launch.end(), run.begin(), run.end());
+  Run(launch);
+  ExpectLast("of_two.npz");
+}
+
+// Between two compressed steps, with what each rank keeps; and before the first one.
+TEST_F(PowerSgdCommandsTest, ACheckpointChangesNothing) {
+  for (const char* steps : {"2", "6"}) {
+    SCOPED_TRACE(steps);
+    std::vector<std::string> flags = begin_;
+    flags.insert(flags.end(), {"--ranks", "2", "--steps", steps, "--checkpoint", Path("half")});
+    Run(RunWith(flags));
+    Run(RunWith({"--resume", Path("half"), "--steps", "9", "--save", Path("resumed.npz")}));
+    ExpectLast("resumed.npz");
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing

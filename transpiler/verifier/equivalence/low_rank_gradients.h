@@ -1,0 +1,22 @@
+// Layer 3, part 4: are gradients that travel as thin matrices what is sent and what is kept?
+#ifndef WEFT_TRANSPILER_VERIFIER_EQUIVALENCE_LOW_RANK_GRADIENTS_H_
+#define WEFT_TRANSPILER_VERIFIER_EQUIVALENCE_LOW_RANK_GRADIENTS_H_
+
+#include "ops/analysis/core/program_facts.h"
+#include "ops/analysis/values/rank_values.h"
+#include "proto/program_pair.h"
+#include "transpiler/verifier/findings/finding.h"
+
+namespace weft {
+
+// Checks what Setting::low_rank says, if it does (W319). Each residual is persistable and begins
+// with zeros. From the first step on, and in no earlier one, it becomes g + residual - s, where an
+// optimizer takes s in place of the gradient g; each is that of another gradient. Layer 3 shows
+// that s is equal on all ranks. Notes that steps differ from those of one device (W714). `options`:
+// those of RankValues::Of the main program. O(arguments of both programs).
+void CheckLowRankGradients(const ConstProgramPair& programs, const ProgramFacts& main,
+                           const RankValuesOptions& options, ProgramRef ref, Findings* findings);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFIER_EQUIVALENCE_LOW_RANK_GRADIENTS_H_
