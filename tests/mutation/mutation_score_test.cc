@@ -20,6 +20,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -36,6 +37,8 @@
 #include "tests/replay/stream_replay.h"
 #include "tests/support/models.h"
 #include "tests/support/program_descs.h"
+#include "tests/support/training_programs.h"
+#include "tests/support/training_spec.h"
 #include "tools/numeric/numeric_check.h"
 #include "tools/numeric/report.h"
 
@@ -315,8 +318,19 @@ const std::vector<Configuration>& Configurations() {
       {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "2"}}},
       {"zero"},
       {"zero", {{"stage", "3"}, {"buckets", "count{count=2}"}}, true, Dialect::kWeft, 3},
+      {"local_sgd", {{"k_steps", "2"}, {"outer", "nesterov"}}, true},
   };
   return *all;
+}
+
+// Of equal layers, whose parameters owners update as a whole.
+Model OfOwners() {
+  TrainingSpec spec;
+  spec.layers.assign(4, {5, Activation::kTanh, /*bias=*/true});
+  spec.head.layer = 3;
+  spec.weights_by = spec.biases_by = OptimizerKind::kLamb;
+  TrainingPrograms programs = BuildPrograms(spec);
+  return {std::move(programs.main), std::move(programs.startup)};
 }
 
 // Of the small programs every mutant, or one of some; of the others a few.
@@ -389,6 +403,13 @@ Score ScoreOfAll() {
       parts.push_back(
           [&, stride](Score* score) { AddMutantsOf(name, model, stride, configuration, score); });
     }
+  }
+  const Model of_owners = OfOwners();
+  for (const Configuration& configuration : Configurations()) {
+    if (configuration.mode != "zero") continue;
+    parts.push_back([&](Score* score) {
+      AddMutantsOf("equal_layers_lamb", of_owners, all_mutants ? 1 : 97, configuration, score);
+    });
   }
   const std::map<std::string, Model> flows = ReadModels("tests/data/control_flow.tar.xz");
   for (const char* name : {"flow_cond", "flow_cond_in_while", "flow_while_loop"}) {

@@ -74,8 +74,12 @@ class Generator {
 
   void AddFor(const Place& place, const pb::OpDesc& op) {
     if (FindStreamSyncOp(op.type()).has_value()) return AddForMoving("sync", place, op);
-    if (FindCollectiveOp(op.type()) != nullptr) return AddForCollective(place, op);
-    if (place.is_startup) return;
+    if (FindCollectiveOp(op.type()) != nullptr) {
+      AddForCollective(place, op);
+      if (op.type() == "c_allgather") AddForGather(place, op);
+      return;
+    }
+    if (place.is_startup) return AddForPart(place, op);
     if (op.type() == "coalesce_tensor") return AddForBuffer(place, op);
     AddForComputation(place, op);
     if (op.type() == "scale") return AddForScale(place, op);
@@ -481,6 +485,70 @@ class Generator {
           });
       break;
     }
+  }
+
+  // --- Shares ------------------------------------------------------------------------------------
+
+  static bool ReadsAny(const pb::OpDesc& op, const std::set<std::string>& names) {
+    for (const pb::OpDesc::Var& slot : op.inputs()) {
+      for (const std::string& in : slot.arguments()) {
+        if (names.count(in) > 0) return true;
+      }
+    }
+    return false;
+  }
+
+  // A rank takes the part of rank 0, out of what ranks send each other.
+  void AddForPart(const Place& place, const pb::OpDesc& op) {
+    if (op.type() != "slice") return;
+    const std::string parts = ArgsOf(op.inputs(), "Input")[0];
+    for (const pb::OpDesc& before : OpsOf(programs_, place)) {
+      if (before.type() != "alltoall" ||
+          ArgsOf(before.outputs(), "Out") != std::vector<std::string>{parts}) {
+        continue;
+      }
+      const std::string whole = ArgsOf(before.inputs(), "X")[0];
+      for (bool one_rank : {false, true}) {
+        Add(
+            "share: part of another rank", place, "",
+            [place, parts, whole](ProgramDescs* p) { Rename(parts, whole, OpOf(p, place)); },
+            one_rank);
+      }
+    }
+  }
+
+  // The gather, and what it waits for and who for it, move behind the first op that reads a tensor
+  // of its buffer.
+  void AddForGather(const Place& place, const pb::OpDesc& op) {
+    const std::string buffer = ArgsOf(op.outputs(), "Out")[0];
+    const Ops& ops = OpsOf(programs_, place);
+    std::set<std::string> members;
+    for (const pb::OpDesc& other : ops) {
+      if (other.type() != "coalesce_tensor" ||
+          ArgsOf(other.outputs(), "FusedOutput") != std::vector<std::string>{buffer}) {
+        continue;
+      }
+      for (const std::string& member : ArgsOf(other.outputs(), "Output")) members.insert(member);
+    }
+    int reader = place.op + 1;
+    const auto reads = [&](const pb::OpDesc& other) {
+      return !FindStreamSyncOp(other.type()).has_value() && ReadsAny(other, members);
+    };
+    while (reader < ops.size() && !reads(ops.Get(reader))) ++reader;
+    if (reader >= ops.size()) return;
+    Add("share: used before it is gathered", place, ops.Get(reader).type(),
+        [place, buffer, reader](ProgramDescs* p) {
+          Ops* const all = OpsOf(p, place);
+          int to = reader;
+          for (int i = place.op; i < to;) {
+            if (NamesOf(all->Get(i)).count(buffer) == 0) {
+              ++i;
+            } else {
+              Move(all, i, reader);
+              --to;
+            }
+          }
+        });
   }
 
   // --- Blocks ------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ struct Mutation {
 // - a gradient is divided not at all, twice, by half or for another number of ranks
 // - slices of a buffer overlap, a member is missing, members of two buffers are exchanged
 // - an update is dropped, made twice, moved, or made by another gradient
+// - a rank takes the part of another one, or uses a parameter before it is gathered
 // - an op of the model is dropped, or has another input or another number for an attribute
 // - of LocalSGD, an op that keeps, compares or averages is dropped
 // - a block with collectives runs on a condition that is computed from a rank's own data

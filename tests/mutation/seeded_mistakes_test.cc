@@ -408,6 +408,18 @@ TEST(SeededMistakesInText, AShardIsDividedByTheNumberOfShardsAgain) {
               Contains(StartsWith("error: W601")));
 }
 
+TEST_F(SeededMistakes, PartsOfRanks) {
+  for (const char* stage : {"1", "3"}) {
+    SCOPED_TRACE(stage);
+    Use("mlp_adam", {"zero", {{"stage", stage}, {"buckets", "count{count=2}"}}});
+    ExpectAllReported("startup: share: part of another rank", {"W606"});
+    ExpectAllReported("one rank: startup: share: part of another rank", {"W606"});
+    ExpectAllReported("share: used before it is gathered", {"W106"});
+    ExpectAllReported("update: duplicate", {"W602"});
+    ExpectAllReported("update: drop", {"W602"});
+  }
+}
+
 TEST_F(SeededMistakes, ParametersAreNotBroadcast) {
   for (const char* mode : {"grad_allreduce", "local_sgd"}) {
     SCOPED_TRACE(mode);

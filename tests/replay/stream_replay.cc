@@ -89,26 +89,27 @@ class ReplayRun {
         is_same = is_same && found != memory.of_var.end() && found->second.size() == 1 &&
                   memory.cells[found->second[0]] == value;
       }
-      if (!is_same || DrawOf(value).empty()) continue;
+      if (!is_same) continue;
       for (Memory& memory : memory_) {
-        memory.cells[memory.of_var.at(key)[0]] =
-            table_.Named(absl::StrCat("the draw of ", key.second, " by ", DrawOf(value)));
+        memory.cells[memory.of_var.at(key)[0]] = OfAnyRank(value);
       }
     }
   }
 
-  // The op that draws the value, with its attributes; empty: it is no draw.
-  std::string DrawOf(ValueId value) const {
+  // A draw without its rank and number: the op, with its attributes, and the variable.
+  ValueId OfAnyRank(ValueId value) {
     const std::string& text = table_.TextOf(value);
     const size_t of = text.rfind(" of ");
     uint32_t whole = 0;
-    if (of == std::string::npos || !absl::SimpleAtoi(text.substr(of + 4), &whole)) return "";
+    if (of == std::string::npos || !absl::SimpleAtoi(text.substr(of + 4), &whole)) return value;
     const std::string& drawn = table_.TextOf(whole);
-    const size_t end = drawn.find("\ndraw of ");
-    return end == std::string::npos ? "" : drawn.substr(0, end);
+    const size_t begin = drawn.find("\ndraw of ");
+    if (begin == std::string::npos) return value;
+    return table_.Named(drawn.substr(0, drawn.find(" step ", begin)));
   }
 
   bool RunAll(const Programs& programs, int step, bool is_startup) {
+    is_startup_ = is_startup;
     const bool once = is_startup && programs[0]->is_one_process;
     std::deque<RankRun> runs;
     for (size_t rank = 0; rank < programs.size(); ++rank) {
@@ -320,6 +321,9 @@ class ReplayRun {
     const bool divides = collective.kind == CollectiveKind::kReduceScatter ||
                          collective.kind == CollectiveKind::kAllToAll;
     const bool gathers = collective.kind == CollectiveKind::kAllGather;
+    const bool shares_draws = is_startup_ && (collective.kind == CollectiveKind::kBroadcast ||
+                                              collective.kind == CollectiveKind::kAllToAll);
+    const auto sent = [&](ValueId value) { return shares_draws ? OfAnyRank(value) : value; };
     for (size_t arg = 0; arg < in[0].size(); ++arg) {
       bool is_whole = true;
       for (int rank = 0; rank < n; ++rank) {
@@ -338,7 +342,7 @@ class ReplayRun {
         std::vector<ValueId> values(n);
         for (int rank = 0; rank < n; ++rank) {
           std::vector<ValueId> slices;
-          for (CellId cell : in[rank][arg]) slices.push_back((*runs)[rank].Value(cell));
+          for (CellId cell : in[rank][arg]) slices.push_back(sent((*runs)[rank].Value(cell)));
           values[numbers[rank]] = slices.size() == 1 ? slices[0] : table_.Concat(slices);
         }
         const std::vector<ValueId> results = Results(collective, values, root);
@@ -358,7 +362,7 @@ class ReplayRun {
       for (size_t slice = 0; slice < in[0][arg].size(); ++slice) {
         std::vector<ValueId> values(n);
         for (int rank = 0; rank < n; ++rank) {
-          values[numbers[rank]] = (*runs)[rank].Value(in[rank][arg][slice]);
+          values[numbers[rank]] = sent((*runs)[rank].Value(in[rank][arg][slice]));
         }
         const std::vector<ValueId> results = Results(collective, values, root);
         for (int rank = 0; rank < n; ++rank) {
@@ -421,6 +425,7 @@ class ReplayRun {
   StreamReplay& replay_;
   ValueTable& table_;
   const int seed_;
+  bool is_startup_ = false;
   const ReplayResult* const expected_;
   const ProgramDescs* last_ = nullptr;
   Programs mains_, startups_;

@@ -216,6 +216,22 @@ TEST_F(StreamReplayTest, WhoseDrawAllRanksGetDoesNotMatter) {
       HasSubstr("w after step 0"));
 }
 
+// What is computed of it, such as a part, is the same, too.
+TEST(StreamReplay, WhoseDrawIsTakenApartDoesNotMatter) {
+  const auto of_both = [](const std::string& root) {
+    const std::string sends =
+        absl::StrCat(root, ", use_calc_stream=true}\n    Out=[v] = some_part(X=[w])\n");
+    ProgramDescs of_rank_0 = Programs({}, {{"root=0, use_calc_stream=true}\n", sends}});
+    ProgramDescs of_rank_1 = OfRank1(of_rank_0);
+    return std::make_pair(std::move(of_rank_0), std::move(of_rank_1));
+  };
+  const auto [first, second] = of_both("root=0");
+  const auto [other_first, other_second] = of_both("root=1");
+  StreamReplay replay({&first, &second}, {"w", "v"}, ReplayOptions{2, 2});
+  EXPECT_EQ(replay.reference().failure, "");
+  EXPECT_EQ(replay.Difference({&other_first, &other_second}), "");
+}
+
 TEST_F(StreamReplayTest, VariableOfAnotherTypeDiffers) {
   EXPECT_EQ(Difference(Programs({{"var g : fp32[4]", "var g : fp16[4]"}})),
             "w after step 0 on rank 0");

@@ -373,6 +373,7 @@ INSTANTIATE_TEST_SUITE_P(Scripts, TrainReferencesTest,
                                  Values(Case{"OneRank", 1, "single", ""},
                                         Case{"TwoRanks", 2, "dp2", "grad_allreduce"},
                                         Case{"Fused", 2, "dp2", "multi_thread"},
+                                        Case{"Shares", 2, "dp2", "zero", {{"stage", "3"}}},
                                         Case{"UpdatesOnTheHost", 2, "dp2", "optimizer_offload"})),
                          NameOf);
 // Without a run on half of the batch.

@@ -11,6 +11,7 @@
 #include "base/testing/test.h"
 #include "executor/files/checkpoint.h"
 #include "executor/run/runner.h"
+#include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
@@ -36,9 +37,9 @@ struct Programs {
   std::vector<Message> messages;
 };
 
-absl::StatusOr<Programs> Rewritten(const TrainingSpec& spec, const std::string& mode, int nranks,
+absl::StatusOr<Programs> Rewritten(TrainingPrograms built, const std::string& mode, int nranks,
                                    std::map<std::string, std::string> flags = {}) {
-  Programs programs{BuildPrograms(spec), {}};
+  Programs programs{std::move(built), {}};
   TranspileOptions options;
   options.mode = mode;
   options.mode_flags = std::move(flags);
@@ -48,6 +49,11 @@ absl::StatusOr<Programs> Rewritten(const TrainingSpec& spec, const std::string& 
   if (!result.ok()) return result.status();
   programs.messages = std::move(result->messages);
   return programs;
+}
+
+absl::StatusOr<Programs> Rewritten(const TrainingSpec& spec, const std::string& mode, int nranks,
+                                   std::map<std::string, std::string> flags = {}) {
+  return Rewritten(BuildPrograms(spec), mode, nranks, std::move(flags));
 }
 
 std::string NotesOf(const Programs& programs) {
@@ -214,15 +220,28 @@ TEST_P(ShardedTest, TrainsAsGradAllReduceDoes) {
 
 // Ranks add up squares in another order than one does. The norm is far from the limit's rounding.
 TEST(ShardedRunTest, ClipsByTheGlobalNorm) {
-  TrainingSpec spec = Layers(OptimizerKind::kAdam, OptimizerKind::kAdam);
-  spec.clip = ClipKind::kByGlobalNorm;
-  for (const auto& [nranks, merged_steps] :
-       {std::pair(1, 1), std::pair(2, 1), std::pair(3, 1), std::pair(3, 2)}) {
-    SCOPED_TRACE(absl::StrCat(nranks, " ranks, ", merged_steps, " steps"));
-    spec.merged_steps = merged_steps;
+  struct Clipped {
+    TrainingSpec spec;
+    int nranks;
+    int merged_steps = 1;
+    int num_whole = 0;
+  };
+  const TrainingSpec parts = Layers(OptimizerKind::kAdam, OptimizerKind::kAdam),
+                     owners = EqualLayers(OptimizerKind::kLamb);
+  for (Clipped& clipped : std::vector<Clipped>{{parts, 1},
+                                               {parts, 2},
+                                               {parts, 3},
+                                               {parts, 3, 2},
+                                               {owners, 2, 1, 2},
+                                               {owners, 3, 2, 2}}) {
+    TrainingSpec& spec = clipped.spec;
+    const int nranks = clipped.nranks;
+    SCOPED_TRACE(absl::StrCat(nranks, " ranks, ", clipped.merged_steps, " steps"));
+    spec.clip = ClipKind::kByGlobalNorm;
+    spec.merged_steps = clipped.merged_steps;
     WEFT_ASSERT_OK_AND_ASSIGN(const Programs plain, Rewritten(spec, "grad_allreduce", nranks));
     WEFT_ASSERT_OK_AND_ASSIGN(const Programs sharded, Rewritten(spec, "zero", nranks));
-    EXPECT_THAT(NotesOf(sharded), Not(HasSubstr("as a whole")));
+    EXPECT_EQ(NumWhole(NotesOf(sharded)), clipped.num_whole);
     WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(plain, nranks, 0, kSteps));
     WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(sharded, nranks, 0, kSteps));
     for (const std::string& name : plain.built.parameters) {
@@ -289,6 +308,82 @@ TEST_P(ShardedTest, ResumesWithOtherRanksAndStages) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(all, 2, step, 2, &sharded));
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(all, 2, step, 2, &plain));
   EXPECT_EQ(found.losses, expected.losses);
+}
+
+// Mixed precision (O2): momentum updates master weights, and casts them.
+constexpr char kHalves[] = R"(
+    var x : fp32[-1, 4] need_check_feed stop_gradient
+    var w : fp16[4, 3] parameter persistable
+    var v : fp16[3, 1] parameter persistable
+    var master_w, velocity_w : fp32[4, 3] persistable
+    var master_v, velocity_v : fp32[3, 1] persistable
+    var lr : fp32[1] persistable
+    Out=[x16] = cast(X=[x]) {in_dtype=5, out_dtype=4}
+    Out=[h] = mul(X=[x16], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[y] = mul(X=[h], Y=[v]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[t] = tanh(X=[y])
+    Out=[loss] = reduce_mean(X=[t]) role=loss {dim=ints[], reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=4, value=1.0}
+    X@GRAD=[t@GRAD] = reduce_mean_grad(X=[t], Out@GRAD=[loss@GRAD]) role=backward {dim=ints[], reduce_all=true}
+    X@GRAD=[y@GRAD] = tanh_grad(Out=[t], Out@GRAD=[t@GRAD]) role=backward
+    X@GRAD=[h@GRAD], Y@GRAD=[v@GRAD] = mul_grad(X=[h], Y=[v], Out@GRAD=[y@GRAD]) role=backward vars=[v, v@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x16], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
+    ParamOut=[v], VelocityOut=[velocity_v], MasterParamOut=[master_v] = momentum(Param=[v], Grad=[v@GRAD], Velocity=[velocity_v], LearningRate=[lr], MasterParam=[master_v]) role=optimize vars=[v, v@GRAD] {mu=0.9, multi_precision=true}
+    ParamOut=[w], VelocityOut=[velocity_w], MasterParamOut=[master_w] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[velocity_w], LearningRate=[lr], MasterParam=[master_w]) role=optimize vars=[w, w@GRAD] {mu=0.9, multi_precision=true}
+)";
+
+constexpr char kHalvesStartup[] = R"(
+    var w : fp16[4, 3] parameter persistable
+    var v : fp16[3, 1] parameter persistable
+    var master_w, velocity_w : fp32[4, 3] persistable
+    var master_v, velocity_v : fp32[3, 1] persistable
+    var lr : fp32[1] persistable
+    Out=[master_w] = uniform_random() {shape=longs[4, 3], dtype=5, min=-1.0, max=1.0, seed=3}
+    Out=[master_v] = uniform_random() {shape=longs[3, 1], dtype=5, min=-1.0, max=1.0, seed=4}
+    Out=[w] = cast(X=[master_w]) {in_dtype=5, out_dtype=4}
+    Out=[v] = cast(X=[master_v]) {in_dtype=5, out_dtype=4}
+    Out=[velocity_w] = fill_constant() {shape=longs[4, 3], dtype=5, value=0.0}
+    Out=[velocity_v] = fill_constant() {shape=longs[3, 1], dtype=5, value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+)";
+
+TrainingPrograms Halves() {
+  FeedSource feeds = {{"x"}, [](int64_t step) {
+                        std::vector<Tensor> tensors(1);
+                        tensors[0].Resize(DType::kFloat32, {kBatch, 4});
+                        for (int64_t i = 0; i < tensors[0].size(); ++i) {
+                          tensors[0].data<float>()[i] = std::sin(1.0f + 12.9898f * i + 7.0f * step);
+                        }
+                        return tensors;
+                      }};
+  return {CompactProgram(kHalves),
+          CompactProgram(kHalvesStartup),
+          {"loss"},
+          {"w", "v"},
+          std::move(feeds)};
+}
+
+TEST(ShardedRunTest, SharesMasterWeights) {
+  for (const char* stage : {"1", "3"}) {
+    Checkpoint sharded, plain;
+    int64_t step = 0;
+    for (const int nranks : {2, 3}) {
+      SCOPED_TRACE(absl::StrCat(nranks, " ranks, stage ", stage));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Programs all, Rewritten(Halves(), "grad_allreduce", nranks));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Programs zero,
+                                Rewritten(Halves(), "zero", nranks, {{"stage", stage}}));
+      EXPECT_EQ(NumWhole(NotesOf(zero)), 0);
+      WEFT_ASSERT_OK_AND_ASSIGN(Trained expected,
+                                Train(all, nranks, step, kSteps, step == 0 ? nullptr : &plain));
+      WEFT_ASSERT_OK_AND_ASSIGN(Trained found,
+                                Train(zero, nranks, step, kSteps, step == 0 ? nullptr : &sharded));
+      EXPECT_EQ(found.losses, expected.losses);
+      ExpectSame(found.checkpoint.shared, expected.checkpoint.shared);
+      sharded = std::move(found.checkpoint);
+      plain = std::move(expected.checkpoint);
+      step += kSteps;
+    }
+  }
 }
 
 TEST(ShardedRunTest, TakesWholeParameters) {
