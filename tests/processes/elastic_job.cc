@@ -59,7 +59,8 @@ const std::vector<ElasticProgram::Mode>& ElasticProgram::Modes() {
       {"dropout", "mlp_dropout", {"--mode", "grad_allreduce"}},
       {"adam", "mlp_adam", {"--mode", "grad_allreduce"}},
       {"shares", "mlp_adam", {"--mode", "zero", "--stage", "3"}},
-      {"merged_shares", "mlp_gradient_merge", {"--mode", "zero", "--stage", "2"}}};
+      {"merged_shares", "mlp_gradient_merge", {"--mode", "zero", "--stage", "2"}},
+      {"shares_gathered_once", "mlp_adam", {"--mode", "zero", "--stage", "1"}}};
   return *modes;
 }
 
