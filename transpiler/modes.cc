@@ -50,13 +50,14 @@ std::vector<Mode> MakeModes() {
          "paddle-comm-init{$nrings=2},broadcast-params{$nrings=2}," + trainer_scaled_prefix +
              "paddle-grad-all-reduce{$nrings=2}"}}},
 
+      // No sync-elimination: memory is used again after waits that order no accesses.
       {"zero",
        "each rank keeps and updates a part of the parameters (ZeRO)",
        {{kWeft,
          {},
          "comm-init{$nrings,$prefetch=1},broadcast-params{$nrings}," + exact_prefix +
              "scale-loss-grad{$scale},shard-updates{$stage,$prefetch=1,$nrings,$scale,"
-             "$buckets=bytes},sync-elimination"}}},
+             "$buckets=bytes}"}}},
 
       {"singa_sparse_topk",
        "SINGA: ranks send the largest elements of their gradients",

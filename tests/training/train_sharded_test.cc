@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "base/testing/test.h"
 #include "executor/files/checkpoint.h"
+#include "executor/run/memory_estimate.h"
 #include "executor/run/runner.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
@@ -273,6 +274,29 @@ TEST(ShardedRunTest, GathersAnyNumberOfBucketsAhead) {
       ExpectSame(found.persistables, expected.persistables);
     }
   }
+}
+
+// Of 12 equal layers, in six buckets: with all parameters, all of them and two buckets of
+// gradients, and two buckets of each.
+TEST(ShardedRunTest, EachStageHoldsLessInAStep) {
+  TrainingSpec spec = Layers(OptimizerKind::kAdam, OptimizerKind::kAdam);
+  spec.layers.assign(24, {64, Activation::kTanh, /*bias=*/true});
+  spec.head.layer = 23;
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = 4;
+  std::vector<double> live;
+  for (const char* stage : {"1", "2", "3"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        const Programs zero,
+        Rewritten(spec, "zero", 4, {{"stage", stage}, {"buckets", "count{count=2}"}}));
+    WEFT_ASSERT_OK_AND_ASSIGN(const MemoryEstimate estimate,
+                              EstimateMemory(zero.built.main, options, kBatch / 4));
+    EXPECT_EQ(estimate.num_unknown, 0);
+    live.push_back(static_cast<double>(estimate.memory.live));
+  }
+  EXPECT_LT(live[1], live[0]);
+  EXPECT_LT(live[2], 0.5 * live[1]);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ShardedTest, ::testing::ValuesIn(Cases()),

@@ -118,7 +118,9 @@ void GradientWriter::WriteBlock(const std::vector<GradientBucket>& buckets, size
     }
     Launch(buckets, first, last, [&](const pb::OpDesc& op) { rewriter_.InsertAfter(id, op); });
   }
-  for (Ring& ring : rings_) WaitForRing(&ring, OpId(), block);
+  for (Ring& ring : rings_) {
+    WaitForRing(&ring, [&](const pb::OpDesc& op) { rewriter_.Append(block, op); });
+  }
 }
 
 std::string GradientWriter::NameOf(int gradient) const {
@@ -177,6 +179,7 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
     Ring& ring = rings_[index];
     const std::vector<size_t> of_ring = std::move(launched_[index]);
     launched_[index].clear();
+    if (exchange_.TravelsAlone()) WaitForRing(&ring, insert);
     if (ring.in_flight.empty()) ring.first_in_flight = of_ring.front();
     std::vector<std::string> travelling;
     std::vector<std::vector<std::string>> launched;
@@ -219,18 +222,12 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
 // An earlier wait on the ring may have covered the bucket.
 void GradientWriter::WaitFor(size_t bucket, OpId before) {
   Ring& ring = rings_[ring_of_[bucket]];
-  if (bucket >= ring.first_in_flight) WaitForRing(&ring, before, 0);
+  if (bucket < ring.first_in_flight) return;
+  WaitForRing(&ring, [&](const pb::OpDesc& op) { rewriter_.InsertBefore(before, op); });
 }
 
-void GradientWriter::WaitForRing(Ring* ring, OpId before, int block) {
+void GradientWriter::WaitForRing(Ring* ring, Insert insert) {
   if (ring->in_flight.empty()) return;
-  const auto insert = [&](const pb::OpDesc& op) {
-    if (before.valid()) {
-      rewriter_.InsertBefore(before, op);
-    } else {
-      rewriter_.Append(block, op);
-    }
-  };
   insert(ring->wait_comm.InPlace(ring->in_flight));
   for (const std::string& variable : ring->buckets) exchange_.Finish(variable, insert);
   ring->buckets.clear();

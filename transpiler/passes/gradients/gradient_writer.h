@@ -42,6 +42,9 @@ class GradientExchange {
   virtual absl::optional<int64_t> PaddingOf(const GradientBucket& bucket) const {
     return absl::nullopt;
   }
+  // Whether the next bucket on a ring travels only when the one before has arrived, so that its
+  // memory is free for other values.
+  virtual bool TravelsAlone() const { return false; }
   // Called for every bucket, before anything is inserted for one. Declares the variables that the
   // exchange adds. A variable that holds several gradients in turn is the variable of several
   // buckets.
@@ -102,8 +105,7 @@ class GradientWriter {
   // Sets ring_of_, and adds the rings of groups.
   void AssignRings(const std::vector<GradientBucket>& buckets);
   void WaitFor(size_t bucket, OpId before);
-  // Inserts the wait before an op or, if that is invalid, at the end of the block.
-  void WaitForRing(Ring* ring, OpId before, int block);
+  void WaitForRing(Ring* ring, Insert insert);
 
   const Program& program_;
   const GradientAnalysis& analysis_;

@@ -40,11 +40,12 @@ bool HasEnoughOwners(int owners, int nranks) {
 class ReduceScatter : public GradientExchange {
  public:
   ReduceScatter(const GradientAnalysis& analysis, const UpdateChains& chains, int nranks,
-                int nrings, bool averages, ProgramEdits* edits)
+                int nrings, bool averages, bool frees, ProgramEdits* edits)
       : analysis_(analysis),
         chains_(chains),
         nranks_(nranks),
         averages_(averages),
+        frees_(frees),
         edits_(*edits),
         divide_(Op("scale", {{"scale", static_cast<float>(1.0 / nranks)}}, nranks)) {
     const char* const all_reduce = averages ? "c_allreduce_avg" : "c_allreduce_sum";
@@ -54,6 +55,8 @@ class ReduceScatter : public GradientExchange {
           "c_reducescatter", {{"nranks", nranks}, {"ring_id", ring}, {"use_calc_stream", false}}));
     }
   }
+
+  bool TravelsAlone() const override { return frees_; }
 
   absl::optional<int64_t> PaddingOf(const GradientBucket& bucket) const override {
     if (!IsShared(bucket)) return absl::nullopt;
@@ -125,6 +128,7 @@ class ReduceScatter : public GradientExchange {
   const UpdateChains& chains_;
   const int nranks_;
   const bool averages_;
+  const bool frees_;  // gradients, when their bucket is reduced
   ProgramEdits& edits_;
   std::vector<OpTemplate> reduce_, scatter_;  // by ring
   OpTemplate divide_;
@@ -283,7 +287,8 @@ absl::StatusOr<bool> ShardUpdates::Run(const PassContext& context, ProgramPair& 
 
   ProgramEdits edits(programs);
   const int last_ring = options_.nrings - 1;
-  ReduceScatter exchange(analysis, chains, *nranks, options_.nrings, reduction.averages, &edits);
+  ReduceScatter exchange(analysis, chains, *nranks, options_.nrings, reduction.averages,
+                         /*frees=*/options_.stage >= 2, &edits);
   GradientWriter writer(main, analysis, options_.nrings, &exchange, &edits.main);
   writer.Write(filled.buckets);
   writer.Explain(kName, "reduced", "c_reducescatter", filled.buckets, context);

@@ -34,8 +34,10 @@ namespace weft {
 // Of gradients that are accumulated over several steps, each rank keeps its own sums, whole. The
 // reduce-scatter and the updates are in the block that uses them up.
 //
-// With stage 3, parameters are gathered once more for the backward pass, under other names:
-// between the two, nobody needs them.
+// With stages 2 and 3, a bucket of gradients travels when the one before has arrived, so that no
+// more than two are in memory. With stage 3, parameters are gathered once more for the backward
+// pass, under other names: between the two, nobody needs them. These waits, and those before
+// gathers, order no accesses of a variable: they free memory.
 //
 // The startup program initializes whole parameters and states as before. Rank 0 sends each rank its
 // part (alltoall, of which only what rank 0 sends is kept).
@@ -49,7 +51,7 @@ class ShardUpdates : public Pass {
   static constexpr absl::string_view kDescription =
       "main and startup program: each rank keeps and updates a part of every bucket of parameters";
   struct Options {
-    int stage = 1;     // 3: parameters are gathered for each pass; 1 and 2: once a step
+    int stage = 1;     // 2: frees gradients; 3: and gathers parameters for each pass
     int prefetch = 1;  // buckets of parameters that travel at a time, on rings after the others
     int nrings = 1;    // communication rings
     GradientScale scale = GradientScale::kAuto;  // as with grad-all-reduce
