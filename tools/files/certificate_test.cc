@@ -431,8 +431,7 @@ TEST(Certificate, SettingsSayWhatTheClaimSays) {
   EXPECT_THAT(why(R"({"nranks":2,"nranks":3})"), HasSubstr(R"("nranks":: expected 2)"));
   // Blanks do not hide anything.
   EXPECT_EQ(why("{\"nranks\" :\n 2}"), "");
-  for (const char* setting :
-       {R"({"nranks" :3})", R"({"nranks": 3})", "{\"nranks\"\n:3}"}) {
+  for (const char* setting : {R"({"nranks" :3})", R"({"nranks": 3})", "{\"nranks\"\n:3}"}) {
     EXPECT_THAT(why(setting), HasSubstr("setting of the result: ")) << setting;
   }
   for (const char* setting : {"{\"groups\"\t:[]}", R"({"averaging":{}})", R"({"shares":{}})"}) {
