@@ -372,8 +372,78 @@ TEST(LocalSgd, DelayIsShorterThanATurn) {
 // --- Groups of ranks ----------------------------------------------------------------------------
 
 TEST(LocalSgd, GroupsHaveRingsOfTheirOwn) {
-  ExpectRewrite("comm-init{group_size=2},local-sgd{k_steps=2,group_size=2,rounds=3}",
-                {kTwoUpdates, kStartup}, R"(
+  ExpectRewrite("comm-init{group_size=2},local-sgd{k_steps=2,group_size=2,rounds=3}", R"(
+    var b : fp32[2, 2] parameter persistable
+    var b@GRAD : fp32[2, 2]
+  + var local_sgd_condition : bool[1] stop_gradient
+  + var local_sgd_differs : bool[1] stop_gradient
+  + var local_sgd_is_due : bool[1] stop_gradient
+  + var local_sgd_is_due_of_all : bool[1] stop_gradient
+  + var local_sgd_k : int64[1] stop_gradient
+  + var local_sgd_k_of_all : int64[1] stop_gradient
+  + var local_sgd_other : int64[1] stop_gradient
+  + var local_sgd_remainder : int64[1] stop_gradient
+  + var local_sgd_remainder_of_all : int64[1] stop_gradient
+  + var local_sgd_scope : step_scopes
+  + var local_sgd_scope_groups : step_scopes
+  + var local_sgd_step : int64[1] persistable stop_gradient
+  + var local_sgd_zero : int64[1] stop_gradient
+  + var local_sgd_zero_of_all : int64[1] stop_gradient
+    var lr : fp32[1] persistable
+    var velocity : fp32[2, 2] persistable
+    var w : fp32[2, 2] parameter persistable
+    var w@GRAD : fp32[2, 2]
+    var x : fp32[2, 2] need_check_feed
+    var y@GRAD : fp32[2, 2]
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
+    ParamOut=[w], VelocityOut=[velocity] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[velocity]) role=optimize {mu=0.9}
+  + Out=[local_sgd_step] = increment(X=[local_sgd_step]) role=optimize
+  + Out=[local_sgd_k] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="2", value=2.0}
+  + Out=[local_sgd_remainder] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
+  + Out=[local_sgd_zero] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
+  + Out=[local_sgd_is_due] = equal(X=[local_sgd_remainder], Y=[local_sgd_zero]) role=optimize
+  + Out=[local_sgd_k_of_all] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="6", value=6.0}
+  + Out=[local_sgd_remainder_of_all] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k_of_all]) role=optimize
+  + Out=[local_sgd_other] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
+  + Out=[local_sgd_differs] = not_equal(X=[local_sgd_remainder_of_all], Y=[local_sgd_other]) role=optimize
+  + Out=[local_sgd_condition] = logical_and(X=[local_sgd_is_due], Y=[local_sgd_differs]) role=optimize
+  + Out=[local_sgd_zero_of_all] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
+  + Out=[local_sgd_is_due_of_all] = equal(X=[local_sgd_remainder_of_all], Y=[local_sgd_zero_of_all]) role=optimize
+  + Out=[b, w], Scope=[local_sgd_scope_groups] = conditional_block(Cond=[local_sgd_condition], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+  + Out=[b, w], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_is_due_of_all], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(2)}
+  + block 1 parent=0:
+  + var local_sgd_buffer_0 : fp32[128]
+  + FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize {ring_id=1}
+  + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize {group_ranks=ints[0, 1], ring_id=1}
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize {ring_id=1}
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize {ring_id=2}
+  + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize {group_ranks=ints[2, 3], ring_id=2}
+  + Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize {ring_id=2}
+  + block 2 parent=0:
+  + var local_sgd_buffer_1 : fp32[128]
+  + FusedOutput=[local_sgd_buffer_1], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[b, w, local_sgd_buffer_1] = c_wait_compute(X=[b, w, local_sgd_buffer_1]) role=optimize
+  + Out=[local_sgd_buffer_1] = c_allreduce_sum(X=[local_sgd_buffer_1]) role=optimize
+  + Out=[b, w, local_sgd_buffer_1] = c_wait_comm(X=[b, w, local_sgd_buffer_1]) role=optimize
+  + Out=[local_sgd_buffer_1] = scale(X=[local_sgd_buffer_1]) role=optimize {nranks=4, scale=0.25}
+startup:
+    var b : fp32[2, 2] parameter persistable
+  + var local_sgd_step : int64[1] persistable stop_gradient
+    var lr : fp32[1] persistable
+    var velocity : fp32[2, 2] persistable
+    var w : fp32[2, 2] parameter persistable
+    Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[velocity] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[lr] = fill_constant() {shape=longs[1], value=0.5}
+  + c_comm_init_all() {nranks=4}
+  + c_comm_init_all() {group_ranks=ints[0, 1], nranks=4, ring_id=1}
+  + c_comm_init_all() {group_ranks=ints[2, 3], nranks=4, ring_id=2}
+  + Out=[local_sgd_step] = fill_constant() {dtype=3, shape=longs[1], str_value="0"}
 )",
                 OnRanks(4));
 }

@@ -98,15 +98,17 @@ class PowerSgdWriter {
                     {"gaussian_random", {}, {{"Out", {one->basis}}}, draw, kRoleForward});
   }
 
+  // `suffix` distinguishes names of several calls.
   void Write(const std::vector<Compressed>& all, const std::string& whole,
-             const std::string& compressed, int ring, OpId before) {
+             const std::string& compressed, const std::string& suffix, int ring, OpId before) {
     ring_ = ring;
     BranchVariables variables;
     for (const Compressed& one : all) {
       variables.reads.push_back(one.grad);
       variables.writes.push_back(one.sent);
     }
-    block_ = WriteBranch(whole, variables, "power_sgd_scope_whole", before, &edits_);
+    block_ = WriteBranch(whole, variables, absl::StrCat("power_sgd_scope_whole", suffix), before,
+                         &edits_);
     WriteWhole(all);
     for (const Compressed& one : all) {
       for (const std::string& state : {one.residual, one.basis}) {
@@ -114,7 +116,8 @@ class PowerSgdWriter {
         variables.writes.push_back(state);
       }
     }
-    block_ = WriteBranch(compressed, variables, "power_sgd_scope", before, &edits_);
+    block_ = WriteBranch(compressed, variables, absl::StrCat("power_sgd_scope", suffix), before,
+                         &edits_);
     WriteCompressed(all);
     for (const Compressed& one : all) {
       edits_.InsertBefore(before, BuildOp(Assign(one.sent, one.grad, kRoleBackward)));
@@ -369,8 +372,8 @@ absl::StatusOr<bool> PowerSgd::Run(const PassContext& context, ProgramPair& prog
   const std::string has_begun = counter.IsFrom(options_.start_step);
   const std::string is_early = counter.Not(has_begun);
   for (size_t i = 0; i < batches.size(); ++i) {
-    writer.Write(batches[i].gradients, is_early, has_begun, static_cast<int>(i) % options_.nrings,
-                 batches[i].before);
+    writer.Write(batches[i].gradients, is_early, has_begun, i == 0 ? "" : absl::StrCat("_", i),
+                 static_cast<int>(i) % options_.nrings, batches[i].before);
   }
   if (context.sink.shares != nullptr) {
     LowRankGradients& claim = context.sink.shares->low_rank.emplace();
