@@ -337,7 +337,7 @@ TEST(TrainGroupsTest, GroupsAverageOftenAndAllRanksRarely) {
     WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(rewritten, kRanks));
     std::vector<double> expected(kRanks, 0.5);  // the first element of w
     for (int step = 1; step <= kSteps; ++step) {
-      const std::vector<Tensor> batch = programs.feeds.read(step - 1);
+      WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> batch, programs.feeds.read(step - 1));
       for (int rank = 0; rank < kRanks; ++rank) {
         double mean = 0;
         for (int row = 0; row < kRows; ++row) {
