@@ -122,7 +122,7 @@ TEST_P(Explain, EveryGradientHasARemarkThatSaysWhatHappenedAndWhy) {
 
   std::map<std::string, const Remark*> explained;
   for (const Remark& remark : result->remarks) {
-    for (const char* what : {"reduced", "not reduced", "gathered", "not gathered"}) {
+    for (const char* what : {"reduced", "not reduced", "compressed", "gathered", "not gathered"}) {
       if (remark.what == what) explained[remark.subject] = &remark;
     }
   }

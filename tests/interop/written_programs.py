@@ -46,6 +46,7 @@ CONFIGURATIONS = [
     _weft("grad_allreduce dense", "--mode grad_allreduce --nranks 2 --sparse dense"),
     _weft("zero", "--mode zero --nranks 2"),
     _weft("zero 3", "--mode zero --nranks 2 --nrings 2 --stage 3"),
+    _weft("power_sgd", "--mode power_sgd --nranks 2 --start_step 3"),
     _weft("local_sgd", "--mode local_sgd", AVG),
     _weft("local_sgd k=4", "--mode local_sgd --nranks 2 --k_steps 4 --begin_step 2"),
     _weft("local_sgd averaged",

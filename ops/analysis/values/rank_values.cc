@@ -354,9 +354,12 @@ class RankInterpreter final : public RankMemory {
     return *ranks == options_.group || has_all;
   }
 
-  // Groups of equally many ranks take their means one after the other, in place: once all have, the
-  // value is the mean over the group of each rank. In groups of whatever ranks, it is unknown.
+  // Under a schedule with groups, these take their means one after the other, in place: once all
+  // have, the value is the mean over the group of each rank. In groups of whatever ranks, it is
+  // unknown.
   bool AveragesGroups(const Op& op, const CollectiveOp& collective, VarId var) {
+    const absl::optional<AveragingSchedule>& schedule = options_.setting.averaging;
+    if (!schedule.has_value() || !schedule->HasGroups()) return false;
     const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
     const RankValue value = Read(var);
     if (!ranks.ok() || ranks->empty() || !options_.group.empty() ||

@@ -1,7 +1,7 @@
 // Inverses, determinants, factors and solutions of square matrices, [..., n, n], products of
-// matrices, and factors of any, by Eigen, in double precision. Gradients: M. B. Giles, "Collected matrix derivative
-// results for forward and reverse mode algorithmic differentiation" (2008), and I. Murray,
-// "Differentiation of the Cholesky decomposition" (2016).
+// matrices, and factors of any, by Eigen, in double precision. Gradients: M. B. Giles, "Collected
+// matrix derivative results for forward and reverse mode algorithmic differentiation" (2008), and
+// I. Murray, "Differentiation of the Cholesky decomposition" (2016).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -304,10 +304,6 @@ Claims PowerSgd::claims(const PassContext& context) const {
 absl::StatusOr<bool> PowerSgd::Run(const PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_RETURN_IF_ERROR(RefuseGroups(context));
-  if (programs.startup == nullptr) {
-    return absl::FailedPreconditionError(
-        "what is kept of gradients needs the startup program, which sets it to 0");
-  }
   WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
                         AnalyzeReduction(program, context, GradientScale::kAuto));
   if (!reduction.averages) {
@@ -334,6 +330,10 @@ absl::StatusOr<bool> PowerSgd::Run(const PassContext& context, ProgramPair& prog
       context.sink.Explain(kName, grad, "not compressed", why);
       continue;
     }
+    if (programs.startup == nullptr) {
+      return absl::FailedPreconditionError(
+          "what is kept of gradients needs the startup program, which sets it to 0");
+    }
     const absl::optional<TensorType> type =
         DeclaredType(program.var(program.block(0).Resolve(gradient.grad)));
     const std::string param(program.name(gradient.param));
@@ -351,10 +351,8 @@ absl::StatusOr<bool> PowerSgd::Run(const PassContext& context, ProgramPair& prog
          {"sent", absl::StrCat(options_.rank_approximation * (one.rows + one.columns))}});
   }
   if (compressed.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("expected a gradient that can be compressed, found none; the first of ",
-                     analysis.gradients.size(), ", ", first_why,
-                     "; a smaller option:rank_approximation, or mode grad_allreduce"));
+    context.sink.Warn(absl::StrCat("no gradient is compressed: all ", analysis.gradients.size(),
+                                   " travel whole; the first, ", first_why));
   }
   WEFT_ASSIGN_OR_RETURN(const FilledBuckets filled, FillBuckets(program, others, options_.buckets));
   for (const std::string& warning : filled.warnings) context.sink.Warn(warning);
@@ -367,6 +365,7 @@ absl::StatusOr<bool> PowerSgd::Run(const PassContext& context, ProgramPair& prog
   of_others.Write(filled.buckets);
   of_others.Explain(kName, "reduced", reducer.op_type(), filled.buckets, context);
 
+  if (compressed.empty()) return edits.Commit();
   const std::vector<Batch> batches = InBatches(program, analysis, compressed);
   StepCounter counter("power_sgd", batches[0].before, &edits);
   const std::string has_begun = counter.IsFrom(options_.start_step);

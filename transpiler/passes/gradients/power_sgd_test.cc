@@ -212,14 +212,24 @@ TEST(PowerSgd, RemarksSayWhatIsSent) {
                        "bytes_a_step=176 bytes_a_step_of_grad_allreduce=216"));
 }
 
+TEST(PowerSgd, WarnsIfAllGradientsTravelWhole) {
+  const Rewritten rewritten =
+      Rewrite("comm-init,power-sgd{rank_approximation=3}", {kMain, kStartup}, OnRanks(4));
+  EXPECT_THAT(
+      rewritten.result.messages,
+      Contains(::testing::Field(&Message::text, HasSubstr("no gradient is compressed: all 3 travel "
+                                                          "whole; the first, b@GRAD: it has shape "
+                                                          "[4]"))));
+  EXPECT_EQ(CountOf("conditional_block", rewritten.main), 0);
+  EXPECT_EQ(CountOf("c_allreduce_sum", rewritten.main), 3);
+}
+
 TEST(PowerSgd, RefusesWhatItCannotKeep) {
   const auto refused = [](const std::string& options, const ProgramTexts& programs) {
     return RewriteStatus(absl::StrCat("power-sgd{", options, "}"), programs, OnRanks(4));
   };
-  EXPECT_THAT(refused("rank_approximation=3", {kMain, kStartup}),
-              StatusIs(kRefused, HasSubstr("found none; the first of 3, b@GRAD: it has shape [4]; "
-                                           "a smaller option:rank_approximation")));
-  EXPECT_THAT(refused("", {kMain}), StatusIs(kRefused, HasSubstr("needs the startup program")));
+  EXPECT_THAT(refused("rank_approximation=1", {kMain}),
+              StatusIs(kRefused, HasSubstr("needs the startup program")));
   EXPECT_THAT(refused("start_step=1", {kMain, kStartup}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("start_step")));
   EXPECT_THAT(refused("rank_approximation=1",

@@ -25,7 +25,7 @@ TEST(StepCounter, OneRemainderServesSeveralPhasesBeforeAnOp) {
   EXPECT_EQ(counter.IsDue(remainder, 1, "_1"), "turn_is_due_1");
   const std::string is_due = counter.IsDue(remainder, 0, "_3");
   EXPECT_EQ(is_due, "turn_is_due_3");
-  EXPECT_EQ(WriteBranch(is_due, {"y"}, "turn_scope", before, &edits), 1);
+  EXPECT_EQ(WriteBranch(is_due, {{"y"}, {"y"}}, "turn_scope", before, &edits), 1);
   WEFT_ASSERT_OK(edits.Commit().status());
   ExpectProgram(main, R"(
     Out=[y] = relu(X=[x])

@@ -27,6 +27,7 @@ class LowRankChecker {
   LowRankChecker(const ConstProgramPair& programs, const ProgramFacts& facts,
                  const RankValuesOptions& options, ProgramRef ref, Findings* findings)
       : main_(*programs.main),
+        has_startup_(programs.startup != nullptr),
         claim_(*options.setting.low_rank),
         steps_(programs),
         report_(ref, findings) {
@@ -42,7 +43,9 @@ class LowRankChecker {
   void Check() {
     FindSent();
     for (const std::string& name : claim_.residuals) CheckResidual(name);
-    for (const auto& [condition, op] : conditions_) CheckSteps(condition, op);
+    if (has_startup_) {
+      for (const auto& [condition, op] : conditions_) CheckSteps(condition, op);
+    }
     // What a branch on the condition changes of a gradient, and no residual keeps.
     for (const Sent& sent : sent_) {
       if (sent.is_kept || !HasCondition(sent.condition)) continue;
@@ -51,9 +54,11 @@ class LowRankChecker {
                           " is sent, and no residual keeps the rest"));
     }
     if (conditions_.empty()) return;
-    report_.Add("W714", OpId(), "",
-                absl::StrCat("from step ", claim_.first_step, " on, ranks send approximations of ",
-                             claim_.residuals.size(), " gradients, one device uses the gradients"));
+    report_.Add(
+        "W714", OpId(), "",
+        absl::StrCat("from step ", claim_.first_step, " on, ranks send approximations of ",
+                     claim_.residuals.size(), " gradients, one device uses the gradients",
+                     has_startup_ ? "" : "; the steps are unknown without a startup program"));
   }
 
  private:
@@ -181,6 +186,7 @@ class LowRankChecker {
   }
 
   const Program& main_;
+  const bool has_startup_;
   const LowRankGradients& claim_;
   ConditionSteps steps_;
   Reporter report_;

@@ -12,8 +12,9 @@ namespace weft {
 // Checks what Setting::low_rank says, if it does (W319). Each residual is persistable and begins
 // with zeros. From the first step on, and in no earlier one, it becomes g + residual - s, where an
 // optimizer takes s in place of the gradient g; each is that of another gradient. Layer 3 shows
-// that s is equal on all ranks. Notes that steps differ from those of one device (W714). `options`:
-// those of RankValues::Of the main program. O(arguments of both programs).
+// that s is equal on all ranks. Notes that steps differ from the step of one
+// device (W714). Without a startup program, the first step is taken for right, which the note says.
+// `options`: those of RankValues::Of the main program. O(arguments of both programs).
 void CheckLowRankGradients(const ConstProgramPair& programs, const ProgramFacts& main,
                            const RankValuesOptions& options, ProgramRef ref, Findings* findings);
 
