@@ -38,6 +38,8 @@ def transpile(
     buckets: Optional[str] = None,
     prefetch: Optional[int] = None,
     stage: Optional[int] = None,
+    rank_approximation: Optional[int] = None,
+    start_step: Optional[int] = None,
     spars: Optional[float] = None,
     corr: Optional[bool] = None,
     threshold: Optional[int] = None,
@@ -49,7 +51,9 @@ def transpile(
     staleness: Optional[int] = None,
     prefetch_rows: Optional[bool] = None,
     out_of_range: Optional[str] = None,
+    group_size: Optional[int] = None,
     k_steps: Optional[int] = None,
+    rounds: Optional[int] = None,
     begin_step: Optional[int] = None,
     first_average: Optional[int] = None,
     state: Optional[str] = None,
@@ -133,19 +137,19 @@ def transpile(
     statistics: BOOL. grad_allreduce, zero, parameter_server, local_sgd,
         single_process_multi_thread, multi_thread, optimizer_offload, embedding_offload: reduce
         running statistics over the ranks too (true or false; default false)
-    sparse: WORD. grad_allreduce, zero, parameter_server, single_process_multi_thread,
-        multi_thread, mindspore_reducer, singa_plain, singa_half, megengine, optimizer_offload,
-        embedding_offload: how sparse gradients travel; auto: in fewer bytes; supported: as
-        rows, but dense for a device whose collectives take no rows (auto|rows|supported|dense;
-        default auto or rows or supported)
+    sparse: WORD. grad_allreduce, zero, power_sgd, parameter_server,
+        single_process_multi_thread, multi_thread, mindspore_reducer, singa_plain, singa_half,
+        megengine, optimizer_offload, embedding_offload: how sparse gradients travel; auto: in
+        fewer bytes; supported: as rows, but dense for a device whose collectives take no rows
+        (auto|rows|supported|dense; default auto or rows or supported)
     scale: WORD. grad_allreduce, zero, parameter_server, multi_thread, optimizer_offload,
         embedding_offload: who divides by the number of ranks; auto: for losses that are sums
         over the batch nobody, for others the gradient of the loss, or the reduction if the
         number is unknown (auto|loss_grad|avg|none; default auto)
-    buckets: TEXT. grad_allreduce, zero, parameter_server, single_process_multi_thread,
-        multi_thread, mindspore_reducer, singa_plain, singa_half, megengine, optimizer_offload,
-        embedding_offload: which gradients travel together (none, optimal,
-        bytes{first_bytes=N,max_bytes=N}, count{count=N}, paddle_count{count=N},
+    buckets: TEXT. grad_allreduce, zero, power_sgd, parameter_server,
+        single_process_multi_thread, multi_thread, mindspore_reducer, singa_plain, singa_half,
+        megengine, optimizer_offload, embedding_offload: which gradients travel together (none,
+        optimal, bytes{first_bytes=N,max_bytes=N}, count{count=N}, paddle_count{count=N},
         mindspore{split_indices="I,J",fusion_type=N,honour_comm_fusion=BOOL,parallel_optimizer=BOOL},
         mindspore_size{threshold=N}, singa{threshold=N,buffer_elements=N},
         megengine{threshold_bytes=N} or megengine_pass{max_size_mib=N,ignore_first=N}; default
@@ -156,6 +160,10 @@ def transpile(
     stage: N. zero: what ranks share out: 1 the state of optimizers and the parameters between
         steps; 2 gradients, too; 3 parameters within a step, too (an integer >= 1 and <= 3;
         default 1)
+    rank_approximation: N. power_sgd: columns of the two matrices that stand for a gradient (an
+        integer >= 1; default 4)
+    start_step: N. power_sgd: before this step, gradients travel whole; steps count from 1 (an
+        integer >= 2; default 10)
     spars: NUMBER. singa_sparse_topk, singa_sparse_threshold: the share of the elements that is
         sent (topk), or the least magnitude (threshold) (a number; default 0.05)
     corr: BOOL. singa_sparse_topk, singa_sparse_threshold: add what was not sent to the
@@ -181,7 +189,11 @@ def transpile(
     out_of_range: WORD. parameter_server, embedding_offload: of lookups on the host, or of
         tables that servers hold by rows: an id that is no row of the table ends the run, or
         gives zeros and no gradient (error|zeros; default error)
+    group_size: N. local_sgd: ranks that average parameters every k_steps, without the others;
+        0: all (an integer >= 0; default 0)
     k_steps: N. local_sgd: averaging period, in steps (an integer >= 1; default 1)
+    rounds: N. local_sgd: with group_size: k_steps between two averages over all ranks, as a
+        multiple (an integer >= 1; default 1)
     begin_step: N. local_sgd: before this step, every step averages; steps count from 1 (an
         integer >= 1; default 1)
     first_average: N. local_sgd: before this step, no step averages (an integer >= 1; default 1)
@@ -195,7 +207,7 @@ def transpile(
     delay: N. local_sgd: steps between the outer gradients and their use, in which they travel
         (an integer >= 0; default 0)
     mix: NUMBER. local_sgd: share of a rank's own parameters in those after a synchronization (a
-        number, at least 0 and less than 1; default 0)
+        number from 0 to 1; default 0)
     comm_dtype: WORD. local_sgd, mindspore_reducer, singa_half: the element type that is sent;
         fp32: grad-reduce casts narrower gradients, local-sgd sends all as they are
         (native|fp32|fp16|bf16; default fp32 or fp16)
