@@ -35,8 +35,9 @@ namespace weft {
 //   - if the loss is scaled: what is kept would be of another scale in the next step
 //
 // FailedPrecondition: the conditions of transpiler/passes/gradients/gradient_reduction.h; losses
-// that are sums; no startup program. Warns if no gradient is compressed. Unimplemented: groups of
-// ranks. By contract, a program with reduced gradients or averaged parameters. O(arguments).
+// that are sums; no startup program for what is kept. Warns if no gradient is compressed.
+// Unimplemented: groups of ranks. By contract, a program with reduced gradients or averaged
+// parameters. O(arguments).
 class PowerSgd : public Pass {
  public:
   static constexpr absl::string_view kName = "power-sgd";
