@@ -276,6 +276,7 @@ auto WithReservedNorm(const KernelSpec& spec, In x, Step step) {
 //   MeanOut = momentum Mean + (1 - momentum) mean(X), VarianceOut likewise,
 // or by the running moments, which then stay unchanged. As in Paddle, a batch of one element per
 // channel is not normalized: Y = X. With Sums, the moments are those of the batches of all ranks.
+// With unbiased_variance, the running variance is mixed with n / (n - 1) times that of n elements.
 absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias"), sums = op.in("Sums");
   const In mean = op.in("Mean"), variance = op.in("Variance");
@@ -285,7 +286,8 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
   const OpAttrs& attrs = op.attrs();
   const bool uses_running = attrs.Bool("use_global_stats") ||
                             (attrs.Bool("is_test") && !attrs.Bool("trainable_statistics"));
-  const auto step = [=, epsilon = attrs.Float("epsilon"), keep = attrs.Float("momentum")](
+  const auto step = [=, epsilon = attrs.Float("epsilon"), keep = attrs.Float("momentum"),
+                     is_unbiased = attrs.Bool("unbiased_variance")](
                         ChannelNorm& norm, const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     using P = ParameterOf<T>;
@@ -301,17 +303,21 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
       norm.SetMoments(x.data<T>(ctx));
     }
     const bool mixes = !uses_running && is_normalized;
-    const auto mix = [&](const In& old, const std::vector<double>& now, Tensor* to) {
+    const double n = sums
+                         ? SumsOfRanks(sums(ctx), static_cast<int64_t>(moments.mean.size())).count()
+                         : static_cast<double>(norm.channel_size());
+    const double unbias = is_unbiased && n > 1 ? n / (n - 1) : 1;
+    const auto mix = [&](const In& old, const std::vector<double>& now, double scale, Tensor* to) {
       if (to == nullptr) return;
       const P* const from = old.data<P>(ctx);
       P* const mixed = to->data<P>();
       for (int64_t c = 0; c < to->size(); ++c) {
-        const double m = mixes ? keep * from[c] + (1 - keep) * now[c] : double{from[c]};
+        const double m = mixes ? keep * from[c] + (1 - keep) * scale * now[c] : double{from[c]};
         mixed[c] = static_cast<P>(m);
       }
     };
-    mix(mean, moments.mean, mean_out.get(ctx));
-    mix(variance, moments.variance, variance_out.get(ctx));
+    mix(mean, moments.mean, 1, mean_out.get(ctx));
+    mix(variance, moments.variance, unbias, variance_out.get(ctx));
     if (!is_normalized) {
       std::copy_n(x.data<T>(ctx), x(ctx).size(), y.data<T>(ctx));
       for (Tensor* saved : {saved_mean.get(ctx), saved_inverse.get(ctx)}) {

@@ -345,20 +345,29 @@ NormDims ByChannel(const Dims& x, bool channels_last) {
   return {{image.batch, image.channels, image.space}, channels, channels};
 }
 
-// to = momentum old + (1 - momentum) now, or old.
+// to = momentum old + (1 - momentum) now, or old; the variance of now times n / (n - 1), if
+// is_unbiased, of the n elements that the sums of all ranks count, or n.
 template <typename T>
 struct MixMoments {
   double keep;
-  bool mixes;
+  bool mixes, is_unbiased;
   const T *mean, *variance;
   const double *now_mean, *now_variance;
   T *to_mean, *to_variance;  // may be null
-  WEFT_DEVICE T Mix(const T* old, const double* now, int64_t c) const {
-    return mixes ? static_cast<T>(keep * old[c] + (1 - keep) * now[c]) : old[c];
+  double n;
+  const double* sums;  // null: there are none
+  int64_t ranks, stride;
+  WEFT_DEVICE double Unbias() const {
+    double count = n;
+    for (int64_t r = 0; sums != nullptr && r < ranks; ++r) count += sums[(r + 1) * stride - 1];
+    return is_unbiased && count > 1 ? count / (count - 1) : 1;
+  }
+  WEFT_DEVICE T Mix(const T* old, double now, int64_t c) const {
+    return mixes ? static_cast<T>(keep * old[c] + (1 - keep) * now) : old[c];
   }
   WEFT_DEVICE void operator()(int64_t c) const {
-    if (to_mean != nullptr) to_mean[c] = Mix(mean, now_mean, c);
-    if (to_variance != nullptr) to_variance[c] = Mix(variance, now_variance, c);
+    if (to_mean != nullptr) to_mean[c] = Mix(mean, now_mean[c], c);
+    if (to_variance != nullptr) to_variance[c] = Mix(variance, Unbias() * now_variance[c], c);
   }
 };
 
@@ -433,13 +442,15 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
   return MakeStep(
       op, x, sums,
       [=, last = ChannelsLast(op.spec()), epsilon = attrs.Float("epsilon"),
-       keep = attrs.Float("momentum"), buffers = std::make_shared<MomentBuffers>()](
-          const KernelContext& ctx, auto zero) -> absl::Status {
+       keep = attrs.Float("momentum"), is_unbiased = attrs.Bool("unbiased_variance"),
+       buffers = std::make_shared<MomentBuffers>()](const KernelContext& ctx,
+                                                    auto zero) -> absl::Status {
         using T = decltype(zero);
         if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
         const NormDims dims = ByChannel(x(ctx).dims(), last);
         WEFT_ASSIGN_OR_RETURN(const Loops loops, dims.MakeLoops());
         const bool is_normalized = uses_running || sums || dims.set_size() > 1;
+        const int64_t stride = 2 * dims.sets() + 1, ranks = sums ? sums(ctx).size() / stride : 0;
         buffers->Allocate(dims, x(ctx));
         double* const now_mean = buffers->mean.data<double>();
         double* const now_variance = buffers->variance.data<double>();
@@ -448,18 +459,19 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
               ForEach(ctx, dims.sets(),
                       Widen<T>{mean.data<T>(ctx), variance.data<T>(ctx), now_mean, now_variance}));
         } else if (sums) {
-          const int64_t ranks = sums(ctx).size() / (2 * dims.sets() + 1);
           WEFT_RETURN_IF_ERROR(ForEach(
               ctx, dims.sets(),
               ReadMomentSums{dims.sets(), ranks, sums.data<double>(ctx), now_mean, now_variance}));
         } else {
           WEFT_RETURN_IF_ERROR(buffers->Compute<T>(ctx, dims, x(ctx)));
         }
-        WEFT_RETURN_IF_ERROR(ForEach(
-            ctx, dims.sets(),
-            MixMoments<T>{keep, !uses_running && is_normalized, mean.data<T>(ctx),
-                          variance.data<T>(ctx), now_mean, now_variance,
-                          mean_out.data_or_null<T>(ctx), variance_out.data_or_null<T>(ctx)}));
+        WEFT_RETURN_IF_ERROR(
+            ForEach(ctx, dims.sets(),
+                    MixMoments<T>{keep, !uses_running && is_normalized, is_unbiased,
+                                  mean.data<T>(ctx), variance.data<T>(ctx), now_mean, now_variance,
+                                  mean_out.data_or_null<T>(ctx), variance_out.data_or_null<T>(ctx),
+                                  sums ? 0 : static_cast<double>(dims.set_size()),
+                                  sums ? sums(ctx).data<double>() : nullptr, ranks, stride}));
         if (!is_normalized) {
           for (Tensor* saved : {saved_mean.get(ctx), saved_inverse.get(ctx)}) {
             if (saved != nullptr) WEFT_RETURN_IF_ERROR(Clear(ctx, saved->raw(), saved->bytes()));

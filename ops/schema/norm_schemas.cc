@@ -84,11 +84,14 @@ OpSchema WithBatchNormAttrs(OpSchema schema) {
 }
 
 // sync_batch_norm takes its moments over the batches of all ranks (across_ranks.h).
+// unbiased_variance is Weft's own, for PyTorch: the running variance is mixed with n / (n - 1) times
+// the variance of the n elements of a channel.
 OpSchema BatchNorm(const char* type) {
   return WithBatchNormAttrs(
       OpSchema(type,
                "Bias, Mean, MomentumTensor{momentum}, Scale, Variance, X -> MeanOut=Mean, "
                "ReserveSpace?~, SavedMean?~, SavedVariance?~, VarianceOut=Variance, Y")
+          .Attr("unbiased_variance", false)
           .Infer(IfKnown("X", InferBatchNorm)));
 }
 

@@ -17,6 +17,7 @@ from torch import nn
 from torch.fx.experimental import _config as shapes
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.adam import adam
+from torch.optim.rmsprop import rmsprop
 from torch.optim.sgd import sgd
 
 
@@ -24,13 +25,16 @@ class CannotExport(Exception):
     """Says what cannot be written, and what to do instead."""
 
 
-def export_step(model, optimizer, loss, example, path, dynamic_batch=True):
+def export_step(model, optimizer, loss, example, path, dynamic_batch=True, clip_norm=None,
+                clip_value=None):
     """Writes one step of training: loss(model(input), target), its gradients, and the updates.
 
     example: (input, target), of the shapes and types of a batch; input may be a tuple. The file
     begins with the parameters of the model, and the state of the optimizer, as they are.
-    optimizer: torch.optim's SGD, Adam or AdamW, with any groups of parameters.
+    optimizer: torch.optim's SGD, Adam, AdamW, RMSprop or Adagrad, with any groups of parameters.
     dynamic_batch: the first axis of all inputs is the batch, of any size.
+    clip_norm, clip_value: gradients are clipped, as torch.nn.utils.clip_grad_norm_ and
+    clip_grad_value_ do, by the norm of all of them together before each value.
     """
     inputs, target = example
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -57,16 +61,26 @@ def export_step(model, optimizer, loss, example, path, dynamic_batch=True):
                 raise CannotExport(
                     f"parameter {name}: the loss does not depend on it; set requires_grad to False "
                     "and leave it out of the optimizer")
+        for name, gradient in zip(updates, _clipped(gradients, clip_norm, clip_value)):
             with torch.no_grad():
                 new_params[name], of_param = updates[name](values[name].detach(), gradient, state)
             new_state.update(of_param)
-        for name, buffer in held.items():
-            # pylint: disable-next=protected-access
-            if tensors[name] is not buffer or buffer._version > 0:
-                new_state[name] = tensors[name].detach()
+        # Normalizations change running statistics where the version of a tensor does not show it.
+        new_state.update((name, tensors[name].detach()) for name in buffers)
         return new_params, new_state, value.detach()
 
     export_function(step, params, state, batch, path, dynamic_batch)
+
+
+def _clipped(gradients, norm, value):
+    if norm is not None:
+        total = torch.linalg.vector_norm(
+            torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
+        factor = torch.clamp(norm / (total + 1e-6), max=1.0)
+        gradients = [g * factor for g in gradients]
+    if value is not None:
+        gradients = [g.clamp(-value, value) for g in gradients]
+    return gradients
 
 
 def export_function(step, params, state, batch, path, dynamic_batch=True):
@@ -206,18 +220,19 @@ def _written(program):
 def _updates_of(model, optimizer):
     """By parameter: a function of value, gradient and states to the new value and states; and the
     states before the first step."""
-    kinds = {torch.optim.SGD: _sgd, torch.optim.Adam: _adam, torch.optim.AdamW: _adam}
+    kinds = {torch.optim.SGD: _sgd, torch.optim.Adam: _adam, torch.optim.AdamW: _adam,
+             torch.optim.RMSprop: _rmsprop, torch.optim.Adagrad: _adagrad}
     make = kinds.get(type(optimizer))
     if make is None:
         raise CannotExport(
-            f"optimizer {type(optimizer).__name__}: expected torch.optim's SGD, Adam or AdamW; "
-            "write the step as a function, for export_function")
+            f"optimizer {type(optimizer).__name__}: expected torch.optim's SGD, Adam, AdamW, "
+            "RMSprop or Adagrad; write the step as a function, for export_function")
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         raise CannotExport("the optimizer has hooks on its step, which a file cannot have")
     names = {id(p): name for name, p in model.named_parameters()}
     updates, state = {}, {}
     for group in optimizer.param_groups:
-        for option in ("maximize", "amsgrad", "dampening"):
+        for option in ("maximize", "amsgrad", "dampening", "lr_decay"):
             if group.get(option):
                 raise CannotExport(f"optimizer option {option}={group[option]}: expected none; "
                                    "write the step as a function, for export_function")
@@ -280,5 +295,40 @@ def _adam(prefix, param, group, before, state):
                 eps=group["eps"], weight_decay=group["weight_decay"],
                 decoupled_weight_decay=group.get("decoupled_weight_decay", False))
         return new, dict(zip(keys, (mean, square, count)))
+
+    return update
+
+
+def _rmsprop(prefix, param, group, before, state):
+    names = ["square_avg", *(["grad_avg"] if group["centered"] else []),
+             *(["momentum_buffer"] if group["momentum"] else [])]
+    for name in names:
+        state[prefix + name] = before.get(name, torch.zeros_like(param)).detach()
+
+    def update(value, gradient, states):
+        new = value.clone()
+        kept = {name: states[prefix + name].clone() for name in names}
+        rmsprop(
+            [new], [gradient], [kept["square_avg"]],
+            *([kept[name]] if name in kept else [] for name in ("grad_avg", "momentum_buffer")),
+            [torch.zeros(())], foreach=False, capturable=False, differentiable=False,
+            maximize=False, has_complex=False, lr=group["lr"], alpha=group["alpha"],
+            eps=group["eps"], weight_decay=group["weight_decay"], momentum=group["momentum"],
+            centered=group["centered"])
+        return new, {prefix + name: tensor for name, tensor in kept.items()}
+
+    return update
+
+
+def _adagrad(prefix, param, group, before, state):
+    key = prefix + "sum"
+    state[key] = before["sum"].detach()  # torch.optim makes it with the optimizer
+
+    def update(value, gradient, states):
+        # As torch.optim.adagrad.adagrad, without the number of the step, by which lr_decay counts.
+        gradient = gradient.add(value, alpha=group["weight_decay"]) if group["weight_decay"] else gradient
+        total = states[key].addcmul(gradient, gradient)
+        new = value.addcdiv(gradient, total.sqrt().add(group["eps"]), value=-group["lr"])
+        return new, {key: total}
 
     return update

@@ -1,8 +1,10 @@
 // What the operators of PyTorch become. Their arguments, defaults and meaning are those of
 // aten/src/ATen/native/native_functions.yaml and tools/autograd/derivatives.yaml.
 #include <algorithm>
-#include <numeric>
+#include <cmath>
+#include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
@@ -11,28 +13,9 @@
 namespace weft::pt2 {
 namespace {
 
-// PyTorch's numbers of reductions.
-constexpr int kNone = 0, kMean = 1, kSum = 2;
-
 bool IsFloat(pb::VarType::Type dtype) {
   return dtype == pb::VarType::FP32 || dtype == pb::VarType::FP64 || dtype == pb::VarType::FP16 ||
          dtype == pb::VarType::BF16;
-}
-
-// One number for each of two spatial axes; a single one counts for both.
-absl::StatusOr<std::vector<int64_t>> Pair(const Node& node, absl::string_view argument,
-                                          std::vector<int64_t> otherwise) {
-  WEFT_ASSIGN_OR_RETURN(std::vector<int64_t> pair, node.Ints(argument, otherwise));
-  if (pair.empty()) pair = std::move(otherwise);
-  if (pair.size() == 1) pair.push_back(pair[0]);
-  return pair.size() == 2 ? absl::StatusOr<std::vector<int64_t>>(pair)
-                          : node.ArgumentError(argument, "two numbers, for images");
-}
-
-absl::StatusOr<int> Reduction(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t number, node.Int("reduction", kMean));
-  if (number == kNone || number == kMean || number == kSum) return static_cast<int>(number);
-  return node.ArgumentError("reduction", "0, 1 or 2");
 }
 
 }  // namespace
@@ -44,22 +27,49 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
   static const auto* const rules = new std::map<absl::string_view, OpRule>{
       {"aten._log_softmax.default", {&T::Softmax, kNot, "log_softmax"}},
       {"aten._log_softmax_backward_data.default", {&T::SoftmaxGrad, kInFirst, "log_softmax_grad"}},
+      {"aten._native_batch_norm_legit_functional.default",
+       {&T::BatchNorm, kNot, "", 5, "aten.native_batch_norm_backward.default"}},
+      {"aten._scaled_dot_product_flash_attention_for_cpu.default",
+       {&T::Attention, kNot, "", 2,
+        "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"}},
+      {"aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+       {&T::AttentionGrad, kInFirst, "", 3}},
       {"aten._softmax.default", {&T::Softmax, kNot, "softmax"}},
       {"aten._softmax_backward_data.default", {&T::SoftmaxGrad, kInFirst, "softmax_grad"}},
       {"aten._unsafe_view.default", {&T::Reshape, kInAll}},
       {"aten.abs.default", {&T::Unary, kNot, "abs"}},
       {"aten.add.Tensor", {&T::AddOrSubtract, kInAll}},
+      {"aten.addcdiv.default", {&T::AddProduct, kNot, "elementwise_div"}},
+      {"aten.addcmul.default", {&T::AddProduct, kNot, "elementwise_mul"}},
       {"aten.addmm.default", {&T::AddMatrixProduct}},
+      {"aten.arange.default", {&T::Range}},
+      {"aten.arange.start", {&T::Range}},
+      {"aten.arange.start_step", {&T::Range}},
+      {"aten.binary_cross_entropy_with_logits.default", {&T::BinaryLoss}},
       {"aten.bmm.default", {&T::MatrixProduct, kInEach}},
+      {"aten.cat.default", {&T::Concat, kInAll}},
+      {"aten.clamp.default", {&T::Clamp}},
       {"aten.convolution.default", {&T::Convolution}},
       {"aten.convolution_backward.default", {&T::ConvolutionGrad, kInFirst, "", 3}},
       {"aten.cos.default", {&T::Unary, kNot, "cos"}},
       {"aten.div.Scalar", {&T::Divide, kInFirst}},
       {"aten.div.Tensor", {&T::Divide, kInFirst}},
+      {"aten.embedding.default", {&T::Embedding}},
+      {"aten.embedding_dense_backward.default", {&T::EmbeddingGrad, kInFirst}},
+      {"aten.erf.default", {&T::Unary, kNot, "erf"}},
       {"aten.exp.default", {&T::Unary, kNot, "exp"}},
+      {"aten.expand.default", {&T::Expand, kInAll}},
+      {"aten.full.default", {&T::FillShape}},
       {"aten.full_like.default", {&T::Fill}},
+      {"aten.gelu.default", {&T::Unary, kNot, "gelu"}},
+      {"aten.gelu_backward.default", {&T::UnaryGradOfInput, kInFirst, "gelu_grad"}},
+      {"aten.huber_loss.default", {&T::HuberLoss}},
+      {"aten.huber_loss_backward.default", {&T::HuberLossGrad, kInFirst}},
+      {"aten.lerp.Scalar", {&T::Lerp}},
+      {"aten.linalg_vector_norm.default", {&T::Norm}},
       {"aten.log.default", {&T::Unary, kNot, "log"}},
-      {"aten.max_pool2d_with_indices.default", {&T::MaxPool, kNot, "", 2}},
+      {"aten.max_pool2d_with_indices.default",
+       {&T::MaxPool, kNot, "", 2, "aten.max_pool2d_with_indices_backward.default"}},
       {"aten.max_pool2d_with_indices_backward.default", {&T::MaxPoolGrad, kInFirst}},
       {"aten.mean.default", {&T::Reduce, kInAll, "reduce_mean"}},
       {"aten.mean.dim", {&T::Reduce, kInAll, "reduce_mean"}},
@@ -68,22 +78,43 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.mse_loss_backward.default", {&T::MseLossGrad, kInFirst}},
       {"aten.mul.Scalar", {&T::Multiply, kInEach}},
       {"aten.mul.Tensor", {&T::Multiply, kInEach}},
+      {"aten.native_batch_norm_backward.default", {&T::BatchNormGrad, kInFirst, "", 3}},
+      {"aten.native_dropout.default",
+       {&T::Dropout, kNot, "", 2, "aten.native_dropout_backward.default"}},
+      {"aten.native_dropout_backward.default", {&T::DropoutGrad, kInFirst}},
+      {"aten.native_layer_norm.default",
+       {&T::LayerNorm, kNot, "", 3, "aten.native_layer_norm_backward.default"}},
+      {"aten.native_layer_norm_backward.default", {&T::LayerNormGrad, kInFirst, "", 3}},
       {"aten.neg.default", {&T::Negate, kInAll}},
       {"aten.nll_loss_backward.default", {&T::NllLossGrad, kInFirst}},
       {"aten.nll_loss_forward.default", {&T::NllLoss, kNot, "", 2}},
+      {"aten.ones.default", {&T::FillShape}},
       {"aten.ones_like.default", {&T::Fill}},
       {"aten.permute.default", {&T::Permute, kInAll}},
       {"aten.pow.Scalar", {&T::PowerOfNumber}},
+      {"aten.pow.Tensor_Scalar", {&T::Power}},
       {"aten.reciprocal.default", {&T::Unary, kNot, "reciprocal"}},
       {"aten.relu.default", {&T::Unary, kNot, "relu"}},
       {"aten.rsqrt.default", {&T::Unary, kNot, "rsqrt"}},
       {"aten.rsub.Scalar", {&T::ReverseSubtract, kInAll}},
+      {"aten.select.int", {&T::Slice, kInAll}},
+      {"aten.select_backward.default", {&T::SliceGrad, kInAll}},
       {"aten.sigmoid.default", {&T::Unary, kNot, "sigmoid"}},
       {"aten.sigmoid_backward.default", {&T::UnaryGrad, kInFirst, "sigmoid_grad"}},
+      {"aten.sign.default", {&T::Unary, kNot, "sign"}},
+      {"aten.silu.default", {&T::Unary, kNot, "silu"}},
+      {"aten.silu_backward.default", {&T::UnaryGradOfInput, kInFirst, "silu_grad"}},
       {"aten.sin.default", {&T::Unary, kNot, "sin"}},
+      {"aten.slice.Tensor", {&T::Slice, kInAll}},
+      {"aten.slice_backward.default", {&T::SliceGrad, kInAll}},
+      {"aten.smooth_l1_loss.default", {&T::HuberLoss}},
+      {"aten.smooth_l1_loss_backward.default", {&T::HuberLossGrad, kInFirst}},
+      {"aten.split.Tensor", {&T::Split, kInAll, "", kList}},
+      {"aten.split_with_sizes.default", {&T::Split, kInAll, "", kList}},
       {"aten.sqrt.default", {&T::Unary, kNot, "sqrt"}},
       {"aten.squeeze.dim", {&T::Reshape, kInAll}},
       {"aten.squeeze.dims", {&T::Reshape, kInAll}},
+      {"aten.stack.default", {&T::Stack, kInAll}},
       {"aten.sub.Tensor", {&T::AddOrSubtract, kInAll}},
       {"aten.sum.default", {&T::Reduce, kInAll, "reduce_sum"}},
       {"aten.sum.dim_IntList", {&T::Reduce, kInAll, "reduce_sum"}},
@@ -91,8 +122,11 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.tanh.default", {&T::Unary, kNot, "tanh"}},
       {"aten.tanh_backward.default", {&T::UnaryGrad, kInFirst, "tanh_grad"}},
       {"aten.threshold_backward.default", {&T::ReluGrad, kInFirst}},
+      {"aten.transpose.int", {&T::Transpose, kInAll}},
+      {"aten.unbind.int", {&T::Unbind, kInAll, "", kList}},
       {"aten.unsqueeze.default", {&T::Reshape, kInAll}},
       {"aten.view.default", {&T::Reshape, kInAll}},
+      {"aten.zeros.default", {&T::FillShape}},
       {"aten.zeros_like.default", {&T::Fill}},
   };
   return *rules;
@@ -111,13 +145,14 @@ absl::Status Translator::CheckOneType(const Node& node) const {
   }
   return absl::OkStatus();
 }
-
 // --- Elementwise
 // -----------------------------------------------------------------------------------
 
 absl::StatusOr<std::string> Translator::Number(const Node& node, absl::string_view suffix,
                                                double value, pb::VarType::Type dtype) {
-  if (!IsFloat(dtype)) return node.Error("expected floating-point tensors");
+  if (!IsFloat(dtype) && value != std::floor(value)) {
+    return node.Error("expected floating-point tensors");
+  }
   const std::string out = Temporary(suffix, {dtype, {}});
   Add("fill_constant", {}, {{"Out", {out}}})
       .Longs("shape", {})
@@ -145,13 +180,18 @@ absl::Status Translator::AddOrSubtract(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const double alpha, node.Number("alpha", 1));
   const bool subtracts = node.target == "aten.sub.Tensor";
   WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  if (!node.IsTensor("other")) {
+  const TensorMeta& meta = MetaOf(node.outputs[0]);
+  const bool is_number = !node.IsTensor("other");
+  std::string y;
+  if (is_number) {
     WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
     const double bias = subtracts ? -alpha * other : alpha * other;
-    return MultiplyBy(node, x, "self", 1, bias, Output(node.outputs[0]));
+    if (IsFloat(meta.dtype)) return MultiplyBy(node, x, "self", 1, bias, Output(node.outputs[0]));
+    WEFT_ASSIGN_OR_RETURN(y, Number(node, "other", subtracts ? -bias : bias, meta.dtype));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(y, Var(node, "other"));
   }
-  WEFT_ASSIGN_OR_RETURN(std::string y, Var(node, "other"));
-  if (alpha != 1) {
+  if (!is_number && alpha != 1) {
     WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("other"));
     const std::string scaled = Temporary("scaled", MetaOf(value));
     WEFT_RETURN_IF_ERROR(MultiplyBy(node, y, "other", alpha, 0, scaled));
@@ -177,20 +217,124 @@ absl::Status Translator::Multiply(const Node& node) {
     WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
     return MultiplyBy(node, x, "self", other, 0, Output(node.outputs[0]));
   }
+  WEFT_ASSIGN_OR_RETURN(const bool is_added, AddProductGrad(node, "elementwise_mul_grad"));
+  if (is_added) return absl::OkStatus();
+  std::string logits, label, gradient;
+  WEFT_ASSIGN_OR_RETURN(const bool is_loss, IsBinaryLossGrad(node, &logits, &label, &gradient));
+  if (is_loss) {
+    if (AreCountsOfMeans(readers_[node.outputs[0]])) return absl::OkStatus();  // DivideByCount
+    return AddBinaryLossGrad(node, "reduce_sum_grad", logits, label, gradient);
+  }
   WEFT_ASSIGN_OR_RETURN(const std::string y, Var(node, "other"));
   Add("elementwise_mul", {{"X", {x}}, {"Y", {y}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
 }
 
+// An op of the forward pass, of the shape of `out`, that reads a value in this way.
+const Node* Translator::ReaderOf(const std::string& value, absl::string_view target,
+                                 absl::string_view argument, const std::string& out) const {
+  const auto readers = readers_.find(makers_.Origin(value));
+  if (readers == readers_.end()) return nullptr;
+  for (const Node* node : readers->second) {
+    if (node->target != target || Follows(node->outputs[0]) ||
+        MetaOf(node->outputs[0]).sizes != MetaOf(out).sizes) {
+      continue;
+    }
+    const absl::StatusOr<std::string> read = node->Tensor(argument);
+    if (read.ok() && makers_.Origin(*read) == makers_.Origin(value)) return node;
+  }
+  return nullptr;
+}
+
+// Gradients of functions of one input, of which PyTorch makes products and quotients.
+absl::StatusOr<bool> Translator::AddPowerGrad(const Node& node, const std::string& gradient,
+                                              const std::string& factor, bool divides) {
+  const std::string& value = node.outputs[0];
+  const Node* const maker = makers_.Of(factor);
+  if (divides) {  // g / x, of log x
+    const Node* const log = ReaderOf(factor, "aten.log.default", "self", value);
+    if (log == nullptr) return false;
+    Slots inputs = {{"Out@GRAD", {VarOf(gradient)}}, {"X", {VarOf(factor)}}};
+    Add("log_grad", inputs, {{"X@GRAD", {Output(value)}}});
+    return true;
+  }
+  if (maker == nullptr) return false;
+  if (maker->target == "aten.exp.default") {
+    Slots inputs = {{"Out", {VarOf(factor)}}, {"Out@GRAD", {VarOf(gradient)}}};
+    Add("exp_grad", inputs, {{"X@GRAD", {Output(value)}}});
+    return true;
+  }
+  // g (n x^(n-1)), of x^n
+  const absl::StatusOr<double> exponent = maker->Number("other");
+  const absl::StatusOr<std::string> power = maker->Tensor("self");
+  if (!absl::StartsWith(maker->target, "aten.mul.") || !exponent.ok() || !power.ok()) return false;
+  const Node* const lower = makers_.Of(*power);
+  if (lower == nullptr || lower->target != "aten.pow.Tensor_Scalar") return false;
+  WEFT_ASSIGN_OR_RETURN(const double less, lower->Number("exponent"));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, lower->Tensor("self"));
+  const Node* const forward = ReaderOf(x, lower->target, "self", value);
+  if (forward == nullptr || less != *exponent - 1) return false;
+  Add("pow_grad", {{"Out@GRAD", {VarOf(gradient)}}, {"X", {VarOf(x)}}},
+      {{"X@GRAD", {Output(value)}}})
+      .Float("factor", *exponent);
+  return true;
+}
+
+// The gradient of a product is a product, too, and that of a quotient a quotient: the op for it
+// says so to analyses. Of the factor, or dividend, whose gradient it makes it reads the shape
+// alone: that of the forward pass, or else any value of its shape.
+absl::StatusOr<bool> Translator::AddProductGrad(const Node& node, absl::string_view op) {
+  if (!needed_before_updates_.contains(&node)) return false;
+  WEFT_ASSIGN_OR_RETURN(std::string gradient, node.Tensor("self"));
+  WEFT_ASSIGN_OR_RETURN(std::string factor, node.Tensor("other"));
+  const bool divides = op == "elementwise_div_grad";
+  if (!divides && Follows(factor)) std::swap(gradient, factor);
+  const std::string& value = node.outputs[0];
+  const TensorMeta& meta = MetaOf(value);
+  if (Follows(factor) || !linear_.contains(makers_.Origin(gradient)) ||
+      MetaOf(gradient).sizes != meta.sizes) {
+    return false;
+  }
+  WEFT_ASSIGN_OR_RETURN(const bool is_power, AddPowerGrad(node, gradient, factor, divides));
+  if (is_power) return true;
+  const char* const target = divides ? "aten.div.Tensor" : "aten.mul.Tensor";
+  const Node* const of_y = ReaderOf(factor, target, "other", value);
+  const Node* const of_x = divides ? nullptr : ReaderOf(factor, target, "self", value);
+  const auto of_shape = [&](const Node* forward, absl::string_view other) {
+    const absl::StatusOr<std::string> read =
+        forward == nullptr ? absl::StatusOr<std::string>("") : forward->Tensor(other);
+    const bool fits = read.ok() && !read->empty() && MetaOf(*read).sizes == meta.sizes;
+    return fits ? VarOf(*read) : "";
+  };
+  const std::string x = of_shape(of_y, "self"), y = of_shape(of_x, "other");
+  const absl::optional<std::string> like = Like(meta);
+  if (x.empty() && y.empty() && !like.has_value()) return false;
+  Slots inputs = {{"Out@GRAD", {VarOf(gradient)}}};
+  if (divides)
+    inputs.insert(inputs.begin(), {"Out", {x.empty() ? *like : VarOf(of_y->outputs[0])}});
+  if (x.empty() && !y.empty()) {
+    inputs.insert(inputs.end(), {{"X", {VarOf(factor)}}, {"Y", {y}}});
+  } else {
+    inputs.insert(inputs.end(), {{"X", {x.empty() ? *like : x}}, {"Y", {VarOf(factor)}}});
+  }
+  Add(op, inputs, {{x.empty() && !y.empty() ? "Y@GRAD" : "X@GRAD", {Output(value)}}})
+      .Int("axis", -1);
+  return true;
+}
+
 absl::Status Translator::Divide(const Node& node) {
+  if (!node.Symbol("other").empty()) return DivideByCount(node);
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  if (node.Has("rounding_mode")) return node.ArgumentError("rounding_mode", "None");
   WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
   if (!node.IsTensor("other")) {
     WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
     return MultiplyBy(node, x, "self", 1 / other, 0, Output(node.outputs[0]));
   }
-  WEFT_ASSIGN_OR_RETURN(const std::string y, Var(node, "other"));
   if (!IsFloat(MetaOf(node.outputs[0]).dtype)) return node.Error("expected floating-point tensors");
+  WEFT_ASSIGN_OR_RETURN(const bool is_added, AddProductGrad(node, "elementwise_div_grad"));
+  if (is_added) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::string y, Var(node, "other"));
   Add("elementwise_div", {{"X", {x}}, {"Y", {y}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
 }
@@ -210,10 +354,96 @@ absl::Status Translator::PowerOfNumber(const Node& node) {
   return absl::OkStatus();
 }
 
+absl::Status Translator::Power(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  if (!IsFloat(MetaOf(node.outputs[0]).dtype)) return node.Error("expected floating-point tensors");
+  WEFT_ASSIGN_OR_RETURN(const double exponent, node.Number("exponent"));
+  WEFT_ASSIGN_OR_RETURN(NewOp op, AddUnary(node, "pow"));
+  op.Float("factor", exponent);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::Clamp(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  if (!IsFloat(MetaOf(node.outputs[0]).dtype)) return node.Error("expected floating-point tensors");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  WEFT_ASSIGN_OR_RETURN(const double min, node.Number("min", -kInfinity));
+  WEFT_ASSIGN_OR_RETURN(const double max, node.Number("max", kInfinity));
+  WEFT_ASSIGN_OR_RETURN(NewOp op, AddUnary(node, "clip"));
+  op.Float("min", min).Float("max", max);
+  return absl::OkStatus();
+}
+
+// self + weight (end - self).
+absl::Status Translator::Lerp(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const double weight, node.Number("weight"));
+  WEFT_ASSIGN_OR_RETURN(const std::string begin, Var(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string end, Var(node, "end"));
+  const TensorMeta& meta = MetaOf(node.outputs[0]);
+  const std::string way = Temporary("way", meta), part = Temporary("part", meta);
+  Add("elementwise_sub", {{"X", {end}}, {"Y", {begin}}}, {{"Out", {way}}});
+  WEFT_RETURN_IF_ERROR(MultiplyBy(node, way, "self", weight, 0, part));
+  Add("elementwise_add", {{"X", {begin}}, {"Y", {part}}}, {{"Out", {Output(node.outputs[0])}}});
+  return absl::OkStatus();
+}
+
+// self + value tensor1 tensor2, or the same with a quotient.
+absl::Status Translator::AddProduct(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const double value, node.Number("value", 1));
+  WEFT_ASSIGN_OR_RETURN(const std::string sum, Var(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "tensor1"));
+  WEFT_ASSIGN_OR_RETURN(const std::string y, Var(node, "tensor2"));
+  const TensorMeta& meta = MetaOf(node.outputs[0]);
+  std::string product = Temporary("product", meta);
+  Add(Rules().at(node.target).op, {{"X", {x}}, {"Y", {y}}}, {{"Out", {product}}});
+  if (value != 1) {
+    const std::string scaled = Temporary("scaled", meta);
+    WEFT_RETURN_IF_ERROR(MultiplyBy(node, product, "self", value, 0, scaled));
+    product = scaled;
+  }
+  Add("elementwise_add", {{"X", {sum}}, {"Y", {product}}}, {{"Out", {Output(node.outputs[0])}}});
+  return absl::OkStatus();
+}
+
+namespace {
+
+// Whether gelu takes the tangent for erf.
+absl::StatusOr<bool> IsApproximate(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string name, node.Text("approximate", "none"));
+  if (name == "none" || name == "tanh") return name == "tanh";
+  return node.ArgumentError("approximate", "none or tanh");
+}
+
+}  // namespace
+
 absl::Status Translator::Unary(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const bool is_approximate, IsApproximate(node));
+  WEFT_ASSIGN_OR_RETURN(NewOp op, AddUnary(node, Rules().at(node.target).op));
+  if (is_approximate) op.Bool("approximate", true);
+  return absl::OkStatus();
+}
+
+// Of an operator whose gradient follows from its input.
+absl::Status Translator::UnaryGradOfInput(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const bool is_approximate, IsApproximate(node));
   WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  Add(Rules().at(node.target).op, {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}});
+  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
+  Slots inputs = {{"Out@GRAD", {grad}}, {"X", {x}}};
+  if (node.target == "aten.silu_backward.default") {
+    WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
+    std::string out;
+    for (const Node* reader : readers_.at(makers_.Origin(value))) {
+      if (reader->target == "aten.silu.default") out = VarOf(reader->outputs[0]);
+    }
+    if (out.empty()) return node.Error("expected the gradient of a silu of the forward pass");
+    inputs.insert(inputs.begin(), {"Out", {out}});
+  }
+  NewOp op = Add(Rules().at(node.target).op, inputs, {{"X@GRAD", {Output(node.outputs[0])}}});
+  if (is_approximate) op.Bool("approximate", true);
   return absl::OkStatus();
 }
 
@@ -235,392 +465,6 @@ absl::Status Translator::ReluGrad(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
   Add("relu_grad", {{"Out", {out}}, {"Out@GRAD", {grad}}}, {{"X@GRAD", {Output(node.outputs[0])}}});
   return absl::OkStatus();
-}
-
-// --- Shapes, sums and constants
-// --------------------------------------------------------------------
-
-absl::Status Translator::Transpose2d(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
-  const std::string& x = makers_.Origin(value);
-  if (MetaOf(x).dims.size() != 2) {
-    vars_[node.outputs[0]] = VarOf(x);  // of a vector, or a number
-    return absl::OkStatus();
-  }
-  transposed_[node.outputs[0]] = x;
-  return absl::OkStatus();
-}
-
-absl::Status Translator::Permute(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, node.Ints("dims", absl::nullopt));
-  Add("transpose2", {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}}).Ints("axis", dims);
-  return absl::OkStatus();
-}
-
-// To the shape that the file gives the output; one symbolic size follows from the others.
-absl::Status Translator::Reshape(const Node& node) {
-  const std::vector<int64_t>& dims = MetaOf(node.outputs[0]).dims;
-  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
-  const auto sum = row_sums_.find(makers_.Origin(value));
-  if (sum != row_sums_.end() && vars_.find(sum->first) == vars_.end()) {
-    if (AddBiasGrad(sum->second, -1, node.outputs[0])) return absl::OkStatus();
-  }
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  if (std::count(dims.begin(), dims.end(), -1) > 1) {
-    return node.Error("expected a shape with one symbolic size at most, the size of the batch");
-  }
-  Add("reshape2", {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}}).Ints("shape", dims);
-  return absl::OkStatus();
-}
-
-absl::Status Translator::Reduce(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, node.Ints("dim", std::vector<int64_t>()));
-  WEFT_ASSIGN_OR_RETURN(const bool keeps, node.Bool("keepdim", false));
-  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
-  const bool sums_rows = keeps && dims == std::vector<int64_t>{0} &&
-                         Rules().at(node.target).op == "reduce_sum" && Follows(value);
-  if (sums_rows && !param_of_gradient_.contains(node.outputs[0])) {
-    row_sums_[node.outputs[0]] = value;
-    return absl::OkStatus();
-  }
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  Add(Rules().at(node.target).op, {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}})
-      .Ints("dim", dims.empty() ? std::vector<int64_t>{0} : dims)
-      .Bool("keep_dim", keeps)
-      .Bool("reduce_all", dims.empty());
-  return absl::OkStatus();
-}
-
-// The sum of a gradient over all axes but the axis of a bias is the gradient of the bias: the op
-// for it says so to analyses. Whatever is added, its gradient is that sum. Prefers the parameter of
-// which `out` is the gradient.
-bool Translator::AddBiasGrad(const std::string& gradient, int axis, const std::string& out) {
-  const auto param = param_of_gradient_.find(out);
-  const BiasSum* found = nullptr;
-  for (const BiasSum& sum : bias_sums_) {
-    if (sum.axis != axis || sum.dims != MetaOf(gradient).dims ||
-        sum.bias_dims != MetaOf(out).dims) {
-      continue;
-    }
-    const bool is_preferred = param != param_of_gradient_.end() && param->second == sum.bias;
-    if (found == nullptr || is_preferred) found = &sum;
-  }
-  if (found == nullptr) return false;
-  const std::string from = VarOf(gradient);
-  Add("elementwise_add_grad", {{"Out@GRAD", {from}}, {"X", {found->x}}, {"Y", {found->bias}}},
-      {{"Y@GRAD", {Output(out)}}})
-      .Int("axis", axis);
-  return true;
-}
-
-absl::Status Translator::AddBias(const Node& node, absl::string_view argument, const std::string& x,
-                                 int axis) {
-  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
-  const std::string bias = VarOf(value);
-  Add("elementwise_add", {{"X", {x}}, {"Y", {bias}}}, {{"Out", {Output(node.outputs[0])}}})
-      .Int("axis", axis);
-  bias_sums_.push_back({x, bias, axis, MetaOf(node.outputs[0]).dims, MetaOf(value).dims});
-  return absl::OkStatus();
-}
-
-absl::Status Translator::Fill(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  double value = node.target == "aten.ones_like.default" ? 1 : 0;
-  if (node.target == "aten.full_like.default") {
-    WEFT_ASSIGN_OR_RETURN(value, node.Number("fill_value"));
-  }
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  Add("fill_any_like", {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}}).Float("value", value);
-  return absl::OkStatus();
-}
-
-// --- Layers
-// ----------------------------------------------------------------------------------------
-
-absl::Status Translator::MultiplyMatrices(const Node& node, absl::string_view x,
-                                          absl::string_view y, const std::string& out) {
-  WEFT_ASSIGN_OR_RETURN(const Operand a, MatrixOf(node, x));
-  WEFT_ASSIGN_OR_RETURN(const Operand b, MatrixOf(node, y));
-  Add("matmul_v2", {{"X", {a.var}}, {"Y", {b.var}}}, {{"Out", {out}}})
-      .Bool("trans_x", a.is_transposed)
-      .Bool("trans_y", b.is_transposed);
-  WEFT_ASSIGN_OR_RETURN(const std::string of_x, node.Tensor(x));
-  WEFT_ASSIGN_OR_RETURN(const std::string of_y, node.Tensor(y));
-  if (!Follows(of_x) && !Follows(of_y)) {
-    products_.push_back({a, b, MetaOf(node.outputs[0]).dims});
-  }
-  return absl::OkStatus();
-}
-
-// A product with the gradient of another product is the gradient of a factor of that: the op for
-// it says so to analyses, and computes the same whatever the other factor is.
-absl::StatusOr<bool> Translator::AddFactorGrad(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const std::string left, node.Tensor("self"));
-  WEFT_ASSIGN_OR_RETURN(const std::string right, node.Tensor("mat2"));
-  if (Follows(left) == Follows(right)) return false;
-  WEFT_ASSIGN_OR_RETURN(const Operand a, MatrixOf(node, "self"));
-  WEFT_ASSIGN_OR_RETURN(const Operand b, MatrixOf(node, "mat2"));
-  const bool is_left = Follows(left);
-  const Operand &gradient = is_left ? a : b, &factor = is_left ? b : a;
-  std::vector<int64_t> dims = MetaOf(is_left ? left : right).dims;  // of the gradient
-  if (gradient.is_transposed) std::reverse(dims.begin(), dims.end());
-  for (const Product& product : products_) {
-    const auto& [x, y, out_dims] = product;
-    if (x.is_transposed || dims != out_dims) continue;
-    // Of Out = X op(Y): X@GRAD = Out@GRAD op(Y)^T; Y@GRAD = X^T Out@GRAD, or its transposed.
-    const bool of_x = is_left && !gradient.is_transposed && factor.var == y.var &&
-                      factor.is_transposed != y.is_transposed;
-    const bool of_y = factor.var == x.var && gradient.is_transposed == y.is_transposed &&
-                      is_left == y.is_transposed && factor.is_transposed != y.is_transposed;
-    if (!of_x && !of_y) continue;
-    Add("matmul_v2_grad", {{"Out@GRAD", {gradient.var}}, {"X", {x.var}}, {"Y", {y.var}}},
-        {{of_x ? "X@GRAD" : "Y@GRAD", {Output(node.outputs[0])}}})
-        .Bool("trans_x", false)
-        .Bool("trans_y", y.is_transposed);
-    return true;
-  }
-  return false;
-}
-
-absl::Status Translator::MatrixProduct(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const bool is_added, AddFactorGrad(node));
-  if (is_added) return absl::OkStatus();
-  return MultiplyMatrices(node, "self", "mat2", Output(node.outputs[0]));
-}
-
-absl::Status Translator::AddMatrixProduct(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  for (const char* factor : {"alpha", "beta"}) {
-    WEFT_ASSIGN_OR_RETURN(const double number, node.Number(factor, 1));
-    if (number != 1) return node.ArgumentError(factor, "1");
-  }
-  const std::string product = Temporary("mm", MetaOf(node.outputs[0]));
-  WEFT_RETURN_IF_ERROR(MultiplyMatrices(node, "mat1", "mat2", product));
-  return AddBias(node, "self", product, -1);
-}
-
-absl::Status Translator::Softmax(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const int64_t axis, node.Int("dim"));
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  Add(Rules().at(node.target).op, {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}})
-      .Int("axis", axis);
-  return absl::OkStatus();
-}
-
-absl::Status Translator::SoftmaxGrad(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const int64_t axis, node.Int("dim"));
-  WEFT_ASSIGN_OR_RETURN(const std::string out, Var(node, "output"));
-  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
-  Add(Rules().at(node.target).op, {{"Out", {out}}, {"Out@GRAD", {grad}}},
-      {{"X@GRAD", {Output(node.outputs[0])}}})
-      .Int("axis", axis);
-  return absl::OkStatus();
-}
-
-absl::Status Translator::SetConvolution(const Node& node, NewOp op) {
-  WEFT_ASSIGN_OR_RETURN(const bool is_transposed, node.Bool("transposed", false));
-  WEFT_ASSIGN_OR_RETURN(const std::string input, node.Tensor("input"));
-  if (is_transposed || MetaOf(input).dims.size() != 4) {
-    return node.Error(
-        "expected a convolution of images, [batch, channels, height, width], that "
-        "is not transposed");
-  }
-  WEFT_ASSIGN_OR_RETURN(const auto strides, Pair(node, "stride", {1, 1}));
-  WEFT_ASSIGN_OR_RETURN(const auto paddings, Pair(node, "padding", {0, 0}));
-  WEFT_ASSIGN_OR_RETURN(const auto dilations, Pair(node, "dilation", {1, 1}));
-  WEFT_ASSIGN_OR_RETURN(const int64_t groups, node.Int("groups", 1));
-  op.Ints("strides", strides)
-      .Ints("paddings", paddings)
-      .Ints("dilations", dilations)
-      .Int("groups", groups);
-  return absl::OkStatus();
-}
-
-absl::Status Translator::Convolution(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  const bool has_bias = node.Has("bias");
-  WEFT_ASSIGN_OR_RETURN(const std::string input, Var(node, "input"));
-  WEFT_ASSIGN_OR_RETURN(const std::string weight, Var(node, "weight"));
-  const std::string& value = node.outputs[0];
-  const std::string out = has_bias ? Temporary("conv", MetaOf(value)) : Output(value);
-  WEFT_RETURN_IF_ERROR(SetConvolution(
-      node, Add("conv2d", {{"Filter", {weight}}, {"Input", {input}}}, {{"Output", {out}}})));
-  if (!has_bias) return absl::OkStatus();
-  return AddBias(node, "bias", out, 1);
-}
-
-// The gradients of input, weight and bias, or some of them.
-absl::Status Translator::ConvolutionGrad(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const std::string input, Var(node, "input"));
-  WEFT_ASSIGN_OR_RETURN(const std::string weight, Var(node, "weight"));
-  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
-  Slots outputs;
-  if (!node.outputs[0].empty()) outputs.push_back({"Input@GRAD", {Output(node.outputs[0])}});
-  if (!node.outputs[1].empty()) outputs.push_back({"Filter@GRAD", {Output(node.outputs[1])}});
-  if (!outputs.empty()) {
-    WEFT_RETURN_IF_ERROR(SetConvolution(
-        node, Add("conv2d_grad",
-                  {{"Filter", {weight}}, {"Input", {input}}, {"Output@GRAD", {grad}}}, outputs)));
-  }
-  if (node.outputs[2].empty()) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("grad_output"));
-  if (AddBiasGrad(value, 1, node.outputs[2])) return absl::OkStatus();
-  Add("reduce_sum", {{"X", {grad}}}, {{"Out", {Output(node.outputs[2])}}})
-      .Ints("dim", {0, 2, 3})
-      .Bool("keep_dim", false)
-      .Bool("reduce_all", false);
-  return absl::OkStatus();
-}
-
-absl::Status Translator::SetPool(const Node& node, NewOp op) {
-  WEFT_ASSIGN_OR_RETURN(const auto size, Pair(node, "kernel_size", {}));
-  WEFT_ASSIGN_OR_RETURN(const auto strides, Pair(node, "stride", size));
-  WEFT_ASSIGN_OR_RETURN(const auto paddings, Pair(node, "padding", {0, 0}));
-  WEFT_ASSIGN_OR_RETURN(const auto dilations, Pair(node, "dilation", {1, 1}));
-  WEFT_ASSIGN_OR_RETURN(const bool rounds_up, node.Bool("ceil_mode", false));
-  if (dilations != std::vector<int64_t>{1, 1}) return node.ArgumentError("dilation", "1");
-  if (rounds_up) return node.ArgumentError("ceil_mode", "false");
-  op.Ints("ksize", size).Ints("strides", strides).Ints("paddings", paddings);
-  return absl::OkStatus();
-}
-
-absl::Status Translator::MaxPool(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  if (MetaOf(node.outputs[0]).dims.size() != 4) {
-    return node.Error("expected images, [batch, channels, height, width]");
-  }
-  const TensorMeta mask{pb::VarType::INT32, MetaOf(node.outputs[1]).dims};
-  return SetPool(
-      node, Add("max_pool2d_with_index", {{"X", {x}}},
-                {{"Mask", {Output(node.outputs[1], mask)}}, {"Out", {Output(node.outputs[0])}}}));
-}
-
-absl::Status Translator::MaxPoolGrad(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  WEFT_ASSIGN_OR_RETURN(const std::string mask, Var(node, "indices"));
-  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
-  WEFT_ASSIGN_OR_RETURN(const std::string indices, node.Tensor("indices"));
-  const Node* const pool = makers_.Of(indices);
-  if (pool == nullptr || pool->target != "aten.max_pool2d_with_indices.default") {
-    return node.Error("expected indices of a max_pool2d_with_indices");
-  }
-  return SetPool(
-      node, Add("max_pool2d_with_index_grad", {{"Mask", {mask}}, {"Out@GRAD", {grad}}, {"X", {x}}},
-                {{"X@GRAD", {Output(node.outputs[0])}}}));
-}
-
-// --- Losses
-// ----------------------------------------------------------------------------------------
-
-namespace {
-
-absl::string_view ReductionName(int reduction) {
-  return reduction == kNone ? "none" : reduction == kMean ? "mean" : "sum";
-}
-
-}  // namespace
-
-absl::Status Translator::NllLoss(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const int reduction, Reduction(node));
-  WEFT_ASSIGN_OR_RETURN(const int64_t ignored, node.Int("ignore_index", -100));
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  WEFT_ASSIGN_OR_RETURN(const std::string label, Var(node, "target"));
-  Slots inputs = {{"Label", {label}}};
-  if (node.Has("weight")) {
-    WEFT_ASSIGN_OR_RETURN(const std::string weight, Var(node, "weight"));
-    inputs.push_back({"Weight", {weight}});
-  }
-  inputs.push_back({"X", {x}});
-  Add("nll_loss", inputs,
-      {{"Out", {Output(node.outputs[0])}}, {"Total_weight", {Output(node.outputs[1])}}})
-      .Text("reduction", ReductionName(reduction))
-      .Long("ignore_index", ignored);
-  return absl::OkStatus();
-}
-
-absl::Status Translator::NllLossGrad(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const int reduction, Reduction(node));
-  WEFT_ASSIGN_OR_RETURN(const int64_t ignored, node.Int("ignore_index", -100));
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  WEFT_ASSIGN_OR_RETURN(const std::string label, Var(node, "target"));
-  WEFT_ASSIGN_OR_RETURN(const std::string total, Var(node, "total_weight"));
-  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
-  Slots inputs = {{"Label", {label}}, {"Out@GRAD", {grad}}, {"Total_weight", {total}}};
-  if (node.Has("weight")) {
-    WEFT_ASSIGN_OR_RETURN(const std::string weight, Var(node, "weight"));
-    inputs.push_back({"Weight", {weight}});
-  }
-  inputs.push_back({"X", {x}});
-  Add("nll_loss_grad", inputs, {{"X@GRAD", {Output(node.outputs[0])}}})
-      .Text("reduction", ReductionName(reduction))
-      .Long("ignore_index", ignored);
-  return absl::OkStatus();
-}
-
-namespace {
-
-absl::string_view ReductionOp(int reduction) {
-  return reduction == kMean ? "reduce_mean" : "reduce_sum";
-}
-
-}  // namespace
-
-// (prediction - target)², and its mean or sum.
-absl::Status Translator::MseLoss(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const int reduction, Reduction(node));
-  WEFT_ASSIGN_OR_RETURN(const auto squares, SquaresOf(node));
-  if (reduction == kNone) {
-    vars_[node.outputs[0]] = squares.second;
-    return absl::OkStatus();
-  }
-  Add(ReductionOp(reduction), {{"X", {squares.second}}}, {{"Out", {Output(node.outputs[0])}}})
-      .Ints("dim", {0})
-      .Bool("keep_dim", false)
-      .Bool("reduce_all", true);
-  return absl::OkStatus();
-}
-
-absl::Status Translator::MseLossGrad(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const int reduction, Reduction(node));
-  WEFT_ASSIGN_OR_RETURN(const auto squares, SquaresOf(node));
-  WEFT_ASSIGN_OR_RETURN(std::string grad, Var(node, "grad_output"));
-  if (reduction != kNone) {
-    const std::string of_squares = Temporary("squares", MetaOf(node.outputs[0]));
-    Add(absl::StrCat(ReductionOp(reduction), "_grad"),
-        {{"Out@GRAD", {grad}}, {"X", {squares.second}}}, {{"X@GRAD", {of_squares}}})
-        .Ints("dim", {0})
-        .Bool("keep_dim", false)
-        .Bool("reduce_all", true);
-    grad = of_squares;
-  }
-  Add("square_grad", {{"Out@GRAD", {grad}}, {"X", {squares.first}}},
-      {{"X@GRAD", {Output(node.outputs[0])}}});
-  return absl::OkStatus();
-}
-
-// The variables of the difference and of its square; the gradient has those of the loss.
-absl::StatusOr<std::pair<std::string, std::string>> Translator::SquaresOf(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const std::string prediction, node.Tensor("self"));
-  WEFT_ASSIGN_OR_RETURN(const std::string target, node.Tensor("target"));
-  const TensorMeta& meta = MetaOf(prediction);
-  if (meta.dims != MetaOf(target).dims) {
-    return node.Error("expected a target with the shape of the prediction");
-  }
-  auto& squares = squares_[{makers_.Origin(prediction), makers_.Origin(target)}];
-  if (!squares.first.empty()) return squares;
-  squares = {Temporary("difference", meta), Temporary("square", meta)};
-  Add("elementwise_sub", {{"X", {VarOf(prediction)}}, {"Y", {VarOf(target)}}},
-      {{"Out", {squares.first}}});
-  Add("square", {{"X", {squares.first}}}, {{"Out", {squares.second}}});
-  return squares;
 }
 
 }  // namespace weft::pt2

@@ -4,7 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -87,15 +89,63 @@ absl::optional<std::pair<std::string, const Json*>> Alternative(const Json& valu
   return std::make_pair(value.begin().key(), &value.begin().value());
 }
 
-// A size: a number, or a symbol or expression, which counts as -1.
-absl::StatusOr<int64_t> ReadSize(const Json& json, absl::string_view where) {
+// Splits "Integer(6), Mul(a, b)" at the commas that no parenthesis holds.
+std::vector<absl::string_view> SplitArguments(absl::string_view text) {
+  std::vector<absl::string_view> arguments;
+  size_t begin = 0;
+  int depth = 0;
+  for (size_t i = 0; i <= text.size(); ++i) {
+    if (i < text.size() && text[i] == '(') ++depth;
+    if (i < text.size() && text[i] == ')') --depth;
+    if (i < text.size() && (text[i] != ',' || depth > 0)) continue;
+    arguments.push_back(absl::StripAsciiWhitespace(text.substr(begin, i - begin)));
+    begin = i + 1;
+  }
+  return arguments;
+}
+
+// An expression as SymPy's srepr writes it.
+Size ParseSize(absl::string_view text, int depth = 0) {
+  constexpr int kMaxDepth = 8;
+  Size size;
+  absl::string_view rest = text;
+  int64_t number;
+  if (absl::ConsumePrefix(&rest, "Integer(") && absl::ConsumeSuffix(&rest, ")") &&
+      absl::SimpleAtoi(rest, &number) && number > 0) {
+    size.factor = number;
+    return size;
+  }
+  if (depth < kMaxDepth && absl::ConsumePrefix(&rest, "Mul(") && absl::ConsumeSuffix(&rest, ")")) {
+    for (const absl::string_view factor : SplitArguments(rest)) {
+      size *= ParseSize(factor, depth + 1);
+    }
+    return size;
+  }
+  size.symbols.emplace_back(text);
+  return size;
+}
+
+// A number, or a symbol or expression.
+absl::StatusOr<Size> ReadSize(const Json& json, absl::string_view where) {
   const auto size = Alternative(json);
   if (size.has_value() && size->first == "as_int" && size->second->is_number_integer()) {
     const int64_t number = size->second->get<int64_t>();
-    if (number >= -1) return number;
+    if (number >= -1) return Size{number, {}};
   }
-  if (size.has_value() && (size->first == "as_expr" || size->first == "as_name")) return -1;
+  if (size.has_value() && size->first == "as_name" && size->second->is_string()) {
+    return Size{1, {size->second->get<std::string>()}};
+  }
+  if (size.has_value() && size->first == "as_expr") {
+    const Json* const text = Find(*size->second, "expr_str");
+    if (text != nullptr && text->is_string()) return ParseSize(text->get<std::string>());
+  }
   return BadJson(where, "a size", &json);
+}
+
+// -1 of a symbol or expression.
+absl::StatusOr<int64_t> ReadDim(const Json& json, absl::string_view where) {
+  WEFT_ASSIGN_OR_RETURN(const Size size, ReadSize(json, where));
+  return size.is_known() ? size.factor : -1;
 }
 
 absl::StatusOr<pb::VarType::Type> ReadDType(int64_t number, absl::string_view where) {
@@ -135,8 +185,8 @@ absl::StatusOr<TensorMeta> ReadMeta(const Json& json, absl::string_view where) {
   WEFT_ASSIGN_OR_RETURN(meta.dtype, ReadDType(dtype, where));
   WEFT_ASSIGN_OR_RETURN(const Json* const sizes, GetList(json, "sizes", where));
   for (const Json& size : *sizes) {
-    WEFT_ASSIGN_OR_RETURN(const int64_t dim, ReadSize(size, where));
-    meta.dims.push_back(dim);
+    WEFT_ASSIGN_OR_RETURN(meta.sizes.emplace_back(), ReadSize(size, where));
+    meta.dims.push_back(meta.sizes.back().is_known() ? meta.sizes.back().factor : -1);
   }
   return meta;
 }
@@ -190,7 +240,7 @@ absl::StatusOr<uint64_t> CheckRowMajor(const Json& json, const TensorMeta& meta,
   if (strides->size() != meta.dims.size()) return not_row_major;
   uint64_t elements = 1;
   for (size_t i = meta.dims.size(); i-- > 0;) {
-    WEFT_ASSIGN_OR_RETURN(const int64_t stride, ReadSize((*strides)[i], where));
+    WEFT_ASSIGN_OR_RETURN(const int64_t stride, ReadDim((*strides)[i], where));
     if (meta.dims[i] < 0) return BadJson(where, "known sizes", &json);
     if (meta.dims[i] > 1 && static_cast<uint64_t>(stride) != elements) return not_row_major;
     const uint64_t dim = std::max<int64_t>(meta.dims[i], 1);
@@ -204,6 +254,22 @@ absl::StatusOr<uint64_t> CheckRowMajor(const Json& json, const TensorMeta& meta,
 }
 
 }  // namespace
+
+Size& Size::operator*=(const Size& other) {
+  if (__builtin_mul_overflow(factor, other.factor, &factor)) {
+    symbols.push_back("more than fits");
+    factor = 1;
+  }
+  symbols.insert(symbols.end(), other.symbols.begin(), other.symbols.end());
+  std::sort(symbols.begin(), symbols.end());
+  return *this;
+}
+
+Size TensorMeta::NumElements() const {
+  Size product;
+  for (const Size& size : sizes) product *= size;
+  return product;
+}
 
 // --- Nodes
 // -----------------------------------------------------------------------------------------
@@ -253,6 +319,21 @@ absl::StatusOr<std::vector<std::string>> Node::Tensors() const {
   return tensors;
 }
 
+absl::StatusOr<std::vector<std::string>> Node::TensorList(absl::string_view argument) const {
+  const Json* const found = Find(argument);
+  if (found == nullptr || !found->contains("as_tensors")) {
+    return ArgumentError(argument, "a list of tensors");
+  }
+  return TensorsIn(*found, DebugName());
+}
+
+std::string Node::Symbol(absl::string_view argument) const {
+  const Json* const found = Find(argument);
+  const Json* const symbol = found == nullptr ? nullptr : pt2::Find(*found, "as_sym_int");
+  const Json* const name = symbol == nullptr ? nullptr : pt2::Find(*symbol, "as_name");
+  return name != nullptr && name->is_string() ? name->get<std::string>() : "";
+}
+
 absl::StatusOr<double> Node::Number(absl::string_view argument,
                                     absl::optional<double> otherwise) const {
   const Json* const found = Find(argument);
@@ -282,6 +363,16 @@ absl::StatusOr<bool> Node::Bool(absl::string_view argument, absl::optional<bool>
                                                  : ArgumentError(argument, "true or false");
 }
 
+absl::StatusOr<std::string> Node::Text(absl::string_view argument,
+                                       absl::string_view otherwise) const {
+  const Json* const found = Find(argument);
+  if (found == nullptr) return std::string(otherwise);
+  const Json* const value = pt2::Find(*found, "as_string");
+  return value != nullptr && value->is_string()
+             ? absl::StatusOr<std::string>(value->get<std::string>())
+             : ArgumentError(argument, "a text");
+}
+
 absl::StatusOr<std::vector<int64_t>> Node::Ints(
     absl::string_view argument, absl::optional<std::vector<int64_t>> otherwise) const {
   const Json* const found = Find(argument);
@@ -294,7 +385,7 @@ absl::StatusOr<std::vector<int64_t>> Node::Ints(
     if (value->first == "as_ints" && json.is_number_integer()) {
       ints.push_back(json.get<int64_t>());
     } else if (value->first == "as_sym_ints") {
-      WEFT_ASSIGN_OR_RETURN(ints.emplace_back(), ReadSize(json, DebugName()));
+      WEFT_ASSIGN_OR_RETURN(ints.emplace_back(), ReadDim(json, DebugName()));
     } else {
       return error;
     }
@@ -321,6 +412,12 @@ class GraphReader {
     for (const auto& [name, meta] : tensors->items()) {
       WEFT_ASSIGN_OR_RETURN(graph_.tensors[name],
                             ReadMeta(meta, absl::StrCat(kModel, ", value ", name)));
+    }
+    if (const Json* const symbols = Find(*graph, "sym_int_values")) {
+      for (const auto& [name, size] : symbols->items()) {
+        WEFT_ASSIGN_OR_RETURN(graph_.symbols[name],
+                              ReadSize(size, absl::StrCat(kModel, ", number ", name)));
+      }
     }
     WEFT_ASSIGN_OR_RETURN(const Json* const inputs, GetList(*signature, "input_specs", kModel));
     for (const Json& input : *inputs) WEFT_RETURN_IF_ERROR(ReadInput(input));

@@ -24,9 +24,25 @@ namespace weft::pt2 {
 // Whether bytes are a zip archive that has a graph. O(1).
 bool LooksLikeArchive(absl::string_view bytes);
 
+// A size, or a number of elements: a product, such as 6 s31. What is no product is a symbol itself.
+struct Size {
+  int64_t factor = 1;
+  std::vector<std::string> symbols;  // sorted
+
+  bool is_known() const { return symbols.empty(); }
+  Size& operator*=(const Size& other);
+  friend bool operator==(const Size& a, const Size& b) {
+    return a.factor == b.factor && a.symbols == b.symbols;
+  }
+  friend bool operator!=(const Size& a, const Size& b) { return !(a == b); }
+};
+
 struct TensorMeta {
   pb::VarType::Type dtype = pb::VarType::FP32;
-  std::vector<int64_t> dims;  // -1: a symbolic size
+  std::vector<int64_t> dims;     // -1: a symbolic size
+  std::vector<Size> sizes = {};  // the same ones; empty: not said
+
+  Size NumElements() const;
 };
 
 // A call of an operator. Arguments are found by the names that its schema gives them; one that
@@ -48,15 +64,19 @@ class Node {
   bool Has(absl::string_view argument) const { return Find(argument) != nullptr; }
   absl::StatusOr<std::string> Tensor(absl::string_view argument) const;
   absl::StatusOr<std::vector<std::string>> Tensors() const;  // of all arguments
+  absl::StatusOr<std::vector<std::string>> TensorList(absl::string_view argument) const;
   bool IsTensor(absl::string_view argument) const;
   absl::StatusOr<double> Number(absl::string_view argument,
                                 absl::optional<double> otherwise = absl::nullopt) const;
   absl::StatusOr<int64_t> Int(absl::string_view argument,
                               absl::optional<int64_t> otherwise = absl::nullopt) const;
   absl::StatusOr<bool> Bool(absl::string_view argument, absl::optional<bool> otherwise) const;
+  absl::StatusOr<std::string> Text(absl::string_view argument, absl::string_view otherwise) const;
   // -1: symbolic sizes.
   absl::StatusOr<std::vector<int64_t>> Ints(absl::string_view argument,
                                             absl::optional<std::vector<int64_t>> otherwise) const;
+  // The name of a symbolic number; empty: it is none.
+  std::string Symbol(absl::string_view argument) const;
 
  private:
   friend class GraphReader;
@@ -81,6 +101,7 @@ class Graph {
   std::map<std::string, std::string> mutations;          // by parameter or buffer: its new value
   std::vector<std::string> results;                      // values that the step returns
   absl::flat_hash_map<std::string, TensorMeta> tensors;  // by value
+  absl::flat_hash_map<std::string, Size> symbols;        // by name: numbers that nodes compute
 
  private:
   friend class GraphReader;

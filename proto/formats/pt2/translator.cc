@@ -1,6 +1,8 @@
 #include "proto/formats/pt2/translator.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -100,6 +102,7 @@ absl::StatusOr<pb::ProgramDesc> Translator::Run() {
   MakeNewValues();
   WEFT_RETURN_IF_ERROR(AddUpdates());
   WEFT_RETURN_IF_ERROR(AddMutations());
+  WEFT_RETURN_IF_ERROR(lost_);
   return std::move(desc_);
 }
 
@@ -109,6 +112,7 @@ absl::Status Translator::Survey() {
   WEFT_RETURN_IF_ERROR(FollowSeed());
   FindNeeded();
   WEFT_RETURN_IF_ERROR(CheckRules());
+  WEFT_RETURN_IF_ERROR(CheckReaders());
   WEFT_RETURN_IF_ERROR(FindGradients());
   std::vector<std::string> values = graph_.results;
   values.push_back(loss_);
@@ -117,16 +121,16 @@ absl::Status Translator::Survey() {
   return absl::OkStatus();
 }
 
-// A rule makes all outputs; that of convolution_backward knows which ones there are.
+// A rule makes all outputs; gradients of three inputs know which ones there are.
 absl::Status Translator::CheckOutputs(const Node& node) {
   const auto rule = Rules().find(node.target);
   if (rule == Rules().end()) return absl::OkStatus();
   const size_t missing = std::count(node.outputs.begin(), node.outputs.end(), "");
-  const bool may_miss = rule->second.outputs == 3;
-  if (node.outputs.size() == rule->second.outputs && (missing == 0 || may_miss)) {
-    return absl::OkStatus();
-  }
-  return node.Error(absl::StrCat("expected ", rule->second.outputs, " tensors as outputs, found ",
+  const size_t expected = rule->second.outputs;
+  const bool may_miss = expected == 3;
+  const bool has_all = expected == kList ? !node.outputs.empty() : node.outputs.size() == expected;
+  if (has_all && (missing == 0 || may_miss)) return absl::OkStatus();
+  return node.Error(absl::StrCat("expected ", expected, " tensors as outputs, found ",
                                  node.outputs.size() - missing));
 }
 
@@ -197,7 +201,10 @@ absl::StatusOr<bool> Translator::IsLinearInSeed(const Node& node) const {
     case Linear::kInEach:
       return following == 1;
     case Linear::kInFirst: {
-      const absl::string_view first = node.Has("grad_output") ? "grad_output" : "self";
+      absl::string_view first = "self";
+      for (const absl::string_view name : {"grad_output", "grad_out"}) {
+        if (node.Has(name)) first = name;
+      }
       WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(first));
       return following == 1 && Follows(value);
     }
@@ -223,28 +230,34 @@ absl::Status Translator::FollowSeed() {
   return absl::OkStatus();
 }
 
-// What the update reads, without decay: the summand that is linear in the gradient of the loss.
+// What the update follows from, without decay, clipping and whatever else it does: the one value of
+// the parameter's shape that is linear in the gradient of the loss.
 absl::StatusOr<std::string> Translator::GradientIn(const Update& update) const {
-  std::string value = makers_.Origin(update.grad);
-  for (;;) {
-    if (linear_.contains(value)) return value;
-    const Node* const node = makers_.Of(value);
-    const bool is_sum = node != nullptr && Follows(value) && node->target == "aten.add.Tensor" &&
-                        node->IsTensor("self") && node->IsTensor("other");
-    if (is_sum) {
-      WEFT_ASSIGN_OR_RETURN(const std::string x, node->Tensor("self"));
-      WEFT_ASSIGN_OR_RETURN(const std::string y, node->Tensor("other"));
-      if (Follows(x) != Follows(y)) {
-        value = makers_.Origin(Follows(x) ? x : y);
-        continue;
-      }
+  std::set<std::string> gradients, seen;
+  std::vector<std::string> values = {makers_.Origin(update.grad)};
+  const std::vector<int64_t> dims = MetaOf(values[0]).dims;
+  while (!values.empty()) {
+    const std::string value = values.back();
+    values.pop_back();
+    if (!seen.insert(value).second) continue;
+    if (linear_.contains(value)) {
+      gradients.insert(value);
+      continue;
     }
-    const std::string what = absl::StrCat("parameter ", update.param,
-                                          ": expected an update by a gradient, linear in the "
-                                          "gradient of the loss but for decay that is "
-                                          "added, found another value");
-    return node == nullptr ? absl::UnimplementedError(what) : node->Error(what);
+    const Node* const node = makers_.Of(value);
+    if (node == nullptr) continue;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node->Tensors());
+    for (const std::string& read : reads) {
+      if (Follows(read) && MetaOf(read).dims == dims) values.push_back(makers_.Origin(read));
+    }
   }
+  if (gradients.size() == 1) return *gradients.begin();
+  const Node* const node = makers_.Of(update.grad);
+  const std::string what = absl::StrCat(
+      "parameter ", update.param,
+      ": expected an update by one gradient, which is linear in the gradient of the loss, found ",
+      gradients.empty() ? "none" : absl::StrJoin(gradients, " and "));
+  return node == nullptr ? absl::UnimplementedError(what) : node->Error(what);
 }
 
 absl::Status Translator::FindGradients() {
@@ -276,7 +289,7 @@ void Translator::FindNeeded() {
   std::vector<std::string> values = graph_.results;
   for (const Update& update : updates_.updates) {
     values.push_back(update.grad);
-    if (update.rule == Update::Rule::kSgd || update.rule == Update::Rule::kMomentum) continue;
+    if (update.beta1_power.empty()) continue;
     values.push_back(update.beta1_power);
     values.push_back(update.beta2_power);
   }
@@ -284,6 +297,35 @@ void Translator::FindNeeded() {
     if (IsComputedState(input)) values.push_back(graph_.mutations.at(input.name));
   }
   needed_ = NodesFor(std::move(values));
+  for (const Node& node : graph_.nodes) {
+    if (!needed_.contains(&node) || Makers::HandsOn(node)) continue;
+    const absl::StatusOr<std::vector<std::string>> reads = node.Tensors();
+    for (const std::string& value : reads.ok() ? *reads : std::vector<std::string>()) {
+      readers_[makers_.Origin(value)].push_back(&node);
+    }
+  }
+}
+
+absl::Status Translator::CheckReaders() const {
+  std::vector<std::string> kept = graph_.results;
+  for (const auto& [name, value] : graph_.mutations) kept.push_back(value);
+  for (std::string& value : kept) value = makers_.Origin(value);
+  for (const Node& node : graph_.nodes) {
+    const auto rule = Rules().find(node.target);
+    if (!needed_.contains(&node) || rule == Rules().end() || rule->second.reader.empty()) continue;
+    for (size_t i = 1; i < std::min<size_t>(node.outputs.size(), 3); ++i) {
+      const auto readers = readers_.find(node.outputs[i]);
+      bool is_right = std::find(kept.begin(), kept.end(), node.outputs[i]) == kept.end();
+      for (const Node* reader :
+           readers == readers_.end() ? std::vector<const Node*>() : readers->second) {
+        is_right = is_right && reader->target == rule->second.reader;
+      }
+      if (is_right) continue;
+      return node.Error(
+          absl::StrCat("expected ", rule->second.reader, " alone to read output ", i));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Names all operators without a rule.
@@ -328,6 +370,7 @@ absl::Status Translator::Declare() {
     var->set_is_parameter(input.kind == Input::Kind::kParameter);
     var->set_need_check_feed(is_data);
     var->set_stop_gradient(input.kind != Input::Kind::kParameter);
+    like_.emplace(KeyOf(graph_.tensors.at(input.value)), input.name);
   }
   return absl::OkStatus();
 }
@@ -341,7 +384,34 @@ std::string Translator::Output(const std::string& value, const TensorMeta& meta)
   while (names_.contains(name)) name += "_";
   DeclareVar(name, meta);
   vars_[value] = name;
+  if (!meta.sizes.empty() && !Follows(value)) like_.emplace(KeyOf(meta), name);
   return name;
+}
+
+std::string Translator::KeyOf(const TensorMeta& meta) {
+  std::string key = pb::VarType::Type_Name(meta.dtype);
+  for (const Size& size : meta.sizes) {
+    absl::StrAppend(&key, ", ", size.factor, "*", absl::StrJoin(size.symbols, "*"));
+  }
+  return key;
+}
+
+absl::optional<std::string> Translator::Like(const TensorMeta& meta) const {
+  const auto found = like_.find(KeyOf(meta));
+  if (found == like_.end()) return absl::nullopt;
+  return found->second;
+}
+
+absl::StatusOr<std::string> Translator::LikeOutput(const Node& node) const {
+  const absl::optional<std::string> like = Like(MetaOf(node.outputs[0]));
+  if (like.has_value()) return *like;
+  return node.Error("expected a value of the forward pass with the shape of this gradient");
+}
+
+absl::StatusOr<NewOp> Translator::AddUnary(const Node& node, absl::string_view type,
+                                           absl::string_view argument) {
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, argument));
+  return Add(type, {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}});
 }
 
 std::string Translator::Output(const std::string& value) { return Output(value, MetaOf(value)); }
@@ -360,14 +430,22 @@ std::string Translator::VarOf(const std::string& value) {
   const auto sum = row_sums_.find(origin);
   if (sum != row_sums_.end()) {
     const std::string x = VarOf(sum->second), out = Output(origin);
+    std::vector<int64_t> leading(MetaOf(sum->second).dims.size() - 1);
+    std::iota(leading.begin(), leading.end(), 0);
     Add("reduce_sum", {{"X", {x}}}, {{"Out", {out}}})
-        .Ints("dim", {0})
+        .Ints("dim", leading)
         .Bool("keep_dim", true)
         .Bool("reduce_all", false);
     return out;
   }
+  const auto transposed = transposed_.find(origin);
+  if (transposed == transposed_.end()) {
+    lost_ = absl::UnimplementedError(
+        absl::StrCat("value ", origin, ": no op makes it in a form that others can read"));
+    return origin;
+  }
   // A matrix that only products have read so far.
-  const std::string x = VarOf(transposed_.at(origin)), out = Output(origin);
+  const std::string x = VarOf(transposed->second), out = Output(origin);
   Add("transpose2", {{"X", {x}}}, {{"Out", {out}}}).Ints("axis", {1, 0});
   return out;
 }
@@ -412,6 +490,7 @@ absl::Status Translator::TranslateNode(const Node& node) {
   node_ = &node;
   const OpRule& rule = Rules().at(node.target);
   WEFT_RETURN_IF_ERROR((this->*rule.translate)(node));
+  WEFT_RETURN_IF_ERROR(lost_);
   for (const std::string& value : node.outputs) {
     const auto gradient = param_of_gradient_.find(value);
     const bool is_gradient = gradient != param_of_gradient_.end();
@@ -471,17 +550,29 @@ void Translator::MakeNewValues() {
 bool Translator::IsComputedState(const Input& input) const {
   const auto mutation = graph_.mutations.find(input.name);
   return input.kind == Input::Kind::kBuffer && mutation != graph_.mutations.end() &&
-         updates_.states.count(input.name) == 0 && makers_.Origin(mutation->second) != input.value;
+         updates_.states.count(input.name) == 0 && !written_.contains(input.name) &&
+         makers_.Origin(mutation->second) != input.value;
 }
 
 absl::Status Translator::AddUpdates() {
   for (const Update& update : updates_.updates) {
     const std::string& p = update.param;
+    if (update.rule == Update::Rule::kComputed) {
+      Add("assign", {{"X", {VarOf(update.grad)}}}, {{"Out", {p}}});
+      continue;
+    }
     Slots inputs = {{"Grad", {VarOf(update.grad)}},
                     {"LearningRate", {RateVariable(update.rate)}},
                     {"Param", {p}}};
     Slots outputs = {{"ParamOut", {p}}};
     switch (update.rule) {
+      case Update::Rule::kComputed:
+        break;
+      case Update::Rule::kAdagrad:
+        inputs.insert(inputs.begin() + 2, {"Moment", {update.square}});
+        outputs.insert(outputs.begin(), {"MomentOut", {update.square}});
+        Add("adagrad", inputs, outputs).Float("epsilon", update.epsilon);
+        break;
       case Update::Rule::kSgd:
         Add("sgd", inputs, outputs);
         break;

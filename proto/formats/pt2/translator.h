@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "proto/formats/pt2/graph.h"
 #include "proto/formats/pt2/updates.h"
 #include "proto/program.h"
@@ -67,8 +68,11 @@ class Translator {
     Rule translate;
     Linear linear = Linear::kNot;
     absl::string_view op = "";  // where several rules share a function
-    size_t outputs = 1;
+    size_t outputs = 1;         // kList: a list
+    // The one operator that may read outputs 1 and 2: the op has them in another form.
+    absl::string_view reader = "";
   };
+  static constexpr size_t kList = 0;
   static const std::map<absl::string_view, OpRule>& Rules();
 
   // What values follow from, before any op is made.
@@ -85,6 +89,8 @@ class Translator {
   // The last op that writes a variable; null: none.
   pb::OpDesc* WriterOf(const std::string& var);
   absl::Status CheckRules() const;
+  // That nothing but their reader reads outputs of another form.
+  absl::Status CheckReaders() const;
   bool Follows(const std::string& value) const { return follows_.contains(makers_.Origin(value)); }
 
   absl::Status Declare();
@@ -115,6 +121,14 @@ class Translator {
     bool is_transposed = false;
   };
   absl::StatusOr<Operand> MatrixOf(const Node& node, absl::string_view argument);
+  // A variable of the forward pass with these sizes: ops for gradients read shapes of what is not
+  // there. nullopt: there is none.
+  absl::optional<std::string> Like(const TensorMeta& meta) const;
+  absl::StatusOr<std::string> LikeOutput(const Node& node) const;  // of output 0
+  static std::string KeyOf(const TensorMeta& meta);
+  // Adds an op of one input, X, that makes output 0.
+  absl::StatusOr<NewOp> AddUnary(const Node& node, absl::string_view type,
+                                 absl::string_view argument = "self");
 
   // proto/formats/pt2/aten_ops.cc
   absl::Status CheckOneType(const Node& node) const;
@@ -124,26 +138,59 @@ class Translator {
   absl::Status Divide(const Node& node);
   absl::Status Negate(const Node& node);
   absl::Status PowerOfNumber(const Node& node);
+  absl::Status Power(const Node& node);
+  absl::Status Clamp(const Node& node);
+  absl::Status Lerp(const Node& node);
+  absl::Status AddProduct(const Node& node);
   absl::Status Unary(const Node& node);
   absl::Status UnaryGrad(const Node& node);
+  absl::Status UnaryGradOfInput(const Node& node);
   absl::Status ReluGrad(const Node& node);
+  // proto/formats/pt2/aten_shapes.cc
   absl::Status Transpose2d(const Node& node);
+  absl::Status Transpose(const Node& node);
   absl::Status Permute(const Node& node);
   absl::Status Reshape(const Node& node);
+  absl::Status Expand(const Node& node);
+  absl::Status Concat(const Node& node);
+  absl::Status Stack(const Node& node);
+  absl::Status Split(const Node& node);
+  absl::Status Unbind(const Node& node);
+  absl::Status Slice(const Node& node);
+  absl::Status SliceGrad(const Node& node);
   absl::Status Reduce(const Node& node);
+  absl::Status Norm(const Node& node);
   absl::Status Fill(const Node& node);
+  absl::Status FillShape(const Node& node);
+  absl::Status Range(const Node& node);
+  // proto/formats/pt2/aten_layers.cc
   absl::Status MatrixProduct(const Node& node);
   absl::Status AddMatrixProduct(const Node& node);
   absl::Status Softmax(const Node& node);
   absl::Status SoftmaxGrad(const Node& node);
-  absl::Status NllLoss(const Node& node);
-  absl::Status NllLossGrad(const Node& node);
-  absl::Status MseLoss(const Node& node);
-  absl::Status MseLossGrad(const Node& node);
   absl::Status Convolution(const Node& node);
   absl::Status ConvolutionGrad(const Node& node);
   absl::Status MaxPool(const Node& node);
   absl::Status MaxPoolGrad(const Node& node);
+  // proto/formats/pt2/aten_sequences.cc
+  absl::Status Embedding(const Node& node);
+  absl::Status EmbeddingGrad(const Node& node);
+  absl::Status LayerNorm(const Node& node);
+  absl::Status LayerNormGrad(const Node& node);
+  absl::Status BatchNorm(const Node& node);
+  absl::Status BatchNormGrad(const Node& node);
+  absl::Status Attention(const Node& node);
+  absl::Status AttentionGrad(const Node& node);
+  absl::Status Dropout(const Node& node);
+  absl::Status DropoutGrad(const Node& node);
+  // proto/formats/pt2/aten_losses.cc
+  absl::Status NllLoss(const Node& node);
+  absl::Status NllLossGrad(const Node& node);
+  absl::Status MseLoss(const Node& node);
+  absl::Status MseLossGrad(const Node& node);
+  absl::Status BinaryLoss(const Node& node);
+  absl::Status HuberLoss(const Node& node);
+  absl::Status HuberLossGrad(const Node& node);
 
   absl::Status MultiplyBy(const Node& node, const std::string& x, absl::string_view argument,
                           double factor, double bias, const std::string& out);
@@ -151,7 +198,41 @@ class Translator {
                                      pb::VarType::Type dtype);
   absl::Status MultiplyMatrices(const Node& node, absl::string_view x, absl::string_view y,
                                 const std::string& out);
+  const Node* ReaderOf(const std::string& value, absl::string_view target,
+                       absl::string_view argument, const std::string& out) const;
+  absl::StatusOr<bool> AddPowerGrad(const Node& node, const std::string& gradient,
+                                    const std::string& factor, bool divides);
+  absl::StatusOr<bool> AddProductGrad(const Node& node, absl::string_view op);
+  void AddGradOfSum(const std::string& gradient, absl::string_view op, const std::string& x,
+                    const std::string& out);
+  absl::StatusOr<std::string> LikeReduced(const Node& node) const;
+  absl::Status DivideByCount(const Node& node);
+  // A part of an axis.
+  struct Section {
+    int64_t axis = 0, start = 0, end = 0;
+    bool is_element = false;  // one, whose axis goes
+    bool is_all = false;
+  };
+  absl::StatusOr<Section> SectionOf(const Node& node, int64_t rank) const;
+  static void SetSection(const Section& section, NewOp op);
+  bool AreCountsOfMeans(const std::vector<const Node*>& nodes) const;
+  absl::StatusOr<bool> IsBinaryLossGrad(const Node& node, std::string* x, std::string* label,
+                                        std::string* gradient) const;
+  absl::Status AddBinaryLossGrad(const Node& node, absl::string_view op, const std::string& x,
+                                 const std::string& label, const std::string& gradient);
+  static absl::StatusOr<double> HuberDelta(const Node& node);
+  absl::Status ReduceLoss(const Node& node, int reduction, const std::string& losses);
+  absl::StatusOr<std::string> GradOfLosses(const Node& node, int reduction,
+                                           const std::string& losses, const TensorMeta& meta);
   absl::StatusOr<std::pair<std::string, std::string>> SquaresOf(const Node& node);
+  struct AttentionTerms {
+    std::string query, key, value;  // values
+    bool is_causal = false;
+    double factor = 1;
+    TensorMeta scores;
+  };
+  absl::StatusOr<AttentionTerms> TermsOf(const Node& node);
+  absl::StatusOr<std::string> CausalMask(const Node& node, int64_t length);
   absl::StatusOr<bool> AddFactorGrad(const Node& node);
   absl::Status AddBias(const Node& node, absl::string_view argument, const std::string& x,
                        int axis);
@@ -170,12 +251,19 @@ class Translator {
   // By value: the parameter whose gradient it is.
   absl::flat_hash_map<std::string, std::string> param_of_gradient_;
   absl::flat_hash_set<const Node*> needed_, needed_before_updates_;
+  // By value: the needed nodes that read it, under any name.
+  absl::flat_hash_map<std::string, std::vector<const Node*>> readers_;
 
   pb::ProgramDesc desc_;
   const Node* node_ = nullptr;  // that is translated
   int role_ = 0;
   absl::flat_hash_set<std::string> names_;              // of variables
   absl::flat_hash_map<std::string, std::string> vars_;  // by value
+  absl::flat_hash_map<std::string, std::string> like_;  // by KeyOf
+  // Buffers whose new value an op has written.
+  absl::flat_hash_set<std::string> written_;
+  // What makes VarOf fail: a value that no op has made.
+  absl::Status lost_;
   // By value of a transposed matrix: what it is the transposed of.
   absl::flat_hash_map<std::string, std::string> transposed_;
   // By prediction and target: the difference and its square.
@@ -190,11 +278,18 @@ class Translator {
   struct BiasSum {
     std::string x, bias;  // variables
     int axis;
-    std::vector<int64_t> dims, bias_dims;
+    std::vector<Size> sizes, bias_sizes;
   };
   std::vector<BiasSum> bias_sums_;
-  // By value: the gradient whose sum over the first axis, which stays with size 1, it is.
+  // By KeyOf: what a sum or mean over all elements reads in the forward pass.
+  absl::flat_hash_map<std::string, std::string> reduced_;
+  // By value: the gradient whose sum over all axes but the last it is; the axes stay with size 1.
   absl::flat_hash_map<std::string, std::string> row_sums_;
+  // By output 1 of an attention: its probabilities.
+  absl::flat_hash_map<std::string, std::string> probabilities_;
+  std::map<int64_t, std::string> causal_masks_;  // by length of the sequence
+  // By prediction and target: what a loss keeps for its gradient.
+  std::map<std::pair<std::string, std::string>, std::string> residuals_;
   std::map<std::string, double> rates_;
   std::map<double, std::string> rate_variables_;
 };

@@ -104,7 +104,10 @@ class Finder {
       if (value == input.value) continue;  // it stays
       Update update;
       update.param = input.name;
-      if (!IsAdam(value, &update) && !IsSgd(value, &update)) return NoUpdate(input.name, value);
+      if (!IsAdam(value, &update) && !IsAdagrad(value, &update) && !IsSgd(value, &update)) {
+        update.rule = Update::Rule::kComputed;
+        update.grad = value;
+      }
       for (const std::string& state : {update.velocity, update.mean, update.square}) {
         if (state.empty() || result_.states.insert(state).second) continue;
         return absl::InvalidArgumentError(absl::StrCat(
@@ -116,16 +119,6 @@ class Finder {
   }
 
  private:
-  absl::Status NoUpdate(const std::string& param, const std::string& value) const {
-    const Node* const node = makers_.Of(value);
-    const std::string what =
-        absl::StrCat("parameter ", param,
-                     ": expected an update of torch.optim's SGD, Adam or AdamW "
-                     "(capturable, without amsgrad), found ",
-                     node == nullptr ? absl::StrCat("value ", value) : "this node");
-    return node == nullptr ? absl::UnimplementedError(what) : node->Error(what);
-  }
-
   // Whether the step leaves `value` in the state `name`.
   bool Leaves(const std::string& name, const std::string& value) const {
     const auto found = graph_.mutations.find(name);
@@ -266,6 +259,37 @@ class Finder {
     }
     if (match_.NameOf(param) != found.param || !std::isfinite(found.decay)) return false;
     *update = std::move(found);
+    return true;
+  }
+
+  bool IsAdagrad(const std::string& value, Update* update) {
+    const Node* const node = match_.Find(value, "aten.addcdiv.default");
+    double rate;
+    if (node == nullptr || !match_.Number(*node, "value", &rate, 1) ||
+        match_.NameOf(match_.Operand(*node, "self")) != update->param) {
+      return false;
+    }
+    const std::string grad = match_.Operand(*node, "tensor1");
+    const Node* const sum = match_.Find(match_.Operand(*node, "tensor2"), kAdd);
+    double epsilon;
+    std::string squares;
+    if (sum == nullptr || !match_.Number(*sum, "other", &epsilon) ||
+        !match_.IsNumber(*sum, "alpha", 1, 1) ||
+        !match_.IsUnary(match_.Operand(*sum, "self"), "aten.sqrt.default", &squares)) {
+      return false;
+    }
+    const Node* const added = match_.Find(squares, "aten.addcmul.default");
+    if (added == nullptr || !match_.IsNumber(*added, "value", 1, 1) ||
+        match_.Operand(*added, "tensor1") != grad || match_.Operand(*added, "tensor2") != grad) {
+      return false;
+    }
+    const std::string square = match_.NameOf(match_.Operand(*added, "self"));
+    if (!Leaves(square, squares)) return false;
+    update->rule = Update::Rule::kAdagrad;
+    update->grad = grad;
+    update->rate = -rate;
+    update->square = square;
+    update->epsilon = epsilon;
     return true;
   }
 

@@ -35,17 +35,20 @@ class Makers {
 
 // What torch.optim's functional forms compute, in the names of Weft's ops (ops/formulas/update.h).
 struct Update {
-  enum class Rule : uint8_t { kSgd, kMomentum, kAdam, kAdamW };
+  // kComputed: as the nodes say.
+  enum class Rule : uint8_t { kSgd, kMomentum, kAdam, kAdamW, kAdagrad, kComputed };
   Rule rule = Rule::kSgd;
   std::string param;
-  std::string grad;  // a value: with decay that is added to it
+  // A value: what the rule takes for the gradient, with decay that is added to it, clipped.
+  // kComputed: the new parameter.
+  std::string grad;
   double rate = 0;
   // kMomentum
   std::string velocity;  // a buffer
   double mu = 0;
   bool nesterov = false;
-  // kAdam, kAdamW
-  std::string mean, square;              // buffers
+  // kAdam, kAdamW, kAdagrad
+  std::string mean, square;              // buffers; kAdagrad has no mean
   std::string beta1_power, beta2_power;  // values, of the number of this step
   double beta1 = 0, beta2 = 0, epsilon = 0;
   double decay = 0;  // kAdamW
@@ -63,9 +66,9 @@ struct Updates {
 //   adam      m' = lerp(m, g, 1 - beta1), s' = beta2 s + (1 - beta2) g g, and p - rate m' / (1 -
 //             beta1^t) / (√s' / √(1 - beta2^t) + epsilon), as PyTorch computes it if capturable
 //   adamw     the same, of p (1 - rate decay)
+//   adagrad   s' = s + g g; p - rate g / (√s' + epsilon)
 //
-// InvalidArgument, naming the parameter and the node that was found, if a parameter changes in
-// another way, or by a state that the step leaves otherwise. O(nodes).
+// Any other update is kComputed. InvalidArgument: two parameters share a state. O(nodes).
 absl::StatusOr<Updates> FindUpdates(const Graph& graph, const Makers& makers);
 
 }  // namespace weft::pt2

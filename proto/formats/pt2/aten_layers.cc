@@ -1,0 +1,195 @@
+// Operators of layers: products, convolutions, pools, softmax.
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "proto/formats/pt2/translator.h"
+
+namespace weft::pt2 {
+namespace {
+
+// One number for each of two spatial axes; a single one counts for both.
+absl::StatusOr<std::vector<int64_t>> Pair(const Node& node, absl::string_view argument,
+                                          std::vector<int64_t> otherwise) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<int64_t> pair, node.Ints(argument, otherwise));
+  if (pair.empty()) pair = std::move(otherwise);
+  if (pair.size() == 1) pair.push_back(pair[0]);
+  return pair.size() == 2 ? absl::StatusOr<std::vector<int64_t>>(pair)
+                          : node.ArgumentError(argument, "two numbers, for images");
+}
+}  // namespace
+
+absl::Status Translator::MultiplyMatrices(const Node& node, absl::string_view x,
+                                          absl::string_view y, const std::string& out) {
+  WEFT_ASSIGN_OR_RETURN(const Operand a, MatrixOf(node, x));
+  WEFT_ASSIGN_OR_RETURN(const Operand b, MatrixOf(node, y));
+  Add("matmul_v2", {{"X", {a.var}}, {"Y", {b.var}}}, {{"Out", {out}}})
+      .Bool("trans_x", a.is_transposed)
+      .Bool("trans_y", b.is_transposed);
+  WEFT_ASSIGN_OR_RETURN(const std::string of_x, node.Tensor(x));
+  WEFT_ASSIGN_OR_RETURN(const std::string of_y, node.Tensor(y));
+  if (!Follows(of_x) && !Follows(of_y)) {
+    products_.push_back({a, b, MetaOf(node.outputs[0]).dims});
+  }
+  return absl::OkStatus();
+}
+
+// A product with the gradient of another product is the gradient of a factor of that: the op for
+// it says so to analyses, and computes the same whatever the other factor is.
+absl::StatusOr<bool> Translator::AddFactorGrad(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string left, node.Tensor("self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string right, node.Tensor("mat2"));
+  if (Follows(left) == Follows(right)) return false;
+  WEFT_ASSIGN_OR_RETURN(const Operand a, MatrixOf(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const Operand b, MatrixOf(node, "mat2"));
+  const bool is_left = Follows(left);
+  const Operand &gradient = is_left ? a : b, &factor = is_left ? b : a;
+  std::vector<int64_t> dims = MetaOf(is_left ? left : right).dims;  // of the gradient
+  if (gradient.is_transposed) std::reverse(dims.begin(), dims.end());
+  for (const Product& product : products_) {
+    const auto& [x, y, out_dims] = product;
+    if (x.is_transposed || dims != out_dims) continue;
+    // Of Out = X op(Y): X@GRAD = Out@GRAD op(Y)^T; Y@GRAD = X^T Out@GRAD, or its transposed.
+    const bool of_x = is_left && !gradient.is_transposed && factor.var == y.var &&
+                      factor.is_transposed != y.is_transposed;
+    const bool of_y = factor.var == x.var && gradient.is_transposed == y.is_transposed &&
+                      is_left == y.is_transposed && factor.is_transposed != y.is_transposed;
+    if (!of_x && !of_y) continue;
+    Add("matmul_v2_grad", {{"Out@GRAD", {gradient.var}}, {"X", {x.var}}, {"Y", {y.var}}},
+        {{of_x ? "X@GRAD" : "Y@GRAD", {Output(node.outputs[0])}}})
+        .Bool("trans_x", false)
+        .Bool("trans_y", y.is_transposed);
+    return true;
+  }
+  return false;
+}
+
+absl::Status Translator::MatrixProduct(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const bool is_added, AddFactorGrad(node));
+  if (is_added) return absl::OkStatus();
+  return MultiplyMatrices(node, "self", "mat2", Output(node.outputs[0]));
+}
+
+absl::Status Translator::AddMatrixProduct(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  for (const char* factor : {"alpha", "beta"}) {
+    WEFT_ASSIGN_OR_RETURN(const double number, node.Number(factor, 1));
+    if (number != 1) return node.ArgumentError(factor, "1");
+  }
+  const std::string product = Temporary("mm", MetaOf(node.outputs[0]));
+  WEFT_RETURN_IF_ERROR(MultiplyMatrices(node, "mat1", "mat2", product));
+  return AddBias(node, "self", product, -1);
+}
+
+absl::Status Translator::Softmax(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const int64_t axis, node.Int("dim"));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  Add(Rules().at(node.target).op, {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}})
+      .Int("axis", axis);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::SoftmaxGrad(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const int64_t axis, node.Int("dim"));
+  WEFT_ASSIGN_OR_RETURN(const std::string out, Var(node, "output"));
+  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
+  Add(Rules().at(node.target).op, {{"Out", {out}}, {"Out@GRAD", {grad}}},
+      {{"X@GRAD", {Output(node.outputs[0])}}})
+      .Int("axis", axis);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::SetConvolution(const Node& node, NewOp op) {
+  WEFT_ASSIGN_OR_RETURN(const bool is_transposed, node.Bool("transposed", false));
+  WEFT_ASSIGN_OR_RETURN(const std::string input, node.Tensor("input"));
+  if (is_transposed || MetaOf(input).dims.size() != 4) {
+    return node.Error(
+        "expected a convolution of images, [batch, channels, height, width], that "
+        "is not transposed");
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto strides, Pair(node, "stride", {1, 1}));
+  WEFT_ASSIGN_OR_RETURN(const auto paddings, Pair(node, "padding", {0, 0}));
+  WEFT_ASSIGN_OR_RETURN(const auto dilations, Pair(node, "dilation", {1, 1}));
+  WEFT_ASSIGN_OR_RETURN(const int64_t groups, node.Int("groups", 1));
+  op.Ints("strides", strides)
+      .Ints("paddings", paddings)
+      .Ints("dilations", dilations)
+      .Int("groups", groups);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::Convolution(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  const bool has_bias = node.Has("bias");
+  WEFT_ASSIGN_OR_RETURN(const std::string input, Var(node, "input"));
+  WEFT_ASSIGN_OR_RETURN(const std::string weight, Var(node, "weight"));
+  const std::string& value = node.outputs[0];
+  const std::string out = has_bias ? Temporary("conv", MetaOf(value)) : Output(value);
+  WEFT_RETURN_IF_ERROR(SetConvolution(
+      node, Add("conv2d", {{"Filter", {weight}}, {"Input", {input}}}, {{"Output", {out}}})));
+  if (!has_bias) return absl::OkStatus();
+  return AddBias(node, "bias", out, 1);
+}
+
+// The gradients of input, weight and bias, or some of them.
+absl::Status Translator::ConvolutionGrad(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const std::string input, Var(node, "input"));
+  WEFT_ASSIGN_OR_RETURN(const std::string weight, Var(node, "weight"));
+  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
+  Slots outputs;
+  if (!node.outputs[0].empty()) outputs.push_back({"Input@GRAD", {Output(node.outputs[0])}});
+  if (!node.outputs[1].empty()) outputs.push_back({"Filter@GRAD", {Output(node.outputs[1])}});
+  if (!outputs.empty()) {
+    WEFT_RETURN_IF_ERROR(SetConvolution(
+        node, Add("conv2d_grad",
+                  {{"Filter", {weight}}, {"Input", {input}}, {"Output@GRAD", {grad}}}, outputs)));
+  }
+  if (node.outputs[2].empty()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("grad_output"));
+  if (AddBiasGrad(value, 1, node.outputs[2])) return absl::OkStatus();
+  Add("reduce_sum", {{"X", {grad}}}, {{"Out", {Output(node.outputs[2])}}})
+      .Ints("dim", {0, 2, 3})
+      .Bool("keep_dim", false)
+      .Bool("reduce_all", false);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::SetPool(const Node& node, NewOp op) {
+  WEFT_ASSIGN_OR_RETURN(const auto size, Pair(node, "kernel_size", {}));
+  WEFT_ASSIGN_OR_RETURN(const auto strides, Pair(node, "stride", size));
+  WEFT_ASSIGN_OR_RETURN(const auto paddings, Pair(node, "padding", {0, 0}));
+  WEFT_ASSIGN_OR_RETURN(const auto dilations, Pair(node, "dilation", {1, 1}));
+  WEFT_ASSIGN_OR_RETURN(const bool rounds_up, node.Bool("ceil_mode", false));
+  if (dilations != std::vector<int64_t>{1, 1}) return node.ArgumentError("dilation", "1");
+  if (rounds_up) return node.ArgumentError("ceil_mode", "false");
+  op.Ints("ksize", size).Ints("strides", strides).Ints("paddings", paddings);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::MaxPool(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  if (MetaOf(node.outputs[0]).dims.size() != 4) {
+    return node.Error("expected images, [batch, channels, height, width]");
+  }
+  const TensorMeta mask{pb::VarType::INT32, MetaOf(node.outputs[1]).dims};
+  return SetPool(
+      node, Add("max_pool2d_with_index", {{"X", {x}}},
+                {{"Mask", {Output(node.outputs[1], mask)}}, {"Out", {Output(node.outputs[0])}}}));
+}
+
+absl::Status Translator::MaxPoolGrad(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string mask, Var(node, "indices"));
+  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
+  return SetPool(
+      node, Add("max_pool2d_with_index_grad", {{"Mask", {mask}}, {"Out@GRAD", {grad}}, {"X", {x}}},
+                {{"X@GRAD", {Output(node.outputs[0])}}}));
+}
+
+// --- Losses
+}  // namespace weft::pt2
