@@ -94,6 +94,28 @@ void SliceShape(BatchContext& c, const Slices& slices) {
 
 // Elements keep their order. A share is a run of elements where no dimension before the batch is
 // larger than 1, or where those dimensions stay as they are.
+namespace {
+
+// The axis that has the elements of an axis, if the sizes before it stay, whatever axes of size 1
+// come or go.
+absl::optional<size_t> ReshapedAxis(const Dims& from, size_t axis, const Dims& to) {
+  if (from[axis] == 1) return SameUpTo(from, to, axis) ? absl::make_optional(axis) : absl::nullopt;
+  size_t out = 0;
+  const auto skip_ones = [&] {
+    while (out < to.size() && to[out] == 1) ++out;
+  };
+  for (size_t i = 0; i < axis; ++i) {
+    if (from[i] == 1) continue;
+    skip_ones();
+    if (out == to.size() || to[out] != from[i] || from[i] == -1) return absl::nullopt;
+    ++out;
+  }
+  skip_ones();
+  return out < to.size() ? absl::make_optional(out) : absl::nullopt;
+}
+
+}  // namespace
+
 void Reshape(BatchContext& c) {
   const BatchRelation in = c.In("X");
   if (in.IsReplicated() || in.IsPartial()) {
@@ -104,18 +126,9 @@ void Reshape(BatchContext& c) {
   const absl::optional<Dims> from = c.InDims("X"), to = c.OutDims("Out");
   if (!in.IsSharded() || !from.has_value() || !to.has_value()) return;
   const size_t axis = in.axis;
-  const auto skip_ones = [](const Dims& dims) {
-    size_t i = 0;
-    while (i < dims.size() && dims[i] == 1) ++i;
-    return i;
-  };
-  size_t out = axis;
-  if (axis <= skip_ones(*from)) {
-    out = skip_ones(*to);
-  } else if (!SameUpTo(*from, *to, axis)) {
-    return;
-  }
-  if (out >= to->size()) return;
+  const absl::optional<size_t> reshaped = ReshapedAxis(*from, axis, *to);
+  if (!reshaped.has_value()) return;
+  const size_t out = *reshaped;
   // A dimension that is fixed does not grow with the batch, unless it is the declared batch itself.
   const bool follows = (*to)[out] == -1 ? IsOfBatch(c, out) : (*to)[out] == (*from)[axis];
   // Sizes that are computed may make any later dimension grow.

@@ -234,24 +234,34 @@ std::vector<OpId> GradientsOfAbsentOps(const Program& program) {
 
 OpId DifferentiatedOps::Find(const Op& gradient, absl::FunctionRef<bool(OpId)> was_visited) {
   const OpsBySymbol& ops = OpsOfType(gradient);
-  const std::vector<OpId>* fewest = nullptr;
-  const auto consider = [&](Symbol name) {
+  // Ops with a name that few have: of what the op was differentiated by, else of any input.
+  const std::vector<OpId>*of_values = nullptr, *of_names = nullptr;
+  const auto consider = [&](Symbol name, const std::vector<OpId>** fewest) {
     const auto found = name.valid() ? ops.find(name) : ops.end();
-    if (found == ops.end() || (fewest != nullptr && fewest->size() <= found->second.size())) return;
-    fewest = &found->second;
+    if (found == ops.end() || (*fewest != nullptr && (*fewest)->size() <= found->second.size())) {
+      return;
+    }
+    *fewest = &found->second;
   };
-  for (Symbol name : gradient.input_args()) {
-    consider(name);
-    consider(DifferentiatedName(program_, name, GradSuffix::kLast));
+  for (const OpSignature::Slot& slot : gradient.signature().inputs) {
+    // A gradient may be a term of a sum, which has the type of what is differentiated.
+    const bool is_gradient = absl::EndsWith(program_.name(slot.name), kGradSuffix);
+    for (Symbol name : gradient.args(slot)) {
+      if (!is_gradient) consider(name, &of_values);
+      consider(name, &of_names);
+      consider(DifferentiatedName(program_, name, GradSuffix::kLast), &of_names);
+    }
   }
-  if (fewest == nullptr) return OpId();
-  const size_t first = fewest->size() - std::min(fewest->size(), kMaxCandidates);
-  for (size_t i = fewest->size(); i > first; --i) {
-    const OpId id = (*fewest)[i - 1];
-    const Op op = program_.op(id);
-    const absl::optional<GradientLinks> links = LinkGradient(op, gradient);
-    if (was_visited(id) && HasArgumentsOf(op, gradient, *links) && AttributesAgree(op, gradient)) {
-      return id;
+  for (const std::vector<OpId>* candidates : {of_values, of_names}) {
+    const size_t size = candidates == nullptr ? 0 : candidates->size();
+    for (size_t i = size; i > size - std::min(size, kMaxCandidates); --i) {
+      const OpId id = (*candidates)[i - 1];
+      const Op op = program_.op(id);
+      const absl::optional<GradientLinks> links = LinkGradient(op, gradient);
+      if (was_visited(id) && HasArgumentsOf(op, gradient, *links) &&
+          AttributesAgree(op, gradient)) {
+        return id;
+      }
     }
   }
   return OpId();

@@ -20,19 +20,40 @@ absl::StatusOr<std::vector<int64_t>> Pair(const Node& node, absl::string_view ar
 }
 }  // namespace
 
-absl::Status Translator::MultiplyMatrices(const Node& node, absl::string_view x,
-                                          absl::string_view y, const std::string& out) {
-  WEFT_ASSIGN_OR_RETURN(const Operand a, MatrixOf(node, x));
-  WEFT_ASSIGN_OR_RETURN(const Operand b, MatrixOf(node, y));
-  Add("matmul_v2", {{"X", {a.var}}, {"Y", {b.var}}}, {{"Out", {out}}})
-      .Bool("trans_x", a.is_transposed)
-      .Bool("trans_y", b.is_transposed);
+Translator::Operand Translator::ProductOutput(const Node& node, const Operand& like,
+                                              bool is_temporary) {
+  const std::string& value = node.outputs[0];
+  TensorMeta meta = MetaOf(value);
+  if (!like.has_rows) {
+    return {is_temporary ? Temporary("mm", meta) : Output(value), false, meta};
+  }
+  TensorMeta rows = like.meta;
+  rows.dims.back() = meta.dims.back();
+  rows.sizes.back() = meta.sizes.back();
+  Operand out = {Temporary(is_temporary ? "mm" : "rows", rows), false, rows, true};
+  if (!is_temporary) rows_[value] = out;
+  if (!Follows(value)) like_.emplace(KeyOf(rows), out.var);
+  return out;
+}
+
+absl::StatusOr<Translator::Operand> Translator::MultiplyMatrices(const Node& node,
+                                                                 absl::string_view x,
+                                                                 absl::string_view y,
+                                                                 bool is_temporary) {
   WEFT_ASSIGN_OR_RETURN(const std::string of_x, node.Tensor(x));
   WEFT_ASSIGN_OR_RETURN(const std::string of_y, node.Tensor(y));
+  WEFT_ASSIGN_OR_RETURN(Operand a, MatrixOf(node, x));
+  WEFT_ASSIGN_OR_RETURN(Operand b, MatrixOf(node, y));
+  b = Plain(b, of_y);
+  if (a.is_transposed) a = Plain(a, of_x);
+  Operand out = ProductOutput(node, a, is_temporary);
+  Add("matmul_v2", {{"X", {a.var}}, {"Y", {b.var}}}, {{"Out", {out.var}}})
+      .Bool("trans_x", a.is_transposed)
+      .Bool("trans_y", b.is_transposed);
   if (!Follows(of_x) && !Follows(of_y)) {
-    products_.push_back({a, b, MetaOf(node.outputs[0]).dims});
+    products_.push_back({a, b, MetaOf(node.outputs[0]).sizes});
   }
-  return absl::OkStatus();
+  return out;
 }
 
 // A product with the gradient of another product is the gradient of a factor of that: the op for
@@ -45,19 +66,30 @@ absl::StatusOr<bool> Translator::AddFactorGrad(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const Operand b, MatrixOf(node, "mat2"));
   const bool is_left = Follows(left);
   const Operand &gradient = is_left ? a : b, &factor = is_left ? b : a;
-  std::vector<int64_t> dims = MetaOf(is_left ? left : right).dims;  // of the gradient
-  if (gradient.is_transposed) std::reverse(dims.begin(), dims.end());
+  const std::string& value = is_left ? left : right;
+  std::vector<Size> sizes = MetaOf(value).sizes;
+  if (gradient.is_transposed) std::reverse(sizes.begin(), sizes.end());
   for (const Product& product : products_) {
-    const auto& [x, y, out_dims] = product;
-    if (x.is_transposed || dims != out_dims) continue;
+    const auto& [x, y, out_sizes] = product;
+    if (x.is_transposed || sizes != out_sizes) continue;
     // Of Out = X op(Y): X@GRAD = Out@GRAD op(Y)^T; Y@GRAD = X^T Out@GRAD, or its transposed.
     const bool of_x = is_left && !gradient.is_transposed && factor.var == y.var &&
                       factor.is_transposed != y.is_transposed;
     const bool of_y = factor.var == x.var && gradient.is_transposed == y.is_transposed &&
                       is_left == y.is_transposed && factor.is_transposed != y.is_transposed;
     if (!of_x && !of_y) continue;
-    Add("matmul_v2_grad", {{"Out@GRAD", {gradient.var}}, {"X", {x.var}}, {"Y", {y.var}}},
-        {{of_x ? "X@GRAD" : "Y@GRAD", {Output(node.outputs[0])}}})
+    // Both have their rows along the same axes.
+    Operand grad = gradient;
+    if (!x.has_rows) grad = Plain(grad, value);
+    const auto has_rows_of = [&x = x](const Operand& other) {
+      return other.meta.sizes.size() == x.meta.sizes.size() &&
+             std::equal(other.meta.sizes.begin(), other.meta.sizes.end() - 1, x.meta.sizes.begin());
+    };
+    if (x.has_rows && !has_rows_of(grad)) continue;
+    const std::string out =
+        of_x ? ProductOutput(node, x, /*is_temporary=*/false).var : Output(node.outputs[0]);
+    Add("matmul_v2_grad", {{"Out@GRAD", {grad.var}}, {"X", {x.var}}, {"Y", {y.var}}},
+        {{of_x ? "X@GRAD" : "Y@GRAD", {out}}})
         .Bool("trans_x", false)
         .Bool("trans_y", y.is_transposed);
     return true;
@@ -69,7 +101,7 @@ absl::Status Translator::MatrixProduct(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const bool is_added, AddFactorGrad(node));
   if (is_added) return absl::OkStatus();
-  return MultiplyMatrices(node, "self", "mat2", Output(node.outputs[0]));
+  return MultiplyMatrices(node, "self", "mat2", /*is_temporary=*/false).status();
 }
 
 absl::Status Translator::AddMatrixProduct(const Node& node) {
@@ -78,8 +110,8 @@ absl::Status Translator::AddMatrixProduct(const Node& node) {
     WEFT_ASSIGN_OR_RETURN(const double number, node.Number(factor, 1));
     if (number != 1) return node.ArgumentError(factor, "1");
   }
-  const std::string product = Temporary("mm", MetaOf(node.outputs[0]));
-  WEFT_RETURN_IF_ERROR(MultiplyMatrices(node, "mat1", "mat2", product));
+  WEFT_ASSIGN_OR_RETURN(const Operand product, MultiplyMatrices(node, "mat1", "mat2",
+                                                                /*is_temporary=*/true));
   return AddBias(node, "self", product, -1);
 }
 
@@ -132,7 +164,7 @@ absl::Status Translator::Convolution(const Node& node) {
   WEFT_RETURN_IF_ERROR(SetConvolution(
       node, Add("conv2d", {{"Filter", {weight}}, {"Input", {input}}}, {{"Output", {out}}})));
   if (!has_bias) return absl::OkStatus();
-  return AddBias(node, "bias", out, 1);
+  return AddBias(node, "bias", {out, false, MetaOf(value)}, 1);
 }
 
 // The gradients of input, weight and bias, or some of them.

@@ -27,37 +27,40 @@ absl::Status Translator::EmbeddingGrad(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("grad_output"));
   const std::string indices = VarOf(ids);
   const auto param = param_of_gradient_.find(node.outputs[0]);
-  std::string weight;
+  std::string weight;  // of which the shape counts
   if (param != param_of_gradient_.end()) {
     weight = param->second;
   } else {
     WEFT_ASSIGN_OR_RETURN(weight, LikeOutput(node));
   }
-  std::string gradient = VarOf(value);
-  if (padding >= 0) {  // times 0 where the index is that of padding
-    const TensorMeta &of_ids = MetaOf(ids), &meta = MetaOf(value);
-    TensorMeta column = {meta.dtype, of_ids.dims};
-    column.dims.push_back(1);
-    WEFT_ASSIGN_OR_RETURN(const std::string index,
-                          Number(node, "padding", static_cast<double>(padding), of_ids.dtype));
-    const std::string differs = Temporary("differs", {pb::VarType::BOOL, of_ids.dims});
-    const std::string factor = Temporary("factor", {meta.dtype, of_ids.dims});
-    const std::string factors = Temporary("factors", column), kept = Temporary("kept", meta);
-    Add("not_equal", {{"X", {indices}}, {"Y", {index}}}, {{"Out", {differs}}});
-    Add("cast", {{"X", {differs}}}, {{"Out", {factor}}})
-        .Int("in_dtype", pb::VarType::BOOL)
-        .Int("out_dtype", meta.dtype);
-    Add("unsqueeze2", {{"X", {factor}}}, {{"Out", {factors}}}).Ints("axes", {-1});
-    const absl::optional<std::string> like = Like(meta);
-    if (!like.has_value()) return node.Error("expected the gradient of an embedding of the step");
-    Add("elementwise_mul_grad", {{"Out@GRAD", {gradient}}, {"X", {*like}}, {"Y", {factors}}},
-        {{"X@GRAD", {kept}}})
-        .Int("axis", -1);
-    gradient = kept;
-  }
+  const TensorMeta& table = MetaOf(node.outputs[0]);
+  const std::string gradient = VarOf(value);
+  const std::string out = padding < 0 ? Output(node.outputs[0]) : Temporary("all", table);
   Add("lookup_table_v2_grad", {{"Ids", {indices}}, {"Out@GRAD", {gradient}}, {"W", {weight}}},
-      {{"W@GRAD", {Output(node.outputs[0])}}})
+      {{"W@GRAD", {out}}})
       .Long("padding_idx", -1);
+  if (padding < 0) return absl::OkStatus();
+  // The row of padding, times 0.
+  const int64_t rows = table.dims[0];
+  const TensorMeta row = {table.dtype, {1, rows}}, column = {table.dtype, {rows, 1}};
+  const std::string index = Temporary("padding", {pb::VarType::INT64, {1}});
+  const std::string chosen = Temporary("chosen", row), factor = Temporary("factor", row);
+  const std::string factors = Temporary("factors", column);
+  Add("fill_constant", {}, {{"Out", {index}}})
+      .Longs("shape", {1})
+      .Int("dtype", pb::VarType::INT64)
+      .Float("value", static_cast<double>(padding))
+      .Text("str_value", absl::StrCat(padding));
+  Add("one_hot_v2", {{"X", {index}}}, {{"Out", {chosen}}})
+      .Int("depth", rows)
+      .Int("dtype", table.dtype);
+  Add("scale", {{"X", {chosen}}}, {{"Out", {factor}}})
+      .Float("scale", -1)
+      .Float("bias", 1)
+      .Bool("bias_after_scale", true);
+  Add("reshape2", {{"X", {factor}}}, {{"Out", {factors}}}).Ints("shape", column.dims);
+  Add("elementwise_mul", {{"X", {out}}, {"Y", {factors}}}, {{"Out", {Output(node.outputs[0])}}})
+      .Int("axis", -1);
   return absl::OkStatus();
 }
 

@@ -61,7 +61,37 @@ absl::Status Translator::Reshape(const Node& node) {
   if (sum != row_sums_.end() && vars_.find(sum->first) == vars_.end()) {
     if (AddBiasGrad(sum->second, -1, node.outputs[0])) return absl::OkStatus();
   }
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  const bool is_gradient = param_of_gradient_.contains(node.outputs[0]);
+  const TensorMeta &from = MetaOf(value), &to = MetaOf(node.outputs[0]);
+  const auto rows = rows_.find(makers_.Origin(value));
+  if (rows != rows_.end() && rows->second.meta.sizes == to.sizes && !is_gradient) {
+    vars_[node.outputs[0]] = rows->second.var;  // as it was
+    return absl::OkStatus();
+  }
+  // To a matrix, for a product: its rows stay along the first axes, if the last ones are a row.
+  if (to.dims.size() == 2 && !is_gradient) {
+    Size row;
+    size_t axes = from.sizes.size();
+    while (axes > 2 && row != to.sizes[1]) row *= from.sizes[--axes];
+    if (axes >= 2 && row == to.sizes[1]) {
+      TensorMeta meta = {from.dtype,
+                         {from.dims.begin(), from.dims.begin() + axes},
+                         {from.sizes.begin(), from.sizes.begin() + axes}};
+      meta.dims.push_back(to.dims[1]);
+      meta.sizes.push_back(to.sizes[1]);
+      std::string var = VarOf(value);
+      if (axes + 1 < from.dims.size() && std::count(meta.dims.begin(), meta.dims.end(), -1) <= 1) {
+        const std::string x = var;
+        var = Temporary("rows", meta);
+        Add("reshape2", {{"X", {x}}}, {{"Out", {var}}}).Ints("shape", meta.dims);
+      }
+      if (axes + 1 == from.dims.size() || var != VarOf(value)) {
+        rows_[node.outputs[0]] = {var, false, meta, true};
+        return absl::OkStatus();
+      }
+    }
+  }
+  const std::string x = OperandOf(value).var;
   if (std::count(dims.begin(), dims.end(), -1) > 1) {
     return node.Error("expected a shape with one symbolic size at most, the size of the batch");
   }
@@ -98,32 +128,37 @@ absl::Status Translator::Reduce(const Node& node) {
 // Prefers a sum of the forward pass, and among these the parameter of which `out` is the gradient.
 bool Translator::AddBiasGrad(const std::string& gradient, int axis, const std::string& out) {
   const auto param = param_of_gradient_.find(out);
-  const TensorMeta &from = MetaOf(gradient), &to = MetaOf(out);
-  absl::optional<std::string> x = Like(from), bias = Like(to);
+  const Operand rows = OperandOf(gradient);
+  const TensorMeta& to = MetaOf(out);
+  absl::optional<std::string> x = Like(rows.meta), bias = Like(to), grad = rows.var;
   bool is_found = false;
   for (const BiasSum& sum : bias_sums_) {
-    if (sum.axis != axis || sum.sizes != from.sizes || sum.bias_sizes != to.sizes) continue;
+    const bool is_plain = sum.sizes == MetaOf(gradient).sizes;
+    if (sum.axis != axis || sum.bias_sizes != to.sizes ||
+        (!is_plain && sum.sizes != rows.meta.sizes)) {
+      continue;
+    }
     const bool is_preferred = param != param_of_gradient_.end() && param->second == sum.bias;
     if (is_found && !is_preferred) continue;
     is_found = true;
     x = sum.x;
     bias = sum.bias;
+    grad = is_plain ? VarOf(gradient) : rows.var;
   }
   if (!x.has_value() || !bias.has_value()) return false;
-  const std::string grad = VarOf(gradient);
-  Add("elementwise_add_grad", {{"Out@GRAD", {grad}}, {"X", {*x}}, {"Y", {*bias}}},
+  Add("elementwise_add_grad", {{"Out@GRAD", {*grad}}, {"X", {*x}}, {"Y", {*bias}}},
       {{"Y@GRAD", {Output(out)}}})
       .Int("axis", axis);
   return true;
 }
 
-absl::Status Translator::AddBias(const Node& node, absl::string_view argument, const std::string& x,
+absl::Status Translator::AddBias(const Node& node, absl::string_view argument, const Operand& x,
                                  int axis) {
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
   const std::string bias = VarOf(value);
-  Add("elementwise_add", {{"X", {x}}, {"Y", {bias}}}, {{"Out", {Output(node.outputs[0])}}})
-      .Int("axis", axis);
-  bias_sums_.push_back({x, bias, axis, MetaOf(node.outputs[0]).sizes, MetaOf(value).sizes});
+  const std::string out = ProductOutput(node, x, /*is_temporary=*/false).var;
+  Add("elementwise_add", {{"X", {x.var}}, {"Y", {bias}}}, {{"Out", {out}}}).Int("axis", axis);
+  bias_sums_.push_back({x.var, bias, axis, x.meta.sizes, MetaOf(value).sizes});
   return absl::OkStatus();
 }
 

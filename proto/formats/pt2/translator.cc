@@ -438,6 +438,12 @@ std::string Translator::VarOf(const std::string& value) {
         .Bool("reduce_all", false);
     return out;
   }
+  const auto rows = rows_.find(origin);
+  if (rows != rows_.end()) {
+    const std::string x = rows->second.var, out = Output(origin);
+    Add("reshape2", {{"X", {x}}}, {{"Out", {out}}}).Ints("shape", MetaOf(origin).dims);
+    return out;
+  }
   const auto transposed = transposed_.find(origin);
   if (transposed == transposed_.end()) {
     lost_ = absl::UnimplementedError(
@@ -455,12 +461,27 @@ absl::StatusOr<std::string> Translator::Var(const Node& node, absl::string_view 
   return VarOf(value);
 }
 
+Translator::Operand Translator::OperandOf(const std::string& value) {
+  const auto rows = rows_.find(makers_.Origin(value));
+  if (rows != rows_.end()) return rows->second;
+  return {VarOf(value), false, MetaOf(value)};
+}
+
 absl::StatusOr<Translator::Operand> Translator::MatrixOf(const Node& node,
                                                          absl::string_view argument) {
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
   const auto found = transposed_.find(makers_.Origin(value));
-  if (found == transposed_.end()) return Operand{VarOf(value)};
-  return Operand{VarOf(found->second), true};
+  if (found == transposed_.end()) return OperandOf(value);
+  Operand operand = OperandOf(found->second);
+  operand.is_transposed = true;
+  return operand;
+}
+
+Translator::Operand Translator::Plain(const Operand& operand, const std::string& value) {
+  if (!operand.has_rows) return operand;
+  const std::string& origin = makers_.Origin(value);
+  const std::string& matrix = operand.is_transposed ? transposed_.at(origin) : origin;
+  return {VarOf(matrix), operand.is_transposed, MetaOf(matrix)};
 }
 
 NewOp Translator::Add(absl::string_view type, const Slots& inputs, const Slots& outputs) {

@@ -115,12 +115,20 @@ class Translator {
   // The variable that holds a value.
   absl::StatusOr<std::string> Var(const Node& node, absl::string_view argument);
   std::string VarOf(const std::string& value);
-  // The variable whose value, transposed if `is_transposed`, is the value.
+  // The variable whose value, transposed if `is_transposed`, is the value. Its rows may lie along
+  // several axes: so layers see sequences as they are, and batches stay apart.
   struct Operand {
     std::string var;
     bool is_transposed = false;
+    TensorMeta meta;
+    bool has_rows = false;  // along several axes
   };
+  Operand OperandOf(const std::string& value);
   absl::StatusOr<Operand> MatrixOf(const Node& node, absl::string_view argument);
+  // A matrix, or a batch of these, as it stands, without rows along several axes.
+  Operand Plain(const Operand& operand, const std::string& value);
+  // For a product whose left operand is `like`.
+  Operand ProductOutput(const Node& node, const Operand& like, bool is_temporary);
   // A variable of the forward pass with these sizes: ops for gradients read shapes of what is not
   // there. nullopt: there is none.
   absl::optional<std::string> Like(const TensorMeta& meta) const;
@@ -196,8 +204,8 @@ class Translator {
                           double factor, double bias, const std::string& out);
   absl::StatusOr<std::string> Number(const Node& node, absl::string_view suffix, double value,
                                      pb::VarType::Type dtype);
-  absl::Status MultiplyMatrices(const Node& node, absl::string_view x, absl::string_view y,
-                                const std::string& out);
+  absl::StatusOr<Operand> MultiplyMatrices(const Node& node, absl::string_view x,
+                                           absl::string_view y, bool is_temporary);
   const Node* ReaderOf(const std::string& value, absl::string_view target,
                        absl::string_view argument, const std::string& out) const;
   absl::StatusOr<bool> AddPowerGrad(const Node& node, const std::string& gradient,
@@ -234,8 +242,7 @@ class Translator {
   absl::StatusOr<AttentionTerms> TermsOf(const Node& node);
   absl::StatusOr<std::string> CausalMask(const Node& node, int64_t length);
   absl::StatusOr<bool> AddFactorGrad(const Node& node);
-  absl::Status AddBias(const Node& node, absl::string_view argument, const std::string& x,
-                       int axis);
+  absl::Status AddBias(const Node& node, absl::string_view argument, const Operand& x, int axis);
   bool AddBiasGrad(const std::string& gradient, int axis, const std::string& out);
   absl::Status SetConvolution(const Node& node, NewOp op);
   absl::Status SetPool(const Node& node, NewOp op);
@@ -264,6 +271,8 @@ class Translator {
   absl::flat_hash_set<std::string> written_;
   // What makes VarOf fail: a value that no op has made.
   absl::Status lost_;
+  // By value of a matrix: the variable that has its rows along several axes.
+  absl::flat_hash_map<std::string, Operand> rows_;
   // By value of a transposed matrix: what it is the transposed of.
   absl::flat_hash_map<std::string, std::string> transposed_;
   // By prediction and target: the difference and its square.
@@ -271,7 +280,7 @@ class Translator {
   // Products of the forward pass.
   struct Product {
     Operand x, y;
-    std::vector<int64_t> dims;
+    std::vector<Size> sizes;
   };
   std::vector<Product> products_;
   // What layers add: x + bias, the bias along an axis.
