@@ -11,6 +11,8 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::FloatEq;
+
 // A batch_norm of two channels with running mean 1, 2 and variance 3, 4.
 struct BatchNormTest : public ::testing::Test {
   Tensor scale = Floats({2}, {2, 3}), bias = Floats({2}, {1, -1});
@@ -40,6 +42,16 @@ TEST_F(BatchNormTest, RunningMomentsMoveTowardsThoseOfTheBatch) {
   EXPECT_THAT(Values<float>(y), ElementsAre(-1, -4, 3, 2));
   EXPECT_THAT(Values<float>(mean), ElementsAre(2.5, 3));
   EXPECT_THAT(Values<float>(variance), ElementsAre(2, 10));
+}
+
+// 4 elements a channel, whose sample has a third more variance.
+TEST_F(BatchNormTest, AnUnbiasedVarianceIsThatOfASample) {
+  const Tensor x = Floats({4, 2}, {3, 0, 5, 8, 3, 0, 5, 8});
+  WEFT_ASSERT_OK(Run(x, {{"momentum", 0.5f}, {"epsilon", 0.0f}, {"unbiased_variance", true}}));
+  EXPECT_THAT(Values<float>(saved_variance), ElementsAre(1, 0.25));
+  EXPECT_THAT(Values<float>(mean), ElementsAre(2.5, 3));
+  EXPECT_THAT(Values<float>(variance),
+              ElementsAre(FloatEq(0.5f * 3 + 0.5f * 4 / 3), FloatEq(0.5f * 4 + 0.5f * 64 / 3)));
 }
 
 // On one rank, the only case that runs.

@@ -275,13 +275,16 @@ TEST(BatchRulesTest, ShapesMoveTheBatch) {
   const Variables vars = {
       "b: fp32[-1, 4, 8]; t: fp32[6, -1, 8]; y: fp32[-1, 32]; z: fp32[-1, 8]; x: fp32[0]; v: "
       "fp32[32, -1]; k: fp32[4, -1, 8]; c: fp32[-1, 8, 8]; o: fp32[1, -1, 4, 8]; t2: fp32[6, -1, "
-      "2, 4]"};
+      "2, 4]; t3: fp32[1, 6, -1, 1, 8]; t4: fp32[3, 2, -1, 8]"};
   vars.Check({
       {"Out=[y], XShape=[x] = reshape2(X=[b]) {shape=ints[-1, 32]}", kRows},
       {"Out=[z], XShape=[x] = reshape2(X=[b]) {shape=ints[-1, 8]}", kRows},
       {"Out=[v], XShape=[x] = reshape2(X=[b]) {shape=ints[32, -1]}", kUnrelated},
       {"Out=[z], XShape=[x] = reshape2(X=[t]) {shape=ints[-1, 8]}", kUnrelated},
       {"Out=[t2], XShape=[x] = reshape2(X=[t]) {shape=ints[6, -1, 2, 4]}", kColumns},
+      {"Out=[t3], XShape=[x] = reshape2(X=[t]) {shape=ints[1, 6, -1, 1, 8]}",
+       BatchRelation::Sharded(2)},
+      {"Out=[t4], XShape=[x] = reshape2(X=[t]) {shape=ints[3, 2, -1, 8]}", kUnrelated},
       {"Out=[o], XShape=[x] = unsqueeze2(X=[b]) {axes=ints[0]}", kColumns},
       {"Out=[k], XShape=[x] = transpose2(X=[b]) {axis=ints[1, 0, 2]}", kColumns},
       {"Out=[c] = concat(X=[b, b]) {axis=1}", kRows},

@@ -43,19 +43,16 @@ class TrainPt2Test : public ::testing::TestWithParam<const char*> {
     return RunProcess(args);
   }
 
-  // For two ranks.
+  // For two ranks, which take the statistics of both batches.
   static ProcessResult Transpile(const std::string& out) {
     return Run({"transpile", "--mode", "grad_allreduce", "--nranks", "2", "--buckets", "none",
-                Path(".pt2"), out});
+                "--sync_batch_norm", "true", Path(".pt2"), out});
   }
 
   // The gradient of the bias of keys is zero but for rounding, which Adam makes as large as others.
   static bool IsNoise(const std::string& name) {
     return absl::EndsWith(name, "qkv.bias") || absl::EndsWith(name, "in_proj_bias");
   }
-
-  // Whether each rank has statistics of its own.
-  static bool HasStatistics() { return absl::string_view(GetParam()) == "resnet"; }
 
   // That losses and parameters are those of PyTorch.
   static void ExpectTrains(std::vector<std::string> args) {
@@ -99,7 +96,6 @@ TEST_P(TrainPt2Test, OneRankTrainsAsPyTorchFromTheValuesInTheFile) {
 }
 
 TEST_P(TrainPt2Test, TwoRanksTrainAsPyTorchWithTheWholeBatch) {
-  if (HasStatistics()) GTEST_SKIP() << "ranks have statistics of their own";
   const std::string out = Path("_out.pb");
   const ProcessResult transpiled = Transpile(out);
   ASSERT_EQ(transpiled.status, 0) << transpiled.err;

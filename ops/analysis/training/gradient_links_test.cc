@@ -122,6 +122,16 @@ TEST_F(GradientLinksTest, FindsTheLastOpWithTheseArgumentsAndAttributes) {
   EXPECT_FALSE(ops.Find(At(5), [&](OpId) { return true; }).valid());
 }
 
+// dd is the gradient of a sum, so of its terms, and a term of a sum of gradients.
+TEST_F(GradientLinksTest, FindsAnOpWhoseGradientIsATermOfASum) {
+  Parse(
+      "    Out=[z] = elementwise_add(X=[x], Y=[y])\n"
+      "    Y@GRAD=[y@GRAD] = elementwise_add_grad(X=[x], Y=[y], Out@GRAD=[dd])\n"
+      "    Out=[v@GRAD] = elementwise_add(X=[dd], Y=[v])\n");
+  DifferentiatedOps ops(*program_);
+  EXPECT_EQ(ops.Find(At(1), [&](OpId id) { return id == Id(0); }), Id(0));
+}
+
 TEST_F(GradientLinksTest, AProgramWithoutForwardPassHasGradientsOfAbsentOps) {
   const std::string gradient = "    X@GRAD=[x@GRAD] = mul_grad(X=[x], Y=[y], Out@GRAD=[z@GRAD])\n";
   Parse(gradient);

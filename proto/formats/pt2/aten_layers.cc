@@ -45,7 +45,7 @@ absl::StatusOr<Translator::Operand> Translator::MultiplyMatrices(const Node& nod
   WEFT_ASSIGN_OR_RETURN(Operand a, MatrixOf(node, x));
   WEFT_ASSIGN_OR_RETURN(Operand b, MatrixOf(node, y));
   b = Plain(b, of_y);
-  if (a.is_transposed) a = Plain(a, of_x);
+  if (a.is_transposed || MetaOf(node.outputs[0]).dims.size() != 2) a = Plain(a, of_x);
   Operand out = ProductOutput(node, a, is_temporary);
   Add("matmul_v2", {{"X", {a.var}}, {"Y", {b.var}}}, {{"Out", {out.var}}})
       .Bool("trans_x", a.is_transposed)
@@ -85,7 +85,7 @@ absl::StatusOr<bool> Translator::AddFactorGrad(const Node& node) {
       return other.meta.sizes.size() == x.meta.sizes.size() &&
              std::equal(other.meta.sizes.begin(), other.meta.sizes.end() - 1, x.meta.sizes.begin());
     };
-    if (x.has_rows && !has_rows_of(grad)) continue;
+    if (x.has_rows && !(has_rows_of(grad) && MetaOf(node.outputs[0]).dims.size() == 2)) continue;
     const std::string out =
         of_x ? ProductOutput(node, x, /*is_temporary=*/false).var : Output(node.outputs[0]);
     Add("matmul_v2_grad", {{"Out@GRAD", {grad.var}}, {"X", {x.var}}, {"Y", {y.var}}},

@@ -34,6 +34,7 @@ absl::Status Translator::EmbeddingGrad(const Node& node) {
     WEFT_ASSIGN_OR_RETURN(weight, LikeOutput(node));
   }
   const TensorMeta& table = MetaOf(node.outputs[0]);
+  if (table.dims.size() != 2) return node.Error("expected the gradient of a table, of two axes");
   const std::string gradient = VarOf(value);
   const std::string out = padding < 0 ? Output(node.outputs[0]) : Temporary("all", table);
   Add("lookup_table_v2_grad", {{"Ids", {indices}}, {"Out@GRAD", {gradient}}, {"W", {weight}}},
@@ -87,7 +88,9 @@ absl::Status Translator::LayerNorm(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const double epsilon, node.Number("eps"));
   WEFT_ASSIGN_OR_RETURN(const std::string input, node.Tensor("input"));
   const TensorMeta& meta = MetaOf(input);
-  if (meta.dtype != pb::VarType::FP32) return node.ArgumentError("input", "fp32");
+  if (meta.dtype != pb::VarType::FP32 || meta.dims.empty()) {
+    return node.ArgumentError("input", "fp32, of one axis or more");
+  }
   Slots inputs;
   for (const auto& [slot, argument] : {std::make_pair("Bias", "bias"), {"Scale", "weight"}}) {
     if (!node.Has(argument)) continue;
@@ -96,12 +99,8 @@ absl::Status Translator::LayerNorm(const Node& node) {
   }
   inputs.push_back({"X", {VarOf(input)}});
   Slots outputs;
-  for (size_t i = 1; i < 3; ++i) {
-    const std::string var = node.outputs[i].empty()
-                                ? Temporary(i == 1 ? "mean" : "variance", RowsOf(meta))
-                                : Output(node.outputs[i], RowsOf(meta));
-    outputs.push_back({i == 1 ? "Mean" : "Variance", {var}});
-  }
+  outputs.push_back({"Mean", {Output(node.outputs[1], RowsOf(meta))}});
+  outputs.push_back({"Variance", {Output(node.outputs[2], RowsOf(meta))}});
   outputs.push_back({"Y", {Output(node.outputs[0])}});
   Add("layer_norm", inputs, outputs)
       .Float("epsilon", epsilon)

@@ -288,6 +288,9 @@ absl::Status Translator::Split(const Node& node) {
   std::vector<int64_t> sections;
   std::vector<std::string> outputs;
   for (const std::string& output : node.outputs) {
+    if (MetaOf(output).dims.size() != MetaOf(value).dims.size()) {
+      return node.Error("expected parts with as many axes as the whole");
+    }
     sections.push_back(MetaOf(output).dims[axis]);
     outputs.push_back(Output(output));
   }
@@ -411,8 +414,10 @@ absl::Status Translator::Range(const Node& node) {
   const TensorMeta& meta = MetaOf(node.outputs[0]);
   WEFT_ASSIGN_OR_RETURN(const int64_t start, node.Int("start", 0));
   WEFT_ASSIGN_OR_RETURN(const int64_t step, node.Int("step", 1));
-  if (meta.dtype != pb::VarType::INT64 || meta.dims.size() != 1 || meta.dims[0] < 0) {
-    return node.Error("expected 64-bit integers, as many as are known");
+  constexpr int64_t kMax = 1 << 20;  // the program has them all
+  if (meta.dtype != pb::VarType::INT64 || meta.dims.size() != 1 || meta.dims[0] < 0 ||
+      meta.dims[0] > kMax) {
+    return node.Error(absl::StrCat("expected 64-bit integers, at most ", kMax));
   }
   std::vector<int64_t> numbers(meta.dims[0]);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = start + static_cast<int64_t>(i) * step;

@@ -289,7 +289,9 @@ TEST(Pt2ImporterTest, DamagedWeightsAreRefused) {
 }
 
 // Whatever is lost from the graph, the file is refused, or read as another program.
-TEST(Pt2ImporterTest, EveryKeyMayBeMissing) {
+class LostKeyTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LostKeyTest, IsRefused) {
   int refused = 0;
   for (const char* key : {"\"graph\"",        "\"signature\"",
                           "\"nodes\"",        "\"inputs\"",
@@ -302,11 +304,14 @@ TEST(Pt2ImporterTest, EveryKeyMayBeMissing) {
                           "\"as_float\"",     "\"schema_version\"",
                           "\"user_input\"",   "\"user_output\""}) {
     SCOPED_TRACE(key);
-    const std::string message = Refusal(Edited("mlp_sgd", "model.json", key, "\"lost\""));
+    const std::string message = Refusal(Edited(GetParam(), "model.json", key, "\"lost\""));
     refused += message.empty() ? 0 : 1;
   }
   EXPECT_EQ(refused, 20);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, LostKeyTest,
+                         ::testing::Values("mlp_sgd", "resnet", "encoder", "lstm", "vae"));
 
 }  // namespace
 }  // namespace weft::pt2

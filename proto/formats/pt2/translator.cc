@@ -127,7 +127,7 @@ absl::Status Translator::CheckOutputs(const Node& node) {
   if (rule == Rules().end()) return absl::OkStatus();
   const size_t missing = std::count(node.outputs.begin(), node.outputs.end(), "");
   const size_t expected = rule->second.outputs;
-  const bool may_miss = expected == 3;
+  const bool may_miss = expected == 3 && rule->second.linear == Linear::kInFirst;
   const bool has_all = expected == kList ? !node.outputs.empty() : node.outputs.size() == expected;
   if (has_all && (missing == 0 || may_miss)) return absl::OkStatus();
   return node.Error(absl::StrCat("expected ", expected, " tensors as outputs, found ",
