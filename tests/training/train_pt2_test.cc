@@ -131,7 +131,8 @@ TEST_P(TrainPt2Test, AFactorIsFound) {
 INSTANTIATE_TEST_SUITE_P(Models, TrainPt2Test,
                          ::testing::Values("mlp_sgd", "mlp_momentum", "mlp_adamw", "mlp_rmsprop",
                                            "mlp_adagrad", "mlp_clip", "lenet_nesterov",
-                                           "lenet_adam", "resnet", "gpt", "encoder", "lstm", "vae"),
+                                           "lenet_adam", "resnet", "gpt", "encoder", "lstm", "vit",
+                                           "unet", "vae"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

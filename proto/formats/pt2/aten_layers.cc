@@ -135,14 +135,19 @@ absl::Status Translator::SoftmaxGrad(const Node& node) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<absl::string_view> Translator::ConvolutionOp(const Node& node) const {
+  WEFT_ASSIGN_OR_RETURN(const std::string input, node.Tensor("input"));
+  if (MetaOf(input).dims.size() != 4) {
+    return node.Error("expected a convolution of images, [batch, channels, height, width]");
+  }
+  WEFT_ASSIGN_OR_RETURN(const bool is_transposed, node.Bool("transposed", false));
+  return is_transposed ? "conv2d_transpose" : "conv2d";
+}
+
 absl::Status Translator::SetConvolution(const Node& node, NewOp op) {
   WEFT_ASSIGN_OR_RETURN(const bool is_transposed, node.Bool("transposed", false));
-  WEFT_ASSIGN_OR_RETURN(const std::string input, node.Tensor("input"));
-  if (is_transposed || MetaOf(input).dims.size() != 4) {
-    return node.Error(
-        "expected a convolution of images, [batch, channels, height, width], that "
-        "is not transposed");
-  }
+  WEFT_ASSIGN_OR_RETURN(const auto added, Pair(node, "output_padding", {0, 0}));
+  if (is_transposed) op.Ints("output_padding", added);
   WEFT_ASSIGN_OR_RETURN(const auto strides, Pair(node, "stride", {1, 1}));
   WEFT_ASSIGN_OR_RETURN(const auto paddings, Pair(node, "padding", {0, 0}));
   WEFT_ASSIGN_OR_RETURN(const auto dilations, Pair(node, "dilation", {1, 1}));
@@ -161,8 +166,9 @@ absl::Status Translator::Convolution(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const std::string weight, Var(node, "weight"));
   const std::string& value = node.outputs[0];
   const std::string out = has_bias ? Temporary("conv", MetaOf(value)) : Output(value);
+  WEFT_ASSIGN_OR_RETURN(const absl::string_view op, ConvolutionOp(node));
   WEFT_RETURN_IF_ERROR(SetConvolution(
-      node, Add("conv2d", {{"Filter", {weight}}, {"Input", {input}}}, {{"Output", {out}}})));
+      node, Add(op, {{"Filter", {weight}}, {"Input", {input}}}, {{"Output", {out}}})));
   if (!has_bias) return absl::OkStatus();
   return AddBias(node, "bias", {out, false, MetaOf(value)}, 1);
 }
@@ -176,9 +182,10 @@ absl::Status Translator::ConvolutionGrad(const Node& node) {
   Slots outputs;
   if (!node.outputs[0].empty()) outputs.push_back({"Input@GRAD", {Output(node.outputs[0])}});
   if (!node.outputs[1].empty()) outputs.push_back({"Filter@GRAD", {Output(node.outputs[1])}});
+  WEFT_ASSIGN_OR_RETURN(const absl::string_view op, ConvolutionOp(node));
   if (!outputs.empty()) {
     WEFT_RETURN_IF_ERROR(SetConvolution(
-        node, Add("conv2d_grad",
+        node, Add(absl::StrCat(op, "_grad"),
                   {{"Filter", {weight}}, {"Input", {input}}, {"Output@GRAD", {grad}}}, outputs)));
   }
   if (node.outputs[2].empty()) return absl::OkStatus();
@@ -201,6 +208,33 @@ absl::Status Translator::SetPool(const Node& node, NewOp op) {
   if (rounds_up) return node.ArgumentError("ceil_mode", "false");
   op.Ints("ksize", size).Ints("strides", strides).Ints("paddings", paddings);
   return absl::OkStatus();
+}
+
+absl::Status Translator::SetAveragePool(const Node& node, NewOp op) {
+  WEFT_ASSIGN_OR_RETURN(const bool counts_padding, node.Bool("count_include_pad", true));
+  if (node.Has("divisor_override")) return node.ArgumentError("divisor_override", "none");
+  op.Text("pooling_type", "avg").Bool("exclusive", !counts_padding);
+  return SetPool(node, op);
+}
+
+absl::Status Translator::AveragePool(const Node& node) {
+  if (MetaOf(node.outputs[0]).dims.size() != 4) {
+    return node.Error("expected images, [batch, channels, height, width]");
+  }
+  WEFT_ASSIGN_OR_RETURN(const NewOp op, AddUnary(node, "pool2d"));
+  return SetAveragePool(node, op);
+}
+
+absl::Status Translator::AveragePoolGrad(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string of_grad, node.Tensor("grad_output"));
+  const Node* const pool = ReaderOf(value, "aten.avg_pool2d.default", "self", of_grad);
+  if (pool == nullptr) return node.Error("expected the gradient of an avg_pool2d of the step");
+  return SetAveragePool(node, Add("pool2d_grad",
+                                  {{"Out", {VarOf(pool->outputs[0])}},
+                                   {"Out@GRAD", {VarOf(of_grad)}},
+                                   {"X", {VarOf(value)}}},
+                                  {{"X@GRAD", {Output(node.outputs[0])}}}));
 }
 
 absl::Status Translator::MaxPool(const Node& node) {

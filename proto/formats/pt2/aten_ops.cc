@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "proto/formats/pt2/translator.h"
 
@@ -45,6 +46,8 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.arange.default", {&T::Range}},
       {"aten.arange.start", {&T::Range}},
       {"aten.arange.start_step", {&T::Range}},
+      {"aten.avg_pool2d.default", {&T::AveragePool, kInAll}},
+      {"aten.avg_pool2d_backward.default", {&T::AveragePoolGrad, kInFirst}},
       {"aten.binary_cross_entropy_with_logits.default", {&T::BinaryLoss}},
       {"aten.bmm.default", {&T::MatrixProduct, kInEach}},
       {"aten.cat.default", {&T::Concat, kInAll}},
@@ -54,6 +57,8 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.cos.default", {&T::Unary, kNot, "cos"}},
       {"aten.div.Scalar", {&T::Divide, kInFirst}},
       {"aten.div.Tensor", {&T::Divide, kInFirst}},
+      {"aten.elu.default", {&T::Activation, kNot, "elu"}},
+      {"aten.elu_backward.default", {&T::ActivationGrad, kInFirst, "elu"}},
       {"aten.embedding.default", {&T::Embedding}},
       {"aten.embedding_dense_backward.default", {&T::EmbeddingGrad, kInFirst}},
       {"aten.erf.default", {&T::Unary, kNot, "erf"}},
@@ -61,10 +66,18 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.expand.default", {&T::Expand, kInAll}},
       {"aten.full.default", {&T::FillShape}},
       {"aten.full_like.default", {&T::Fill}},
-      {"aten.gelu.default", {&T::Unary, kNot, "gelu"}},
-      {"aten.gelu_backward.default", {&T::UnaryGradOfInput, kInFirst, "gelu_grad"}},
+      {"aten.gelu.default", {&T::Activation, kNot, "gelu"}},
+      {"aten.gelu_backward.default", {&T::ActivationGrad, kInFirst, "gelu"}},
+      {"aten.hardsigmoid.default", {&T::Activation, kNot, "hard_sigmoid"}},
+      {"aten.hardsigmoid_backward.default", {&T::ActivationGrad, kInFirst, "hard_sigmoid"}},
+      {"aten.hardswish.default", {&T::Activation, kNot, "hard_swish"}},
+      {"aten.hardswish_backward.default", {&T::ActivationGrad, kInFirst, "hard_swish"}},
+      {"aten.hardtanh.default", {&T::Activation, kNot, "clip"}},
+      {"aten.hardtanh_backward.default", {&T::ActivationGrad, kInFirst, "clip"}},
       {"aten.huber_loss.default", {&T::HuberLoss}},
       {"aten.huber_loss_backward.default", {&T::HuberLossGrad, kInFirst}},
+      {"aten.leaky_relu.default", {&T::Activation, kNot, "leaky_relu"}},
+      {"aten.leaky_relu_backward.default", {&T::ActivationGrad, kInFirst, "leaky_relu"}},
       {"aten.lerp.Scalar", {&T::Lerp}},
       {"aten.linalg_vector_norm.default", {&T::Norm}},
       {"aten.log.default", {&T::Unary, kNot, "log"}},
@@ -82,6 +95,9 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.native_dropout.default",
        {&T::Dropout, kNot, "", 2, "aten.native_dropout_backward.default"}},
       {"aten.native_dropout_backward.default", {&T::DropoutGrad, kInFirst}},
+      {"aten.native_group_norm.default",
+       {&T::GroupNorm, kNot, "", 3, "aten.native_group_norm_backward.default"}},
+      {"aten.native_group_norm_backward.default", {&T::GroupNormGrad, kInFirst, "", 3}},
       {"aten.native_layer_norm.default",
        {&T::LayerNorm, kNot, "", 3, "aten.native_layer_norm_backward.default"}},
       {"aten.native_layer_norm_backward.default", {&T::LayerNormGrad, kInFirst, "", 3}},
@@ -102,13 +118,15 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.sigmoid.default", {&T::Unary, kNot, "sigmoid"}},
       {"aten.sigmoid_backward.default", {&T::UnaryGrad, kInFirst, "sigmoid_grad"}},
       {"aten.sign.default", {&T::Unary, kNot, "sign"}},
-      {"aten.silu.default", {&T::Unary, kNot, "silu"}},
-      {"aten.silu_backward.default", {&T::UnaryGradOfInput, kInFirst, "silu_grad"}},
+      {"aten.silu.default", {&T::Activation, kNot, "silu"}},
+      {"aten.silu_backward.default", {&T::ActivationGrad, kInFirst, "silu"}},
       {"aten.sin.default", {&T::Unary, kNot, "sin"}},
       {"aten.slice.Tensor", {&T::Slice, kInAll}},
       {"aten.slice_backward.default", {&T::SliceGrad, kInAll}},
       {"aten.smooth_l1_loss.default", {&T::HuberLoss}},
       {"aten.smooth_l1_loss_backward.default", {&T::HuberLossGrad, kInFirst}},
+      {"aten.softplus.default", {&T::Activation, kNot, "softplus"}},
+      {"aten.softplus_backward.default", {&T::ActivationGrad, kInFirst, "softplus"}},
       {"aten.split.Tensor", {&T::Split, kInAll, "", kList}},
       {"aten.split_with_sizes.default", {&T::Split, kInAll, "", kList}},
       {"aten.sqrt.default", {&T::Unary, kNot, "sqrt"}},
@@ -196,6 +214,14 @@ absl::Status Translator::AddOrSubtract(const Node& node) {
     const std::string scaled = Temporary("scaled", MetaOf(value));
     WEFT_RETURN_IF_ERROR(MultiplyBy(node, y, "other", alpha, 0, scaled));
     y = scaled;
+  }
+  if (!is_number && !subtracts && alpha == 1) {
+    WEFT_ASSIGN_OR_RETURN(const std::string of_x, node.Tensor("self"));
+    WEFT_ASSIGN_OR_RETURN(const std::string of_y, node.Tensor("other"));
+    const std::vector<Size>&x_sizes = MetaOf(of_x).sizes, &y_sizes = MetaOf(of_y).sizes;
+    if (!Follows(of_y) && x_sizes == meta.sizes && y_sizes != meta.sizes) {
+      bias_sums_.push_back({x, y, -1, x_sizes, y_sizes});
+    }
   }
   Add(subtracts ? "elementwise_sub" : "elementwise_add", {{"X", {x}}, {"Y", {y}}},
       {{"Out", {Output(node.outputs[0])}}});
@@ -407,44 +433,84 @@ absl::Status Translator::AddProduct(const Node& node) {
   return absl::OkStatus();
 }
 
+absl::Status Translator::Unary(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  return AddUnary(node, Rules().at(node.target).op).status();
+}
+
 namespace {
 
-// Whether gelu takes the tangent for erf.
-absl::StatusOr<bool> IsApproximate(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const std::string name, node.Text("approximate", "none"));
-  if (name == "none" || name == "tanh") return name == "tanh";
-  return node.ArgumentError("approximate", "none or tanh");
+// A function whose gradient op reads X, its input, or Out, or both.
+struct ActivationForm {
+  bool reads_x, reads_out;
+  // Numbers: attribute, argument, and its default.
+  struct Number {
+    absl::string_view attr, argument;
+    double otherwise;
+  };
+  std::vector<Number> numbers = {};
+};
+
+const ActivationForm& FormOf(absl::string_view op) {
+  static const auto* const forms = new std::map<absl::string_view, ActivationForm>{
+      {"clip", {true, false, {{"min", "min_val", -1}, {"max", "max_val", 1}}}},
+      {"elu", {true, true, {{"alpha", "alpha", 1}}}},
+      {"gelu", {true, false}},
+      {"hard_sigmoid", {false, true, {{"slope", "", 1.0 / 6}, {"offset", "", 0.5}}}},
+      {"hard_swish", {true, false}},
+      {"leaky_relu", {true, false, {{"alpha", "negative_slope", 0.01}}}},
+      {"silu", {true, true}},
+      {"softplus", {true, false, {{"beta", "beta", 1}, {"threshold", "threshold", 20}}}},
+  };
+  return forms->at(op);
+}
+
+absl::Status SetNumbers(const Node& node, absl::string_view op, NewOp added) {
+  for (const char* one : {"scale", "input_scale"}) {  // of elu
+    WEFT_ASSIGN_OR_RETURN(const double factor, node.Number(one, 1));
+    if (factor != 1) return node.ArgumentError(one, "1");
+  }
+  for (const auto& [attr, argument, otherwise] : FormOf(op).numbers) {
+    WEFT_ASSIGN_OR_RETURN(const double number, node.Number(argument, otherwise));
+    added.Float(attr, number);
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string approximate, node.Text("approximate", "none"));
+  if (approximate == "tanh") added.Bool("approximate", true);
+  return approximate == "none" || approximate == "tanh"
+             ? absl::OkStatus()
+             : node.ArgumentError("approximate", "none or tanh");
 }
 
 }  // namespace
 
-absl::Status Translator::Unary(const Node& node) {
+absl::Status Translator::Activation(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const bool is_approximate, IsApproximate(node));
-  WEFT_ASSIGN_OR_RETURN(NewOp op, AddUnary(node, Rules().at(node.target).op));
-  if (is_approximate) op.Bool("approximate", true);
-  return absl::OkStatus();
+  const absl::string_view op = Rules().at(node.target).op;
+  WEFT_ASSIGN_OR_RETURN(const NewOp added, AddUnary(node, op));
+  return SetNumbers(node, op, added);
 }
 
-// Of an operator whose gradient follows from its input.
-absl::Status Translator::UnaryGradOfInput(const Node& node) {
+absl::Status Translator::ActivationGrad(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const bool is_approximate, IsApproximate(node));
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  const absl::string_view op = Rules().at(node.target).op;
+  const ActivationForm& form = FormOf(op);
+  WEFT_ASSIGN_OR_RETURN(const bool is_result, node.Bool("is_result", false));
+  WEFT_ASSIGN_OR_RETURN(const bool self_is_result, node.Bool("self_is_result", false));
+  if (is_result || self_is_result) return node.Error("expected the gradient by the input");
+  const char* const argument = node.Has("self_or_result") ? "self_or_result" : "self";
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
   WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
-  Slots inputs = {{"Out@GRAD", {grad}}, {"X", {x}}};
-  if (node.target == "aten.silu_backward.default") {
-    WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
-    std::string out;
-    for (const Node* reader : readers_.at(makers_.Origin(value))) {
-      if (reader->target == "aten.silu.default") out = VarOf(reader->outputs[0]);
-    }
-    if (out.empty()) return node.Error("expected the gradient of a silu of the forward pass");
-    inputs.insert(inputs.begin(), {"Out", {out}});
+  Slots inputs;
+  if (form.reads_out) {
+    const std::string target = absl::StrReplaceAll(node.target, {{"_backward", ""}});
+    const Node* const forward = ReaderOf(value, target, "self", node.outputs[0]);
+    if (forward == nullptr) return node.Error("expected the gradient of a function of the step");
+    inputs.push_back({"Out", {VarOf(forward->outputs[0])}});
   }
-  NewOp op = Add(Rules().at(node.target).op, inputs, {{"X@GRAD", {Output(node.outputs[0])}}});
-  if (is_approximate) op.Bool("approximate", true);
-  return absl::OkStatus();
+  inputs.push_back({"Out@GRAD", {grad}});
+  if (form.reads_x) inputs.push_back({"X", {VarOf(value)}});
+  return SetNumbers(
+      node, op, Add(absl::StrCat(op, "_grad"), inputs, {{"X@GRAD", {Output(node.outputs[0])}}}));
 }
 
 absl::Status Translator::UnaryGrad(const Node& node) {

@@ -80,6 +80,15 @@ TensorMeta RowsOf(const TensorMeta& meta) {
 
 }  // namespace
 
+Slots Translator::NormGradOutputs(const Node& node) {
+  constexpr absl::string_view kSlots[] = {"X@GRAD", "Scale@GRAD", "Bias@GRAD"};
+  Slots outputs;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!node.outputs[i].empty()) outputs.push_back({kSlots[i], {Output(node.outputs[i])}});
+  }
+  return outputs;
+}
+
 // Over the last axis. PyTorch keeps the inverse of the deviation, Paddle the variance.
 absl::Status Translator::LayerNorm(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
@@ -129,14 +138,54 @@ absl::Status Translator::LayerNormGrad(const Node& node) {
   inputs.insert(
       inputs.end(),
       {{"Mean", {mean}}, {"Variance", {variance}}, {"X", {VarOf(input)}}, {"Y@GRAD", {grad}}});
-  constexpr absl::string_view kSlots[] = {"X@GRAD", "Scale@GRAD", "Bias@GRAD"};
-  Slots outputs;
-  for (size_t i = 0; i < 3; ++i) {
-    if (!node.outputs[i].empty()) outputs.push_back({kSlots[i], {Output(node.outputs[i])}});
-  }
-  Add("layer_norm_grad", inputs, outputs)
+  Add("layer_norm_grad", inputs, NormGradOutputs(node))
       .Float("epsilon", epsilon)
       .Int("begin_norm_axis", static_cast<int64_t>(MetaOf(input).dims.size()) - 1);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::GroupNorm(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const int64_t groups, node.Int("group"));
+  WEFT_ASSIGN_OR_RETURN(const double epsilon, node.Number("eps"));
+  Slots inputs;
+  for (const auto& [slot, argument] :
+       {std::make_pair("Bias", "bias"), {"Scale", "weight"}, {"X", "input"}}) {
+    WEFT_ASSIGN_OR_RETURN(const std::string var, Var(node, argument));
+    inputs.push_back({slot, {var}});
+  }
+  Add("group_norm", inputs,
+      {{"Mean", {Output(node.outputs[1])}},
+       {"Variance", {Output(node.outputs[2])}},
+       {"Y", {Output(node.outputs[0])}}})
+      .Float("epsilon", epsilon)
+      .Int("groups", groups);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::GroupNormGrad(const Node& node) {
+  WEFT_RETURN_IF_ERROR(CheckOneType(node));
+  WEFT_ASSIGN_OR_RETURN(const std::string deviation, node.Tensor("rstd"));
+  const Node* const norm = makers_.Of(deviation);
+  if (norm == nullptr || norm->target != "aten.native_group_norm.default") {
+    return node.Error("expected the gradient of a native_group_norm");
+  }
+  WEFT_ASSIGN_OR_RETURN(const int64_t groups, norm->Int("group"));
+  WEFT_ASSIGN_OR_RETURN(const double epsilon, norm->Number("eps"));
+  WEFT_ASSIGN_OR_RETURN(const std::string bias, Var(*norm, "bias"));
+  Slots inputs = {{"Bias", {bias}}};
+  for (const auto& [slot, argument] : {std::make_pair("Mean", "mean"),
+                                       {"Scale", "weight"},
+                                       {"Variance", "rstd"},
+                                       {"X", "input"}}) {
+    WEFT_ASSIGN_OR_RETURN(const std::string var, Var(node, argument));
+    inputs.push_back({slot, {var}});
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_out"));
+  inputs.insert(inputs.end(), {{"Y", {VarOf(norm->outputs[0])}}, {"Y@GRAD", {grad}}});
+  Add("group_norm_grad", inputs, NormGradOutputs(node))
+      .Float("epsilon", epsilon)
+      .Int("groups", groups);
   return absl::OkStatus();
 }
 
@@ -199,12 +248,7 @@ absl::Status Translator::BatchNormGrad(const Node& node) {
     WEFT_ASSIGN_OR_RETURN(const std::string var, Var(node, argument));
     inputs.push_back({slot, {var}});
   }
-  constexpr absl::string_view kSlots[] = {"X@GRAD", "Scale@GRAD", "Bias@GRAD"};
-  Slots outputs;
-  for (size_t i = 0; i < 3; ++i) {
-    if (!node.outputs[i].empty()) outputs.push_back({kSlots[i], {Output(node.outputs[i])}});
-  }
-  Add("batch_norm_grad", inputs, outputs).Float("epsilon", epsilon);
+  Add("batch_norm_grad", inputs, NormGradOutputs(node)).Float("epsilon", epsilon);
   return absl::OkStatus();
 }
 

@@ -114,6 +114,11 @@ absl::Status Translator::Reduce(const Node& node) {
     row_sums_[node.outputs[0]] = value;
     return absl::OkStatus();
   }
+  // Of what was repeated.
+  if (keeps && !dims.empty() && Rules().at(node.target).op == "reduce_sum" && Follows(value) &&
+      AddBiasGrad(value, -1, node.outputs[0], /*must_be_added=*/true)) {
+    return absl::OkStatus();
+  }
   WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
   if (dims.empty() && !Follows(value)) reduced_.emplace(KeyOf(MetaOf(value)), x);
   Add(Rules().at(node.target).op, {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}})
@@ -126,7 +131,8 @@ absl::Status Translator::Reduce(const Node& node) {
 // The sum of a gradient over all axes but the axis of a bias is the gradient of the bias: the op
 // for it says so to analyses. It reads shapes alone: whatever is added, its gradient is that sum.
 // Prefers a sum of the forward pass, and among these the parameter of which `out` is the gradient.
-bool Translator::AddBiasGrad(const std::string& gradient, int axis, const std::string& out) {
+bool Translator::AddBiasGrad(const std::string& gradient, int axis, const std::string& out,
+                             bool must_be_added) {
   const auto param = param_of_gradient_.find(out);
   const Operand rows = OperandOf(gradient);
   const TensorMeta& to = MetaOf(out);
@@ -145,7 +151,7 @@ bool Translator::AddBiasGrad(const std::string& gradient, int axis, const std::s
     bias = sum.bias;
     grad = is_plain ? VarOf(gradient) : rows.var;
   }
-  if (!x.has_value() || !bias.has_value()) return false;
+  if (!x.has_value() || !bias.has_value() || (must_be_added && !is_found)) return false;
   Add("elementwise_add_grad", {{"Out@GRAD", {*grad}}, {"X", {*x}}, {"Y", {*bias}}},
       {{"Y@GRAD", {Output(out)}}})
       .Int("axis", axis);
@@ -220,10 +226,19 @@ absl::Status Translator::Expand(const Node& node) {
     op.Ints("shape", shape);
     return absl::OkStatus();
   }
-  if (!Follows(value) || from.NumElements() != Size()) {
+  if (!Follows(value)) {  // added to zeros of that shape
+    const std::string zeros = Temporary("zeros", to);
+    WEFT_RETURN_IF_ERROR(FillBatch(node, 0, zeros));
+    const std::string x = VarOf(value);
+    Add("elementwise_add", {{"X", {zeros}}, {"Y", {x}}}, {{"Out", {Output(node.outputs[0])}}})
+        .Int("axis", -1);
+    bias_sums_.push_back({zeros, x, -1, to.sizes, from.sizes});
+    return absl::OkStatus();
+  }
+  if (from.NumElements() != Size()) {
     return node.Error(
-        "expected repetition along axes of known sizes, found one as often as the "
-        "batch has examples");
+        "expected the gradient of a sum or mean of all elements, or repetition along axes of known "
+        "sizes");
   }
   if (AreCountsOfMeans(readers_[node.outputs[0]])) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(const std::string x, LikeReduced(node));
@@ -338,6 +353,11 @@ absl::StatusOr<Translator::Section> Translator::SectionOf(const Node& node, int6
   return section;
 }
 
+std::string Translator::KeyOf(const Section& section, const TensorMeta& meta) {
+  return absl::StrCat(section.axis, " ", section.start, " ", section.end, " ", section.is_element,
+                      " ", KeyOf(meta));
+}
+
 void Translator::SetSection(const Section& section, NewOp op) {
   op.Ints("axes", {section.axis})
       .Ints("starts", {section.start})
@@ -354,6 +374,7 @@ absl::Status Translator::Slice(const Node& node) {
     vars_[node.outputs[0]] = x;
     return absl::OkStatus();
   }
+  if (!Follows(value)) sections_.emplace(KeyOf(section, MetaOf(value)), x);
   SetSection(section, Add("slice", {{"Input", {x}}}, {{"Out", {Output(node.outputs[0])}}}));
   return absl::OkStatus();
 }
@@ -367,7 +388,13 @@ absl::Status Translator::SliceGrad(const Node& node) {
     vars_[node.outputs[0]] = gradient;
     return absl::OkStatus();
   }
-  WEFT_ASSIGN_OR_RETURN(const std::string x, LikeOutput(node));
+  const auto forward = sections_.find(KeyOf(section, MetaOf(node.outputs[0])));
+  std::string x;
+  if (forward != sections_.end()) {
+    x = forward->second;
+  } else {
+    WEFT_ASSIGN_OR_RETURN(x, LikeOutput(node));
+  }
   SetSection(section, Add("slice_grad", {{"Input", {x}}, {"Out@GRAD", {gradient}}},
                           {{"Input@GRAD", {Output(node.outputs[0])}}}));
   return absl::OkStatus();
@@ -392,16 +419,24 @@ absl::Status Translator::FillShape(const Node& node) {
         .Text("str_value", text);
     return absl::OkStatus();
   }
-  const size_t axis = batch - meta.dims.begin();
+  return FillBatch(node, value, Output(node.outputs[0]));
+}
+
+// Of the shape of output 0.
+absl::Status Translator::FillBatch(const Node& node, double value, const std::string& out) {
+  const TensorMeta& meta = MetaOf(node.outputs[0]);
+  const size_t axis = std::find(meta.dims.begin(), meta.dims.end(), -1) - meta.dims.begin();
   for (const Input& input : graph_.inputs) {
     const TensorMeta& like = graph_.tensors.at(input.value);
-    if (like.sizes.empty() || !(like.sizes[0] == meta.sizes[axis])) continue;
-    Add("fill_constant_batch_size_like", {{"Input", {input.name}}},
-        {{"Out", {Output(node.outputs[0])}}})
+    if (like.sizes.empty() || like.sizes[0] != meta.sizes[axis] ||
+        std::count(meta.dims.begin(), meta.dims.end(), -1) != 1) {
+      continue;
+    }
+    Add("fill_constant_batch_size_like", {{"Input", {input.name}}}, {{"Out", {out}}})
         .Ints("shape", meta.dims)
         .Int("dtype", meta.dtype)
         .Float("value", value)
-        .Text("str_value", text)
+        .Text("str_value", absl::StrFormat("%.17g", value))
         .Int("input_dim_idx", 0)
         .Int("output_dim_idx", static_cast<int64_t>(axis));
     return absl::OkStatus();

@@ -152,7 +152,8 @@ class Translator {
   absl::Status AddProduct(const Node& node);
   absl::Status Unary(const Node& node);
   absl::Status UnaryGrad(const Node& node);
-  absl::Status UnaryGradOfInput(const Node& node);
+  absl::Status Activation(const Node& node);
+  absl::Status ActivationGrad(const Node& node);
   absl::Status ReluGrad(const Node& node);
   // proto/formats/pt2/aten_shapes.cc
   absl::Status Transpose2d(const Node& node);
@@ -180,11 +181,15 @@ class Translator {
   absl::Status ConvolutionGrad(const Node& node);
   absl::Status MaxPool(const Node& node);
   absl::Status MaxPoolGrad(const Node& node);
+  absl::Status AveragePool(const Node& node);
+  absl::Status AveragePoolGrad(const Node& node);
   // proto/formats/pt2/aten_sequences.cc
   absl::Status Embedding(const Node& node);
   absl::Status EmbeddingGrad(const Node& node);
   absl::Status LayerNorm(const Node& node);
   absl::Status LayerNormGrad(const Node& node);
+  absl::Status GroupNorm(const Node& node);
+  absl::Status GroupNormGrad(const Node& node);
   absl::Status BatchNorm(const Node& node);
   absl::Status BatchNormGrad(const Node& node);
   absl::Status Attention(const Node& node);
@@ -213,6 +218,7 @@ class Translator {
   absl::StatusOr<bool> AddProductGrad(const Node& node, absl::string_view op);
   void AddGradOfSum(const std::string& gradient, absl::string_view op, const std::string& x,
                     const std::string& out);
+  absl::Status FillBatch(const Node& node, double value, const std::string& out);
   absl::StatusOr<std::string> LikeReduced(const Node& node) const;
   absl::Status DivideByCount(const Node& node);
   // A part of an axis.
@@ -223,6 +229,7 @@ class Translator {
   };
   absl::StatusOr<Section> SectionOf(const Node& node, int64_t rank) const;
   static void SetSection(const Section& section, NewOp op);
+  static std::string KeyOf(const Section& section, const TensorMeta& meta);
   bool AreCountsOfMeans(const std::vector<const Node*>& nodes) const;
   absl::StatusOr<bool> IsBinaryLossGrad(const Node& node, std::string* x, std::string* label,
                                         std::string* gradient) const;
@@ -239,13 +246,18 @@ class Translator {
     double factor = 1;
     TensorMeta scores;
   };
+  Slots NormGradOutputs(const Node& node);
   absl::StatusOr<AttentionTerms> TermsOf(const Node& node);
   absl::StatusOr<std::string> CausalMask(const Node& node, int64_t length);
   absl::StatusOr<bool> AddFactorGrad(const Node& node);
   absl::Status AddBias(const Node& node, absl::string_view argument, const Operand& x, int axis);
-  bool AddBiasGrad(const std::string& gradient, int axis, const std::string& out);
-  absl::Status SetConvolution(const Node& node, NewOp op);
+  // `must_be_added`: only if the forward pass adds what has the shape of `out`.
+  bool AddBiasGrad(const std::string& gradient, int axis, const std::string& out,
+                   bool must_be_added = false);
+  absl::StatusOr<absl::string_view> ConvolutionOp(const Node& node) const;
+  static absl::Status SetConvolution(const Node& node, NewOp op);
   absl::Status SetPool(const Node& node, NewOp op);
+  absl::Status SetAveragePool(const Node& node, NewOp op);
 
   const Graph& graph_;
   const Makers& makers_;
@@ -290,6 +302,8 @@ class Translator {
     std::vector<Size> sizes, bias_sizes;
   };
   std::vector<BiasSum> bias_sums_;
+  // By KeyOf: of what the forward pass takes a section.
+  absl::flat_hash_map<std::string, std::string> sections_;
   // By KeyOf: what a sum or mean over all elements reads in the forward pass.
   absl::flat_hash_map<std::string, std::string> reduced_;
   // By value: the gradient whose sum over all axes but the last it is; the axes stay with size 1.

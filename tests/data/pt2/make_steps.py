@@ -98,6 +98,33 @@ class Encoder(nn.Module):
         return self.fc(self.layers(self.words(x)).mean(1))
 
 
+class Vit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(2, 8, 3, stride=3)
+        self.first = nn.Parameter(0.1 * torch.randn(1, 1, 8))
+        self.places = nn.Parameter(0.1 * torch.randn(1, 5, 8))
+        self.block, self.norm, self.fc = Block(8, 2), nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(x.shape[0], -1, -1), x], 1) + self.places
+        return self.fc(self.norm(self.block(x))[:, 0])
+
+
+class Unet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 6, 3, padding=1)
+        self.norm = nn.GroupNorm(2, 6)
+        self.up, self.conv3 = nn.ConvTranspose2d(6, 4, 2, stride=2), nn.Conv2d(8, 1, 3, padding=1)
+
+    def forward(self, x):
+        x = F.leaky_relu(self.conv1(x), 0.1)
+        y = F.elu(self.norm(self.conv2(F.avg_pool2d(x, 2))))
+        return F.hardtanh(self.conv3(torch.cat([x, self.up(y)], 1)), -3, 3)
+
+
 class Lstm(nn.Module):
     def __init__(self):
         super().__init__()
@@ -192,6 +219,8 @@ MODELS = {
     "gpt": (Gpt, adamw, lm_loss, words(5), words(5), {"clip_norm": 1.0}),
     "encoder": (Encoder, adam, F.cross_entropy, words(5), classes),
     "lstm": (Lstm, adam, F.cross_entropy, words(4), classes),
+    "vit": (Vit, sgd(momentum=0.9), F.cross_entropy, normal(2, 6, 6), classes),
+    "unet": (Unet, adam, F.mse_loss, normal(1, 6, 6), normal(1, 6, 6)),
     "vae": (Autoencoder, adam, vae_loss, normal(6), normal(6)),
 }
 
