@@ -138,6 +138,7 @@ void CheckScaled(const Op& op, bool has_blocks, State* state) {
 void Keep(const Op& op, State* state) {
   Uses uses;
   std::vector<uint64_t> path = {0};
+  Expect(!state->has_ended, "an op of the original comes after averaging began");
   AddUses(op, state, &path, &uses);
   const bool is_backward = state->main == nullptr && (op.Number("op_role", 0) & 15) == 1;
   if (const Attr* const pairs = is_backward ? op.Find("op_role_var") : nullptr) {
@@ -147,6 +148,12 @@ void Keep(const Op& op, State* state) {
       (i % 2 == 0 ? var->is_parameter : var->is_gradient) = true;
     }
   }
+  Var *param = nullptr, *rate = nullptr;
+  for (const Op::Arg& arg : op.args) {
+    if (!arg.is_output && arg.name == "Param") param = state->VarOf(arg.var);
+    if (!arg.is_output && arg.name == "LearningRate") rate = state->VarOf(arg.var);
+  }
+  if (state->averages && param != nullptr && rate != nullptr) state->rates[param] = rate;
   bool is_equal = !uses.draws, is_scaled = false;
   state->Launch(0);
   for (Var* var : uses.reads) {

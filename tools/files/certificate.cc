@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -69,24 +70,26 @@ class Hashes {
   std::map<const char*, std::shared_future<std::string>> hashes_;
 };
 
-// Finds out by trying which states each rank has to itself.
+// Finds out by trying which states each rank has to itself, and which travel between steps.
 absl::StatusOr<Certificate> TryToProve(const CertifiedFiles& files, const Hashes& hashes,
                                        const std::string& header, const std::string& steps) {
-  std::set<std::string> own;
+  std::set<std::string> hints;
+  const auto add = [&](const char* kind, const std::vector<std::string>& states) {
+    for (const std::string& state : states) hints.insert(absl::StrCat(kind, " ", state, "\n"));
+  };
   while (true) {
     Certificate certificate;
-    certificate.proof = "weft-proof 1\n";
-    for (const std::string& name : own) absl::StrAppend(&certificate.proof, "own ", name, "\n");
-    certificate.proof += steps;
+    certificate.proof = absl::StrCat("weft-proof 1\n", absl::StrJoin(hints, ""), steps);
     try {
       certificate.claim = checker::ClaimOf({header, certificate.proof, files.original, files.result,
                                             files.original_startup, files.startup},
                                            [&](auto file) { return hashes.Of(file); });
       return certificate;
     } catch (const checker::Failure& failure) {
-      const size_t before = own.size();
-      own.insert(failure.own.begin(), failure.own.end());
-      if (own.size() > before) continue;
+      const size_t before = hints.size();
+      add("own", failure.own);
+      add("late", failure.late);
+      if (hints.size() > before) continue;
       return absl::FailedPreconditionError(failure.why);
     }
   }
@@ -110,7 +113,10 @@ absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
                                             const CertificateClaim& claim) {
   const Hashes hashes{files.original, files.result, files.original_startup, files.startup};
   std::string steps;
+  bool averages = false;
   try {
+    const std::string_view setting = checker::TextOf(files.result, 1001);
+    averages = setting.find("\"averaging\"") != setting.npos;
     steps = absl::StrCat("main\n", EditScript(files.original, files.result));
     if (!files.startup.empty()) {
       absl::StrAppend(&steps, "startup\n", EditScript(files.original_startup, files.startup));
@@ -123,6 +129,7 @@ absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
   const auto prove = [&](const char* reduction) {
     return TryToProve(files, hashes, absl::StrCat(ranks, "gradients: ", reduction, "\n"), steps);
   };
+  if (averages) return prove("own");
   if (claim.reduction == Setting::Reduction::kSum) return prove("sum");
   absl::StatusOr<Certificate> of_means = prove("mean");
   if (of_means.ok() || claim.reduction == Setting::Reduction::kMean) return of_means;
