@@ -151,7 +151,8 @@ struct NewOp : Slots {
     const int64_t align = op.Number("use_align", 1) == 0 ? 1 : op.Number("align_size", -1);
     const bool copies = op.Number("copy_data", 0) != 0;
     Expect(size > 0 && op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
-               (given == -1 || given == size) && !fused.persistable && fused.block == state.block,
+               (given == -1 || given == size) && (align <= 1 || align % size == 0) &&
+               !fused.persistable && fused.block == state.block,
            "expected FusedOutput of floats, and attributes with its type and size");
     const bool is_known = align > 0;  // else the device decides where parts begin
     const int64_t unit = std::max<int64_t>(1, align / size);
@@ -178,12 +179,11 @@ struct NewOp : Slots {
       if (copies) var->read_first = var->read_first || !var->has_value;
       if (!copies) var->kind = kLost;
     }
-    for (const auto& [attr, right] :
-         {std::make_pair("concated_shapes", &shapes), std::make_pair("concated_ranks", &ranks)}) {
-      const std::vector<uint64_t> numbers = op.Numbers(attr);
-      Expect(numbers.empty() || numbers == *right,
-             "its attributes have other shapes than the variables");
-    }
+    const std::vector<uint64_t> its_shapes = op.Numbers("concated_shapes");
+    const std::vector<uint64_t> its_ranks = op.Numbers("concated_ranks");
+    Expect(
+        (its_shapes.empty() && its_ranks.empty()) || (its_shapes == shapes && its_ranks == ranks),
+        "its attributes have other shapes than the variables");
     Expect(!in.empty() && (!is_known || fused.elements == end), "FusedOutput is not declared with ",
            std::to_string(end), " elements");
     return state.Launch(0);

@@ -687,7 +687,7 @@ class Walk:
         align = number("align_size", -1) if number("use_align", 1) else 1
         expect(size and number("dtype", -1) == fused.dtype and align <= 1 << 20
                and number("user_defined_size_of_dtype", -1) in (-1, size)
-               and not fused.persistable and fused.block == self.block,
+               and (align <= 1 or align % size == 0) and not fused.persistable and fused.block == self.block,
                "expected FusedOutput of floats, and attributes with its type and size")
         unit = max(1, align // size)
         end, parts, shapes, ranks = 0, [], [], []
@@ -708,7 +708,7 @@ class Walk:
             else:
                 var.kind = LOST
         fused.parts = parts
-        expect(self.op.ints("concated_shapes") in ([], shapes) and self.op.ints("concated_ranks") in ([], ranks),
+        expect((self.op.ints("concated_shapes"), self.op.ints("concated_ranks")) in (([], []), (shapes, ranks)),
                "its attributes have other shapes than the variables")
         expect(self.inputs and (align <= 0 or fused.elements == end),
                "FusedOutput is not declared with %d elements" % end)
