@@ -320,6 +320,10 @@ std::string_view Inside(std::string_view formula) {
   return formula[0] == '(' ? formula.substr(1, formula.size() - 2) : formula;
 }
 
+std::string When(const std::string& condition) {
+  return condition.empty() ? "always" : Text("if ", Inside(condition));
+}
+
 // Compares the branches with what the setting says.
 class Comparison {
  public:
@@ -356,8 +360,8 @@ class Comparison {
   // `of`: that synchronizes what `branch` changes, or sends before.
   void Compare(const Branch& branch, const Branch& of, const std::string& condition,
                bool launches) {
-    Expect(branch.condition == condition, "states change if ", branch.condition,
-           ", and by the setting if ", condition);
+    Expect(branch.condition == condition, "states change ", When(branch.condition),
+           ", and by the setting ", When(condition));
     size_t expected = 0;
     std::map<std::string, uint64_t> counts;  // of states, by the formulas of p
     for (const auto& [var, value] : of.values) {
@@ -396,9 +400,8 @@ class Comparison {
     Expect(expected == branch.values.size(), "a block changes other states than the setting says");
     for (const auto& [lines, count] : counts) {
       std::string& when = claimed_[lines];
-      when += Text(when.empty() ? "" : "; ",
-                   condition.empty() ? "always" : Text("if ", Inside(condition)), ", of ",
-                   std::to_string(count), count == 1 ? " state p" : " states p");
+      when += Text(when.empty() ? "" : "; ", When(condition), ", of ", std::to_string(count),
+                   count == 1 ? " state p" : " states p");
     }
   }
 

@@ -254,6 +254,25 @@ Asserted by Weft, not checked:
 - How this relates to one device with the batch of all ranks (weft verify).
 )";
 
+constexpr std::string_view kReplaced =
+    R"(  with gradients (% of % parameters) replaced by their % over the ranks.
+- Each gradient is replaced once, when it is complete and before its first use.
+)";
+constexpr std::string_view kChanged =
+    R"(  but when step s ends (s = 1, 2, ...), states change, by what they were before:
+%)";
+constexpr std::string_view kSynchronized =
+    R"(- states that are equal on all ranks after their change: %
+- states that may travel when a step ends: %
+)";
+constexpr char kNotStarted[] =
+    "Not checked, as no startup programs were given: that states are equal at first.";
+constexpr char kStarted[] =
+    "After the startup program, states are equal: what the original's leaves on rank 0.";
+constexpr char kBegun[] =
+    "After the startup program, states are what the original's leaves on rank 0; new ones are 0,\n"
+    "  but p_outer_param is p.";
+
 // With each % replaced by one of the values, in order.
 template <typename... Values>
 std::string Filled(std::string_view text, const Values&... values) {
@@ -332,34 +351,24 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   }
   for (const std::string& state : owns) own_states += Text(own_states.empty() ? "" : " ", state);
   const auto number = [](uint64_t n) { return std::to_string(n); };
-  const std::string gradients =
-      Text(number(main.num_gradients), " of ", number(main.num_parameters));
-  const std::string statement =
-      main.averages ? Text(
-                          "  and when step s ends (s = 1, 2, ...), then changes states, by what "
-                          "they were before:\n",
-                          main.changes)
-                    : Text("  with gradients (", gradients, " parameters) replaced by their ", by,
-                           " over the ranks.\n- Each gradient is replaced once, when it is "
-                           "complete and before "
-                           "its first use.\n");
-  std::string changed;
-  if (main.averages) {
-    for (const std::string& state : main.synchronized) changed += Text(" ", state);
-    changed = Text("- states that are equal on all ranks after their change:",
-                   changed.empty() ? " none" : changed,
-                   "\n- states that travel when a step ends: ", late.empty() ? "none" : late, "\n");
+  std::string statement =
+                  Filled(kReplaced, number(main.num_gradients), number(main.num_parameters), by),
+              synchronized;
+  for (const std::string& state : main.synchronized) {
+    synchronized += Text(synchronized.empty() ? "" : " ", state);
   }
-  return Filled(
-      kClaim, hash(files.original), hash(files.result),
-      has_startup ? hash(files.original_startup) : "none",
-      has_startup ? hash(files.startup) : "none", rank,
-      main.nranks == 0 ? "any" : number(main.nranks), by, Sha256(main.schedule).substr(0, 16),
-      number(main.num_calls), number(main.rings.size()), statement,
-      has_startup
-          ? "After the startup program, states are equal: what the original's leaves on rank 0."
-          : "Not checked, as no startup programs were given: that states are equal at first.",
-      own_states, changed, number(main.num_rounded), number(main.num_others));
+  if (main.averages) statement = Filled(kChanged, main.changes);
+  return Filled(kClaim, hash(files.original), hash(files.result),
+                has_startup ? hash(files.original_startup) : "none",
+                has_startup ? hash(files.startup) : "none", rank,
+                main.nranks == 0 ? "any" : number(main.nranks), by,
+                Sha256(main.schedule).substr(0, 16), number(main.num_calls),
+                number(main.rings.size()), statement,
+                has_startup ? (main.averages ? kBegun : kStarted) : kNotStarted, own_states,
+                main.averages ? Filled(kSynchronized, synchronized.empty() ? "none" : synchronized,
+                                       late.empty() ? "none" : late)
+                              : "",
+                number(main.num_rounded), number(main.num_others));
 }
 
 void Check(const Files& files) {

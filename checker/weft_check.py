@@ -1020,10 +1020,10 @@ class Walk:
                 expect(not var.is_parameter or var in done, "%s is not averaged" % var)
         if self.counter is not None:
             self.first[self.counter.name] = "0"
-        self.changes = "".join("  - %s:\n%s" % (when, lines) for lines, when in sorted(claimed.items()))
+        self.changes = "".join("  - %s:\n%s" % (words, lines) for lines, words in sorted(claimed.items()))
 
     def compare(self, schedule, branch, synchronizing, condition, launches, done, claimed):
-        expect(branch[0] == condition, "states change if %s, and by the setting if %s" % (branch[0], condition))
+        expect(branch[0] == condition, "states change %s, and by the setting %s" % (when(branch[0]), when(condition)))
         expected, counts = 0, {}
         for var in sorted(synchronizing[1], key=lambda var: var.name):
             if var.of is not var or (launches and not var.is_parameter):
@@ -1056,9 +1056,8 @@ class Walk:
             counts[lines] = counts.get(lines, 0) + 1
         expect(expected == len(branch[1]), "a block changes other states than the setting says")
         for lines, count in counts.items():
-            when = "%s, of %d state%s p" % ("if " + inside(condition) if condition else "always", count,
-                                            "" if count == 1 else "s")
-            claimed[lines] = claimed[lines] + "; " + when if lines in claimed else when
+            words = "%s, of %d state%s p" % (when(condition), count, "" if count == 1 else "s")
+            claimed[lines] = claimed[lines] + "; " + words if lines in claimed else words
 
 
 def pair(a, sign, b):
@@ -1071,6 +1070,10 @@ def of(name, formula):
 
 def inside(formula):
     return formula[1:-1] if formula[0] == "(" else formula
+
+
+def when(condition):
+    return "if " + inside(condition) if condition else "always"
 
 
 def rounded(number):
@@ -1220,13 +1223,15 @@ Asserted by Weft, not checked:
 REPLACED = """  with gradients (%s of %s parameters) replaced by their %s over the ranks.
 - Each gradient is replaced once, when it is complete and before its first use.
 """
-CHANGED = """  and when step s ends (s = 1, 2, ...), then changes states, by what they were before:
+CHANGED = """  but when step s ends (s = 1, 2, ...), states change, by what they were before:
 """
 SYNCHRONIZED = """- states that are equal on all ranks after their change: %s
-- states that travel when a step ends: %s
+- states that may travel when a step ends: %s
 """
 STARTUP = ("Not checked, as no startup programs were given: that states are equal at first.",
-           "After the startup program, states are equal: what the original's leaves on rank 0.")
+           "After the startup program, states are equal: what the original's leaves on rank 0.",
+           "After the startup program, states are what the original's leaves on rank 0; new ones are 0,\n"
+           "  but p_outer_param is p.")
 
 
 def quoted(line):
@@ -1282,7 +1287,7 @@ def check(claim, proof, files):
         changed = SYNCHRONIZED % tuple(b" ".join(names).decode("latin-1") or "none"
                                        for names in (sorted(main.synchronized), main.late))
     right = CLAIM % (*hashes, rank, nranks or "any", by, schedule, len(main.schedule), len(main.rings), statement,
-                     STARTUP[len(files) == 4], states, changed, main.num_rounded, main.num_others)
+                     STARTUP[(len(files) == 4) * (1 + main.averages)], states, changed, main.num_rounded, main.num_others)
     lines = itertools.zip_longest(right.encode("latin-1").split(b"\n"), claim.split(b"\n"))
     for i, (expected, found) in enumerate(lines):
         expect(expected == found, "claim.txt, line %d: expected %s, found %s" % (i + 1, quoted(expected), quoted(found)))

@@ -421,9 +421,9 @@ CASES = {
         "the program ends while communication goes on"),
     ("Averaging, conditions", "two of one period"): (delayed(), RIGHT),
     ("Averaging, conditions", "another period"): (in_some_steps(AVERAGE, condition=due(period=5)),
-                                                  "states change if ((s mod 5) = 0), and by the setting if"),
+                                                  "states change if (s mod 5) = 0, and by the setting if"),
     ("Averaging, conditions", "another step"): (in_some_steps(AVERAGE, condition=due(1)),
-                                                "states change if ((s mod 4) = 1), and by the setting if"),
+                                                "states change if (s mod 4) = 1, and by the setting if"),
     ("Averaging, conditions", "in every step, too"): (
         averaged(COUNT, *due(), AVERAGE, run(), blocks=[[AVERAGE]]), "expected a new block of its own"),
     ("Averaging, conditions", "the same one twice"): (

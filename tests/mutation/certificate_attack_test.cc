@@ -251,6 +251,18 @@ const std::vector<Configuration>& Configurations() {
       {"singa_plain", {{"nrings", "2"}}},
       {"singa_half", {{"nrings", "2"}}, true},
       {"megengine", {{"reduce_method", "mean"}, {"bcast_period", "1"}}},
+      {"local_sgd", {}, true},
+      {"local_sgd", {{"k_steps", "2"}, {"begin_step", "4"}, {"state", "average"}}},
+      {"local_sgd", {{"k_steps", "2"}, {"outer", "nesterov"}}, true},
+      {"local_sgd", {{"k_steps", "3"}, {"outer", "slowmo"}, {"mix", "0.25"}, {"nrings", "2"}}},
+      {"local_sgd",
+       {{"k_steps", "4"},
+        {"outer", "sgd"},
+        {"fragments", "2"},
+        {"delay", "1"},
+        {"comm_dtype", "bf16"}},
+       true},
+      {"singa_partial", {{"threshold", "300"}}},
   };
   return *all;
 }
