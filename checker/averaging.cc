@@ -204,7 +204,7 @@ std::map<std::string, std::string> AveragingOf(std::string_view setting) {
     const bool is_text = rest.substr(0, 1) == "\"";
     if (is_text) until("\"");
     const std::string value = until(is_text ? "\"" : ",}");
-    if (is_text) Expect(until(",}").empty(), "its setting has two values for ", key);
+    Expect(is_text ? until(",}").empty() : !value.empty(), "its setting has no value for ", key);
     Expect(values.emplace(key, value).second, "its setting says twice: ", key);
   } while (next == ',');
   return values;

@@ -1125,7 +1125,8 @@ class Schedule:
                 expect(found, "its setting is cut off, or has no key or value where one belongs")
                 key, more, at = found.group(1), found.group(3), found.end()
                 expect(key not in values, "its setting says twice: " + text(key))
-                values[key] = found.group(2).strip(b'"').decode("latin-1")
+                value = found.group(2).decode("latin-1")
+                values[key] = value[1:-1] if value[0] == '"' else value
         steps = [values.pop(key, absent) for key, absent in ((b"period", "1"), (b"first_step", "1"), (b"begin_step", "1"),
                                                              (b"fragments", "1"), (b"delay", "0"))]
         expect(all(re.fullmatch("0|[1-9][0-9]{0,10}", word) for word in steps), "its setting: expected a number of steps")
