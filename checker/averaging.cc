@@ -60,7 +60,7 @@ std::string ValueOf(Var* var, State* state) {
   }
   const bool is_there = var->of == var ? var->kind == kSame && state->HasValue(*var)
                                        : var->of == nullptr && var->IsState();
-  Expect(is_there, var->name, " has no value");
+  Expect(is_there && var->type == 7, var->name, " has no value, or is no dense tensor");
   // No name may look like another formula.
   Expect(var->name.find_first_of(" ()*") == var->name.npos && var->name != "s" &&
              var->name != "n" && var->name.find_first_of("0123456789.-+") != 0,

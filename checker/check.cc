@@ -150,7 +150,7 @@ void CheckStreams(State* state) {
         const bool goes_on =
             access.stream == stream && std::max(access.read, access.written) > known;
         Expect(!goes_on || (var.of == nullptr && var.IsState()), late.why);
-        if (goes_on && !var.is_late) {
+        if (goes_on && var.late != stream) {
           late.late.push_back(Text(std::to_string(ring), " ", var.name));
         }
       }
@@ -325,9 +325,9 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   for (uint64_t ring = 0; word == "late" && proof >> ring >> own; proof >> word) {
     Var* const var = main.VarOf(own);
     const uint32_t stream = main.streams.emplace(ring, main.streams.size() + 1).first->second;
-    Expect(var->of == nullptr && var->IsState() && stream < kHost, "proof.txt: ", own,
-           " is no new state, or there are more than 16 rings");
-    var->is_late = true;
+    Expect(var->of == nullptr && var->IsState() && var->late == 0 && stream < kHost,
+           "proof.txt: ", own, " is no new state, is named twice, or there are more than 16 rings");
+    var->late = stream;
     main.clocks[stream][stream] = 1;
     var->accesses.push_back({stream, 1, 1});
     late += Text(late.empty() ? "" : " ", own);

@@ -40,7 +40,7 @@ struct Var : Decl {
   bool read_first = false, read_since_write = false;  // before a write of this step; by a kept op
   bool is_parameter = false, is_gradient = false, is_reduced = false, is_rounded = false;
   bool is_frozen = false;  // it was broadcast from rank 0, or is an id in use
-  bool is_late = false;    // it may travel when a step begins
+  uint32_t late = 0;       // the stream on which it may travel when a step begins; 0: none
   uint64_t block = 0;      // of the result, that declares it
 };
 

@@ -262,7 +262,8 @@ class Var:
     parts, in_buffer = (), False  # pairs of a part and where it begins, or None
     accesses = None  # by stream: [last read, last write]
     in_result = is_own = equal = has_value = read_first = read_since = False
-    is_gradient = is_reduced = is_parameter = is_frozen = is_rounded = is_late = False
+    is_gradient = is_reduced = is_parameter = is_frozen = is_rounded = False
+    late = None  # the stream on which it may travel when a step begins
     block, formula = 0, None  # of the result; what a variable holds where parameters are averaged; "": lost
     changed_by = ()  # conditions of branches
 
@@ -794,7 +795,7 @@ class Walk:
                 continue
             travel = [var for var in self.vars.values() if max((var.accesses or {}).get(stream, (0,))) > known]
             expect(self.averages and self.main is None
-                   and all(var.of is None and var.is_state and var.is_late for var in travel),
+                   and all(var.of is None and var.is_state and var.late == stream for var in travel),
                    "the program ends while communication goes on")
 
     def check_end(self):
@@ -836,7 +837,7 @@ class Walk:
             expect(var.formula, "%s holds nothing" % var)
             return var.formula
         is_there = var.kind == SAME and self.has_value(var) if var.of is var else var.of is None and var.is_state
-        expect(is_there, "%s has no value" % var)
+        expect(is_there and var.type == DENSE, "%s has no value, or is no dense tensor" % var)
         name = var.name.decode("latin-1")
         # No name may look like another formula.
         expect(not set(" ()*") & set(name) and name not in ("", "s", "n") and name[0] not in "0123456789.-+",
@@ -1257,11 +1258,11 @@ def check(claim, proof, files):
     own, word = set(), next(words, None)
     while word == b"late":
         ring, var = next(words, b""), main.var(next(words, b""))
-        expect(re.fullmatch(b"[0-9]{1,9}", ring) and var.of is None and var.is_state,
-               "proof.txt: %s is no new state" % var)
-        stream = main.stream(int(ring))
+        expect(re.fullmatch(b"[0-9]{1,9}", ring) and var.of is None and var.is_state and var.late is None,
+               "proof.txt: %s is no new state, or is named twice" % var)
+        stream = var.late = main.stream(int(ring))
         main.clocks[stream][stream] = 1
-        var.accesses, var.is_late = {**(var.accesses or {}), stream: [1, 1]}, True
+        var.accesses = {stream: [1, 1]}
         main.late.append(var.name)
         word = next(words, None)
     while word == b"own":

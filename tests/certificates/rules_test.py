@@ -465,6 +465,13 @@ CASES = {
     ("Averaging, states", "that travel between steps"): (delayed(), RIGHT),
     ("Averaging, states", "that travel, and are not named"): (delayed(hints="own w\n"),
                                                             "the program ends while communication goes on"),
+    ("Averaging, states", "that travel over another ring"): (
+        delayed(hints="late 1 %s\nown w\n" % G), "nothing orders its access to w_outer_gradient"),
+    ("Averaging, states", "of which the proof names another ring"): (
+        averaged(COUNT, *due(), run(states=G, reads="w," + G), hints="late 1 %s\nown w\n" % G,
+                 blocks=[[late("c_wait_comm", "X=" + G, "Out=" + G, ring_id=1), late("assign", "X=w", "Out=" + G),
+                          late("c_wait_compute", "X=" + G, "Out=" + G), late("c_allreduce_avg", "X=" + G, "Out=" + G)]],
+                 states=[decl(G, 4, 4, persistable=True)]), "the program ends while communication goes on"),
     ("Averaging, states", "used before they arrive"): (
         delayed(late("c_wait_compute", "X=w", "Out=w"), late("c_wait_comm", "X=w", "Out=w")),
         "nothing orders its access to w_outer_gradient"),
