@@ -133,6 +133,18 @@ void CheckScaled(const Op& op, bool has_blocks, State* state) {
   }
 }
 
+// The learning rate of the parameter that an op updates.
+void KeepRate(const Op& op, State* state) {
+  Var *param = nullptr, *rate = nullptr;
+  for (const Op::Arg& arg : op.args) {
+    if (!arg.is_output && arg.name == "Param") param = state->VarOf(arg.var);
+    if (!arg.is_output && arg.name == "LearningRate") rate = state->VarOf(arg.var);
+  }
+  if (param == nullptr || rate == nullptr) return;
+  state->Spend(0, 96);
+  state->rates[param] = rate;
+}
+
 }  // namespace
 
 void Keep(const Op& op, State* state) {
@@ -148,12 +160,7 @@ void Keep(const Op& op, State* state) {
       (i % 2 == 0 ? var->is_parameter : var->is_gradient) = true;
     }
   }
-  Var *param = nullptr, *rate = nullptr;
-  for (const Op::Arg& arg : op.args) {
-    if (!arg.is_output && arg.name == "Param") param = state->VarOf(arg.var);
-    if (!arg.is_output && arg.name == "LearningRate") rate = state->VarOf(arg.var);
-  }
-  if (state->averages && param != nullptr && rate != nullptr) state->rates[param] = rate;
+  if (state->averages) KeepRate(op, state);
   bool is_equal = !uses.draws, is_scaled = false;
   state->Launch(0);
   for (Var* var : uses.reads) {
