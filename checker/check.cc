@@ -332,12 +332,22 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
     var->accesses.push_back({stream, 1, 1});
     late += Text(late.empty() ? "" : " ", own);
   }
-  for (; word == "own" && proof >> own; proof >> word) {
-    Var* const var = main.VarOf(own);
-    Expect(var->IsState() && own != "none", "proof.txt: ", own, " is no state, or named none");
-    var->is_own = true;
-    var->equal = false;
-    owns.insert(own);
+  const auto name_own = [&](Var* var, bool is_own) {
+    Expect(var->IsState() && var->name != "none", "proof.txt: ", var->name,
+           " is no state, or named none");
+    var->is_own = is_own;
+    var->equal = !is_own;
+    is_own ? static_cast<void>(owns.emplace(var->name))
+           : static_cast<void>(owns.erase(std::string(var->name)));
+  };
+  if (word == "all") {
+    for (Var& var : main.vars) {
+      if (var.of == &var && var.IsState()) name_own(&var, true);
+    }
+    proof >> word;
+  }
+  for (; (word == "own" || word == "common") && proof >> own; proof >> word) {
+    name_own(main.VarOf(own), word == "own");
   }
   Expect(word == "main", "proof.txt: expected the steps of the main program");
   const bool has_startup = !files.startup.empty();

@@ -1265,12 +1265,19 @@ def check(claim, proof, files):
         var.accesses = {stream: [1, 1]}
         main.late.append(var.name)
         word = next(words, None)
-    while word == b"own":
-        name = next(words, b"")
-        var = main.var(name)
-        expect(var.is_state and name != b"none", "proof.txt: %s is no state, or named none" % var)
-        var.is_own, var.equal = True, False
-        own.add(name)
+
+    def name_own(var, is_own):
+        expect(var.is_state and var.name != b"none", "proof.txt: %s is no state, or named none" % var)
+        var.is_own, var.equal = is_own, not is_own
+        (own.add if is_own else own.discard)(var.name)
+
+    if word == b"all":
+        for var in main.vars.values():
+            if var.of is var and var.is_state:
+                name_own(var, True)
+        word = next(words, None)
+    while word in (b"own", b"common"):
+        name_own(main.var(next(words, b"")), word == b"own")
         word = next(words, None)
     expect(word == b"main", "proof.txt: expected the steps of the main program")
     expect(main.run(words) == (len(files) == 4), "proof.txt: it is for other files")

@@ -465,6 +465,9 @@ CASES = {
     ("Averaging, states", "that travel between steps"): (delayed(), RIGHT),
     ("Averaging, states", "that travel, and are not named"): (delayed(hints="own w\n"),
                                                             "the program ends while communication goes on"),
+    ("Averaging, states", "all their own but one"): (in_some_steps(AVERAGE, hints="all\ncommon lr\n"), RIGHT),
+    ("Averaging, states", "a parameter that is not their own"): (
+        in_some_steps(AVERAGE, hints="all\ncommon lr\ncommon w\n"), "w may differ between ranks"),
     ("Averaging, states", "that travel over another ring"): (
         delayed(hints="late 1 %s\nown w\n" % G), "nothing orders its access to w_outer_gradient"),
     ("Averaging, states", "of which the proof names another ring"): (

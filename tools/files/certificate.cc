@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -70,26 +69,46 @@ class Hashes {
   std::map<const char*, std::shared_future<std::string>> hashes_;
 };
 
+// "own w\n" for each state, or what is left out, if that is less.
+std::string OwnLines(const std::set<std::string>& own, std::string_view original) {
+  std::set<std::string> others = own;
+  std::string common = "all\n";
+  size_t num_common = 0;
+  checker::Fields blocks(original);
+  const checker::Block block(blocks.Next(1) ? blocks.Bytes() : "");
+  for (checker::Fields decls(block.decls); decls.Next(3);) {
+    const checker::Decl decl(decls.Bytes());
+    if (!decl.IsState() || others.erase(std::string(decl.name)) > 0) continue;
+    absl::StrAppend(&common, "common ", std::string(decl.name), "\n");
+    ++num_common;
+  }
+  const bool names_all = num_common + others.size() < own.size();
+  std::string lines = names_all ? common : "";
+  for (const std::string& name : names_all ? others : own) {
+    absl::StrAppend(&lines, "own ", name, "\n");
+  }
+  return lines;
+}
+
 // Finds out by trying which states each rank has to itself, and which travel between steps.
 absl::StatusOr<Certificate> TryToProve(const CertifiedFiles& files, const Hashes& hashes,
                                        const std::string& header, const std::string& steps) {
-  std::set<std::string> hints;
-  const auto add = [&](const char* kind, const std::vector<std::string>& states) {
-    for (const std::string& state : states) hints.insert(absl::StrCat(kind, " ", state, "\n"));
-  };
+  std::set<std::string> own;
+  std::string late;
   while (true) {
     Certificate certificate;
-    certificate.proof = absl::StrCat("weft-proof 1\n", absl::StrJoin(hints, ""), steps);
     try {
+      certificate.proof =
+          absl::StrCat("weft-proof 1\n", late, OwnLines(own, files.original), steps);
       certificate.claim = checker::ClaimOf({header, certificate.proof, files.original, files.result,
                                             files.original_startup, files.startup},
                                            [&](auto file) { return hashes.Of(file); });
       return certificate;
     } catch (const checker::Failure& failure) {
-      const size_t before = hints.size();
-      add("own", failure.own);
-      add("late", failure.late);
-      if (hints.size() > before) continue;
+      const size_t before = own.size() + late.size();
+      own.insert(failure.own.begin(), failure.own.end());
+      for (const std::string& state : failure.late) absl::StrAppend(&late, "late ", state, "\n");
+      if (own.size() + late.size() > before) continue;
       return absl::FailedPreconditionError(failure.why);
     }
   }
