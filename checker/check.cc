@@ -21,7 +21,6 @@ std::vector<std::string_view> BlocksOf(std::string_view file) {
 
 // What a setting says of results that no rule makes.
 constexpr std::pair<const char*, const char*> kNoRule[] = {
-    {"averaging\"", "no rule averages parameters"},
     {"common\"", "no rule lets each rank update a part of the states"},
     {"distributed_params\"", "no rule lets each rank update a part of the states"},
     {"shares\"", "no rule lets each rank update a part of the states"},
@@ -32,14 +31,16 @@ constexpr std::pair<const char*, const char*> kNoRule[] = {
 };
 
 // The setting tells `weft run` and `weft verify` what the program is for, as JSON.
-void CheckSetting(std::string_view json, uint64_t nranks, bool sums) {
-  std::string setting;
+void CheckSetting(std::string_view json, State* state) {
+  std::string& setting = state->setting;
   for (const char c : json) {
     if (static_cast<unsigned char>(c) > ' ') setting += c;
   }
   for (const auto& [part, why] : kNoRule) {
     Expect(setting.find(part) == setting.npos, why);
   }
+  Expect(state->averages || setting.find("averaging\"") == setting.npos,
+         "no rule averages parameters where gradients are reduced");
   const auto expect = [&](std::string_view key, std::string_view value) {
     const std::string right = Text(key, value);
     for (size_t at = 0; (at = setting.find(key, at)) != setting.npos; ++at) {
@@ -49,8 +50,8 @@ void CheckSetting(std::string_view json, uint64_t nranks, bool sums) {
       Expect(is_right, "setting of the result: ", key, ": expected ", value);
     }
   };
-  expect("\"nranks\":", std::to_string(nranks));
-  expect("\"reduction\":", sums ? "\"sum\"" : "\"mean\"");
+  expect("\"nranks\":", std::to_string(state->nranks));
+  expect("\"reduction\":", state->sums ? "\"sum\"" : "\"mean\"");
 }
 
 void Declare(State* state) {
@@ -63,7 +64,8 @@ void Declare(State* state) {
       state->locals[i].insert(decl.name);
     }
   }
-  const size_t count = state->original.num_decls + state->result.num_decls;
+  size_t count = state->original.num_decls + state->result.num_decls;
+  for (const Block& block : state->new_blocks) count += block.num_decls;
   state->Spend(0, count * sizeof(void*));
   state->names.reserve(count);
   for (Fields fields(state->original.decls); fields.Next(3);) {
@@ -83,9 +85,24 @@ void Declare(State* state) {
     var->in_result = true;
     if (var->of != nullptr) continue;
     const bool is_ring = state->main != nullptr && var->type == 17;
-    Expect(is_ring || (var->type == 7 && !var->persistable), "the new variable ", var->name,
-           " is a state, or no tensor");
+    const bool is_scope = state->averages && var->type == 11 && !var->persistable;
+    const bool is_known = state->averages && (state->main == nullptr ||
+                                              state->main->first.count(std::string(var->name)) > 0);
+    Expect(is_ring || is_scope || (var->type == 7 && (!var->persistable || is_known)),
+           "the new variable ", var->name, " is a state, or no tensor");
     var->kind = kLost;
+    var->equal = state->main == nullptr && var->persistable;
+  }
+  for (size_t i = 0; i < state->new_blocks.size(); ++i) {
+    for (Fields fields(state->new_blocks[i].decls); fields.Next(3);) {
+      Var* const var = state->Declare(fields.Bytes());
+      Expect(!var->in_result && var->of == nullptr, var->name, " is declared twice");
+      Expect(var->type == 7 && !var->persistable, "the new variable ", var->name,
+             " is a state, or no tensor");
+      var->kind = kLost;
+      var->in_result = true;
+      var->block = state->blocks.size() + i;
+    }
   }
   for (const Var& var : state->vars) {
     Expect(var.in_result, "a variable of the original is not declared");
@@ -101,24 +118,50 @@ void Begin(std::string_view original, std::string_view result, State* state) {
   state->version = NumberOf(TextOf(original, 4), 1);
   state->work_left = 1000 + 16 * result.size();
   state->memory_left = (1 << 22) + 2 * (original.size() + result.size());
-  CheckSetting(TextOf(result, 1001), state->nranks, state->sums);
+  CheckSetting(TextOf(result, 1001), state);
   const auto without_blocks = [](std::string_view file) {
     return OthersOf(file, 1, 1001, [](const Fields&) {});
   };
-  Expect(blocks.size() == state->blocks.size() &&
+  const size_t num_old = state->blocks.size();
+  for (size_t i = num_old; i < blocks.size() && state->averages && state->main == nullptr; ++i) {
+    state->Spend(0, sizeof(Block) + 128);
+    state->new_blocks.emplace_back(blocks[i]);
+    Expect(state->new_blocks.back().others.size() <= 2 && NumberOf(blocks[i], 2) == 0,
+           "a new block has another field, or is in another block than block 0");
+  }
+  Expect(blocks.size() == num_old + state->new_blocks.size() &&
              without_blocks(original) == without_blocks(result) &&
              state->original.others == state->result.others &&
-             std::equal(blocks.begin() + 1, blocks.end(), state->blocks.begin() + 1),
+             std::equal(state->blocks.begin() + 1, state->blocks.end(), blocks.begin() + 1),
          "the result has another version or other blocks");
   Declare(state);
 }
 
-void End(State* state) {
-  for (uint32_t stream = 1; stream < kHost; ++stream) {
-    const auto& clocks = state->clocks;
-    Expect(std::max(clocks[0][stream], clocks[kHost][stream]) == clocks[stream][stream],
-           "the program ends while communication goes on");
+// Calls that go on when the program ends, of states that may travel when a step begins.
+void CheckStreams(State* state) {
+  const auto& clocks = state->clocks;
+  Failure late{"the program ends while communication goes on"};
+  for (const auto& [ring, stream] : state->streams) {
+    const uint32_t known = std::max(clocks[0][stream], clocks[kHost][stream]);
+    if (known == clocks[stream][stream]) continue;
+    Expect(state->averages && state->main == nullptr, late.why);
+    for (const Var& var : state->vars) {
+      for (const Var::Access& access : var.accesses) {
+        const bool goes_on =
+            access.stream == stream && std::max(access.read, access.written) > known;
+        Expect(!goes_on || (var.of == nullptr && var.IsState()), late.why);
+        if (goes_on && var.late != stream) {
+          late.late.push_back(Text(std::to_string(ring), " ", var.name));
+        }
+      }
+    }
   }
+  if (!late.late.empty()) throw late;
+}
+
+void End(State* state) {
+  CheckStreams(state);
+  if (state->averages) CheckAveraging(state);
   State* const main = state->main;
   for (const uint64_t ring : main == nullptr ? std::set<uint64_t>() : main->rings) {
     const bool is_outside = state->set_up.empty() && main->calls_compute && state->calls_compute;
@@ -128,8 +171,9 @@ void End(State* state) {
   Failure differ;
   for (const Var& var : state->vars) {
     if (var.of != &var) continue;
-    Expect(!var.is_gradient || var.is_reduced, "the gradient ", var.name, " is not reduced");
-    Expect(!var.is_parameter || (var.IsState() && !var.is_own), var.name,
+    Expect(!var.is_gradient || var.is_reduced || state->averages, "the gradient ", var.name,
+           " is not reduced");
+    Expect(!var.is_parameter || (var.IsState() && (!var.is_own || state->averages)), var.name,
            " is no state of all ranks");
     Expect(var.kind == kSame || (!var.persistable && !var.read_first), "the step leaves ", var.name,
            " with another value than the original does");
@@ -138,10 +182,11 @@ void End(State* state) {
     const Var* const known = main == nullptr ? &var
                              : var.has_value ? main->Find(var.name)
                                              : nullptr;
-    const bool is_common = known != nullptr && known->IsState() && !known->is_own;
+    const bool is_common = known != nullptr && known->IsState() &&
+                           (!known->is_own || (known->is_parameter && main != nullptr));
     if (is_common && !var.equal) differ.own.emplace_back(var.name);
   }
-  Expect(main != nullptr || state->num_gradients > 0, "no gradient is reduced");
+  Expect(main != nullptr || state->num_gradients > 0 || state->averages, "no gradient is reduced");
   if (differ.own.empty()) return;
   std::sort(differ.own.begin(), differ.own.end());
   differ.why = Text(differ.own[0], " may differ between ranks");
@@ -193,14 +238,12 @@ schedule: %, % calls on % rings
 
 Checked:
 - On each rank, the result computes what the original computes on the data of this rank,
-  with gradients (% of % parameters) replaced by their % over the ranks.
-- Each gradient is replaced once, when it is complete and before its first use.
-- States that are equal on all ranks before a step are equal after it.
+%- States that are equal on all ranks before a step are equal after it.
 - No result depends on the timing of streams; all ranks make the same calls in one order.
 - %
 Exceptions:
 - states of which each rank has its own: %
-- gradients that are rounded to fewer bits on their way: %
+%- gradients that are rounded to fewer bits on their way: %
 - variables that are not the original's when the step ends, but 1/n of them or unset: %
 Assumed:
 - Every rank runs this program, and a startup program that is certified for it.
@@ -210,6 +253,25 @@ Assumed:
 Asserted by Weft, not checked:
 - How this relates to one device with the batch of all ranks (weft verify).
 )";
+
+constexpr std::string_view kReplaced =
+    R"(  with gradients (% of % parameters) replaced by their % over the ranks.
+- Each gradient is replaced once, when it is complete and before its first use.
+)";
+constexpr std::string_view kChanged =
+    R"(  but when step s ends (s = 1, 2, ...), states change, by what they were before:
+%)";
+constexpr std::string_view kSynchronized =
+    R"(- states that are equal on all ranks after their change: %
+- states that may travel when a step ends: %
+)";
+constexpr char kNotStarted[] =
+    "Not checked, as no startup programs were given: that states are equal at first.";
+constexpr char kStarted[] =
+    "After the startup program, states are equal: what the original's leaves on rank 0.";
+constexpr char kBegun[] =
+    "After the startup program, states are what the original's leaves on rank 0; new ones are 0,\n"
+    "  but p_outer_param is p.";
 
 // With each % replaced by one of the values, in order.
 template <typename... Values>
@@ -249,21 +311,43 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   State main, startup;
   main.nranks = startup.nranks = std::strtoull(ranks.c_str(), nullptr, 10);
   main.sums = startup.sums = by == "sum";
+  main.averages = startup.averages = by == "own";
   startup.main = &main;
-  Expect((by == "sum" || by == "mean") && main.nranks <= 1 << 20,
-         "claim.txt: expected at most 2^20 ranks, and sum or mean");
+  Expect((by == "sum" || by == "mean" || by == "own") && main.nranks <= 1 << 20,
+         "claim.txt: expected at most 2^20 ranks, and sum, mean or own");
   std::istringstream proof{std::string(files.proof)};
-  std::string word, own;
+  std::string word, own, late;
   Expect(proof >> word && word == "weft-proof" && proof >> word && word == "1",
          "proof.txt: unknown version");
   Begin(files.original, files.result, &main);
   std::set<std::string> owns;
-  while (proof >> word && word == "own" && proof >> own) {
+  proof >> word;
+  for (uint64_t ring = 0; word == "late" && proof >> ring >> own; proof >> word) {
     Var* const var = main.VarOf(own);
-    Expect(var->IsState() && own != "none", "proof.txt: ", own, " is no state, or named none");
-    var->is_own = true;
-    var->equal = false;
-    owns.insert(own);
+    const uint32_t stream = main.streams.emplace(ring, main.streams.size() + 1).first->second;
+    Expect(var->of == nullptr && var->IsState() && var->late == 0 && stream < kHost,
+           "proof.txt: ", own, " is no new state, is named twice, or there are more than 16 rings");
+    var->late = stream;
+    main.clocks[stream][stream] = 1;
+    var->accesses.push_back({stream, 1, 1});
+    late += Text(late.empty() ? "" : " ", own);
+  }
+  const auto name_own = [&](Var* var, bool is_own) {
+    Expect(var->IsState() && var->name != "none", "proof.txt: ", var->name,
+           " is no state, or named none");
+    var->is_own = is_own;
+    var->equal = !is_own;
+    is_own ? static_cast<void>(owns.emplace(var->name))
+           : static_cast<void>(owns.erase(std::string(var->name)));
+  };
+  if (word == "all") {
+    for (Var& var : main.vars) {
+      if (var.of == &var && var.IsState()) name_own(&var, true);
+    }
+    proof >> word;
+  }
+  for (; (word == "own" || word == "common") && proof >> own; proof >> word) {
+    name_own(main.VarOf(own), word == "own");
   }
   Expect(word == "main", "proof.txt: expected the steps of the main program");
   const bool has_startup = !files.startup.empty();
@@ -277,17 +361,24 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   }
   for (const std::string& state : owns) own_states += Text(own_states.empty() ? "" : " ", state);
   const auto number = [](uint64_t n) { return std::to_string(n); };
-  return Filled(
-      kClaim, hash(files.original), hash(files.result),
-      has_startup ? hash(files.original_startup) : "none",
-      has_startup ? hash(files.startup) : "none", rank,
-      main.nranks == 0 ? "any" : number(main.nranks), by, Sha256(main.schedule).substr(0, 16),
-      number(main.num_calls), number(main.rings.size()), number(main.num_gradients),
-      number(main.num_parameters), by,
-      has_startup
-          ? "After the startup program, states are equal: what the original's leaves on rank 0."
-          : "Not checked, as no startup programs were given: that states are equal at first.",
-      own_states, number(main.num_rounded), number(main.num_others));
+  std::string statement =
+                  Filled(kReplaced, number(main.num_gradients), number(main.num_parameters), by),
+              synchronized;
+  for (const std::string& state : main.synchronized) {
+    synchronized += Text(synchronized.empty() ? "" : " ", state);
+  }
+  if (main.averages) statement = Filled(kChanged, main.changes);
+  return Filled(kClaim, hash(files.original), hash(files.result),
+                has_startup ? hash(files.original_startup) : "none",
+                has_startup ? hash(files.startup) : "none", rank,
+                main.nranks == 0 ? "any" : number(main.nranks), by,
+                Sha256(main.schedule).substr(0, 16), number(main.num_calls),
+                number(main.rings.size()), statement,
+                has_startup ? (main.averages ? kBegun : kStarted) : kNotStarted, own_states,
+                main.averages ? Filled(kSynchronized, synchronized.empty() ? "none" : synchronized,
+                                       late.empty() ? "none" : late)
+                              : "",
+                number(main.num_rounded), number(main.num_others));
 }
 
 void Check(const Files& files) {

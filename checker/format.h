@@ -16,7 +16,8 @@ namespace checker {
 
 struct Failure {
   std::string why;
-  std::vector<std::string> own = {};  // states that may differ between ranks, if that is why
+  std::vector<std::string> own = {};   // states that may differ between ranks, if that is why
+  std::vector<std::string> late = {};  // rings and states that travel over them, if that is why
 };
 
 template <typename... Parts>

@@ -133,11 +133,24 @@ void CheckScaled(const Op& op, bool has_blocks, State* state) {
   }
 }
 
+// The learning rate of the parameter that an op updates.
+void KeepRate(const Op& op, State* state) {
+  Var *param = nullptr, *rate = nullptr;
+  for (const Op::Arg& arg : op.args) {
+    if (!arg.is_output && arg.name == "Param") param = state->VarOf(arg.var);
+    if (!arg.is_output && arg.name == "LearningRate") rate = state->VarOf(arg.var);
+  }
+  if (param == nullptr || rate == nullptr) return;
+  state->Spend(0, 96);
+  state->rates[param] = rate;
+}
+
 }  // namespace
 
 void Keep(const Op& op, State* state) {
   Uses uses;
   std::vector<uint64_t> path = {0};
+  Expect(!state->has_ended, "an op of the original comes after averaging began");
   AddUses(op, state, &path, &uses);
   const bool is_backward = state->main == nullptr && (op.Number("op_role", 0) & 15) == 1;
   if (const Attr* const pairs = is_backward ? op.Find("op_role_var") : nullptr) {
@@ -147,6 +160,7 @@ void Keep(const Op& op, State* state) {
       (i % 2 == 0 ? var->is_parameter : var->is_gradient) = true;
     }
   }
+  if (state->averages) KeepRate(op, state);
   bool is_equal = !uses.draws, is_scaled = false;
   state->Launch(0);
   for (Var* var : uses.reads) {

@@ -4,12 +4,6 @@
 namespace checker {
 namespace {
 
-std::vector<Var*> PartsOf(Var* var) {
-  std::vector<Var*> parts;
-  for (const auto& [part, offset] : var->parts) parts.push_back(part);
-  return parts.empty() ? std::vector<Var*>{var} : parts;
-}
-
 // What a variable holds is a value of the original, in this form, and still current there.
 const Var& Current(const Var& var, bool is_whole) {
   Expect(var.of != nullptr && (var.of == &var || var.of_version == var.of->version) &&
@@ -33,11 +27,7 @@ Var& New(Var* var) {
 
 // A new op, with the variables in its slots. Functions that are rules return the stream that reads
 // X and writes Out; kHost: none does.
-struct NewOp {
-  const Op& op;
-  State& state;
-  std::vector<Var*> in, out, more;
-
+struct NewOp : Slots {
   Var& X() const { return One(in); }
   Var& Out() const { return One(out); }
   static Var& One(const std::vector<Var*>& vars) {
@@ -161,7 +151,8 @@ struct NewOp {
     const int64_t align = op.Number("use_align", 1) == 0 ? 1 : op.Number("align_size", -1);
     const bool copies = op.Number("copy_data", 0) != 0;
     Expect(size > 0 && op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
-               (given == -1 || given == size),
+               (given == -1 || given == size) && (align <= 1 || align % size == 0) &&
+               !fused.persistable && fused.block == state.block,
            "expected FusedOutput of floats, and attributes with its type and size");
     const bool is_known = align > 0;  // else the device decides where parts begin
     const int64_t unit = std::max<int64_t>(1, align / size);
@@ -169,8 +160,9 @@ struct NewOp {
     int64_t end = 0;
     for (Var* var : in) {
       state.Spend(0, 64);
-      Expect(var->IsFloats() && var->dtype == fused.dtype && var->elements <= int64_t{1} << 40 &&
-                 end < int64_t{1} << 60,
+      const bool is_state = state.averages && var->IsState() && var->elements >= 0;
+      Expect((is_state || var->IsFloats()) && var->dtype == fused.dtype &&
+                 var->elements <= int64_t{1} << 40 && end < int64_t{1} << 60,
              var->name, " is no tensor of a known size and of this type");
       Expect(!var->in_buffer && var->parts.empty() && var != &fused, var->name,
              " is in a buffer already");
@@ -180,15 +172,18 @@ struct NewOp {
       const std::vector<int64_t> dims = var->Dims();
       shapes.insert(shapes.end(), dims.begin(), dims.end());
       ranks.push_back(dims.size());
+      if (state.averages) {
+        Move(var, copies, &state);
+        continue;
+      }
       if (copies) var->read_first = var->read_first || !var->has_value;
       if (!copies) var->kind = kLost;
     }
-    for (const auto& [attr, right] :
-         {std::make_pair("concated_shapes", &shapes), std::make_pair("concated_ranks", &ranks)}) {
-      const std::vector<uint64_t> numbers = op.Numbers(attr);
-      Expect(numbers.empty() || numbers == *right,
-             "its attributes have other shapes than the variables");
-    }
+    const std::vector<uint64_t> its_shapes = op.Numbers("concated_shapes");
+    const std::vector<uint64_t> its_ranks = op.Numbers("concated_ranks");
+    Expect(
+        (its_shapes.empty() && its_ranks.empty()) || (its_shapes == shapes && its_ranks == ranks),
+        "its attributes have other shapes than the variables");
     Expect(!in.empty() && (!is_known || fused.elements == end), "FusedOutput is not declared with ",
            std::to_string(end), " elements");
     return state.Launch(0);
@@ -246,6 +241,21 @@ struct NewOp {
     return state.Launch(0);
   }
 
+  // Averaging.
+  uint32_t ReduceState() {
+    InPlace();
+    return LaunchCall(Exchange(*this) ? "mean" : "sum", X());
+  }
+  template <void (*rule)(const Slots&)>
+  uint32_t Run() {
+    rule(*this);
+    return state.Launch(0);
+  }
+  uint32_t Condition() {
+    RunBranch(*this);
+    return kHost;
+  }
+
   // A ring of all ranks, on as many devices if they are named. It waits until the ops before end.
   uint32_t SetUp() {
     const size_t devices = op.Numbers("devices").size();
@@ -291,18 +301,22 @@ struct NewOp {
   }
 };
 
-// Where it may be: m in main programs, s in startup programs; b: its role is backward. Slots have
-// these names or begin in lower case, as in Paddle 3; others are empty. Attributes: i an integer, b
-// a boolean, f a float, s text, S texts, I integers, n the number of ranks, 0 what is zero or
-// empty, * anything.
+// Where it may be: m in main programs, s in startup programs; where parameters are averaged, a and
+// t. b: its role is backward; o: it is optimize. Slots have these names or begin in lower case, as
+// in Paddle 3; others are empty. Attributes: i an integer, b a boolean, f a float, s text, S texts,
+// I integers, B a block, n the number of ranks, 0 what is zero or empty, * anything.
 struct Rule {
   std::string_view where, types, in, out, more, attrs;
   uint32_t (NewOp::*apply)();
+  std::string_view also = "";  // a second slot of inputs
 };
+constexpr std::string_view kOfBuffers =
+    " align_size:i concated_ranks:I concated_shapes:I constant:* copy_data:b dtype:i "
+    "persist_output:0 set_constant:0 use_align:b user_defined_size_of_dtype:i ";
 constexpr Rule kRules[] = {
-    {"ms", " c_wait_compute c_wait_comm c_sync_calc_stream c_sync_comm_stream ", "X", "Out", "",
+    {"msat", " c_wait_compute c_wait_comm c_sync_calc_stream c_sync_comm_stream ", "X", "Out", "",
      " ring_id:i ", &NewOp::Wait},
-    {"ms", " c_broadcast broadcast ", "X", "Out", "", " ring_id:i use_calc_stream:b root:0 ",
+    {"mst", " c_broadcast broadcast ", "X", "Out", "", " ring_id:i use_calc_stream:b root:0 ",
      &NewOp::Broadcast},
     {"mb", " c_allreduce_sum c_allreduce_avg ", "X", "Out", "",
      " ring_id:i use_calc_stream:b accumulate_type:* ", &NewOp::Reduce},
@@ -311,29 +325,48 @@ constexpr Rule kRules[] = {
     {"mb", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ",
      &NewOp::Scale},
     {"mb", " cast ", "X", "Out", "", " in_dtype:i out_dtype:i ", &NewOp::Cast},
-    {"mb", " coalesce_tensor ", "Input", "Output", "FusedOutput",
-     " align_size:i concated_ranks:I concated_shapes:I constant:* copy_data:b dtype:i "
-     "persist_output:0 set_constant:0 use_align:b user_defined_size_of_dtype:i ",
-     &NewOp::Coalesce},
+    {"mb", " coalesce_tensor ", "Input", "Output", "FusedOutput", kOfBuffers, &NewOp::Coalesce},
     {"mb", " c_allgather all_gather ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
      &NewOp::Gather},
     {"mb", " split ", "X", "Out", "", " axis:0 num:n sections:0 ", &NewOp::Split},
     {"mb", " sum ", "X", "Out", "", " ", &NewOp::SumParts},
-    {"s", " c_comm_init_all comm_init_all ", "", "", "", " ring_id:i nranks:n devices:I ",
+    {"st", " c_comm_init_all comm_init_all ", "", "", "", " ring_id:i nranks:n devices:I ",
      &NewOp::SetUp},
-    {"s", " c_gen_nccl_id ", "", "Out", "", " rank:i endpoint:s other_endpoints:S ring_id:i ",
+    {"st", " c_gen_nccl_id ", "", "Out", "", " rank:i endpoint:s other_endpoints:S ring_id:i ",
      &NewOp::MakeId},
-    {"s", " c_comm_init ", "X", "", "", " ring_id:i nranks:n rank:i device_id:* endpoints:0 ",
+    {"st", " c_comm_init ", "X", "", "", " ring_id:i nranks:n rank:i device_id:* endpoints:0 ",
      &NewOp::Init},
+    {"ao", " c_allreduce_sum c_allreduce_avg ", "X", "Out", "",
+     " ring_id:i use_calc_stream:b accumulate_type:* ", &NewOp::ReduceState},
+    {"ao", " all_reduce ", "X", "Out", "",
+     " ring_id:i use_calc_stream:b accumulate_type:* reduce_type:i ", &NewOp::ReduceState},
+    {"ao", " coalesce_tensor ", "Input", "Output", "FusedOutput", kOfBuffers, &NewOp::Coalesce},
+    {"ao", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ",
+     &NewOp::Run<Compute>},
+    {"ao", " cast ", "X", "Out", "", " in_dtype:i out_dtype:i ", &NewOp::Run<Compute>},
+    {"ao", " assign ", "X", "Out", "", " ", &NewOp::Run<Compute>},
+    {"ao",
+     " elementwise_add elementwise_sub elementwise_mul elementwise_div elementwise_mod equal "
+     "less_than greater_equal logical_and logical_or ",
+     "X", "Out", "", " axis:i ", &NewOp::Run<Compute>, "Y"},
+    {"ao", " increment ", "X", "Out", "", " step:f ", &NewOp::Run<Count>},
+    {"ao", " fill_constant ", "", "Out", "", " dtype:i shape:I value:f str_value:s ",
+     &NewOp::Run<Fill>},
+    {"ao", " conditional_block ", "Cond", "Out", "Scope", " sub_block:B is_scalar_condition:b ",
+     &NewOp::Condition, "Input"},
+    {"t", " assign ", "X", "Out", "", " ", &NewOp::Run<BeginState>},
+    {"t", " fill_constant ", "", "Out", "", " dtype:i shape:I value:f str_value:s ",
+     &NewOp::Run<BeginState>},
 };
 constexpr std::string_view kOfAll =
     "op_role:i op_role_var:* op_callstack:* op_namescope:* op_device:0 with_quant_attr:0 "
     "use_mkldnn:0 use_model_parallel:0 ";
 
-const Rule& RuleOf(std::string_view type, char program) {
+const Rule& RuleOf(std::string_view type, const char* programs) {
   const std::string word = Text(" ", type, " ");
   const auto is_it = [&](const Rule& rule) {
-    return rule.where.find(program) != rule.where.npos && rule.types.find(word) != rule.types.npos;
+    return rule.where.find_first_of(programs) != rule.where.npos &&
+           rule.types.find(word) != rule.types.npos;
   };
   const auto* const rule = std::find_if(std::begin(kRules), std::end(kRules), is_it);
   Expect(rule != std::end(kRules) && type.find(' ') == type.npos, "no rule inserts such an op");
@@ -351,6 +384,7 @@ void CheckAttr(const Attr& attr, std::string_view known, uint64_t nranks) {
   Expect(what == '*' || is('i', Attr::kInt, Attr::kLong) || is('b', Attr::kBool, Attr::kBool) ||
              is('f', Attr::kFloat, Attr::kFloat) || is('s', Attr::kString, Attr::kString) ||
              is('S', Attr::kStrings, Attr::kStrings) || is('I', Attr::kInts, Attr::kLongs) ||
+             is('B', Attr::kBlock, Attr::kBlock) ||
              (is('n', Attr::kInt, Attr::kLong) && attr.Numbers() == std::vector{nranks}) ||
              (what == '0' && attr.IsZero()),
          "attribute ", attr.name, " has another type or value than the rule says");
@@ -366,7 +400,12 @@ std::vector<Var*> VarsOf(const Op& op, bool is_output, std::string_view slot, St
          " is there twice");
   std::vector<Var*> vars;
   for (const Op::Arg& arg : op.args) {
-    if (is_it(arg)) vars.push_back(state->VarOf(arg.var));
+    if (!is_it(arg)) continue;
+    vars.push_back(state->VarOf(arg.var));
+    const uint64_t block = vars.back()->block;
+    const auto& named = is_output ? state->writes : state->reads;
+    Expect(block == state->block || (block == 0 && named.count(vars.back()) > 0), arg.var,
+           " is not named by the op that runs the block, or is in another one");
   }
   return vars;
 }
@@ -374,17 +413,22 @@ std::vector<Var*> VarsOf(const Op& op, bool is_output, std::string_view slot, St
 }  // namespace
 
 void Insert(const Op& op, State* state) {
-  const Rule& rule = RuleOf(op.type, state->main == nullptr ? 'm' : 's');
+  const bool is_main = state->main == nullptr;
+  const Rule& rule = RuleOf(op.type, state->averages ? (is_main ? "a" : "t") : is_main ? "m" : "s");
   const std::string known = Text(rule.attrs, kOfAll);
   for (const Attr& attr : op.attrs) CheckAttr(attr, known, state->nranks);
-  NewOp added{op, *state, VarsOf(op, false, rule.in, state), VarsOf(op, true, rule.out, state),
-              VarsOf(op, true, rule.more, state)};
-  Expect(op.args.size() == added.in.size() + added.out.size() + added.more.size(),
-         "it has another variable");
+  NewOp added{{op, *state, VarsOf(op, false, rule.in, state), VarsOf(op, true, rule.out, state),
+               VarsOf(op, true, rule.more, state), VarsOf(op, false, rule.also, state)}};
+  const size_t size = added.in.size() + added.out.size() + added.more.size() + added.also.size();
+  Expect(op.args.size() == size, "it has another variable");
   Expect(rule.where != "mb" || (op.Number("op_role", 1) & 15) == 1,
          "attribute op_role: expected backward");
+  Expect(rule.where != "ao" || (op.Number("op_role", 0) & 15) == 2,
+         "attribute op_role: expected optimize");
+  state->has_ended = state->has_ended || rule.where == "ao";
   const uint32_t stream = (added.*rule.apply)();
   if (stream == kHost) return;
+  added.in.insert(added.in.end(), added.also.begin(), added.also.end());
   for (Var* var : added.in) state->Touch(stream, var, false);
   added.out.insert(added.out.end(), added.more.begin(), added.more.end());
   for (Var* var : added.out) state->Touch(stream, var, true);

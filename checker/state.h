@@ -40,6 +40,8 @@ struct Var : Decl {
   bool read_first = false, read_since_write = false;  // before a write of this step; by a kept op
   bool is_parameter = false, is_gradient = false, is_reduced = false, is_rounded = false;
   bool is_frozen = false;  // it was broadcast from rank 0, or is an id in use
+  uint32_t late = 0;       // the stream on which it may travel when a step begins; 0: none
+  uint64_t block = 0;      // of the result, that declares it
 };
 
 inline constexpr uint32_t kHost = 17;  // after stream 0, which computes, and those of rings
@@ -49,10 +51,23 @@ inline void Join(const Clock& from, Clock* to) {
   for (size_t i = 0; i < from.size(); ++i) (*to)[i] = std::max((*to)[i], from[i]);
 }
 
+struct ByName {
+  bool operator()(const Var* a, const Var* b) const { return a->name < b->name; }
+};
+template <typename T>
+using Vars = std::map<Var*, T, ByName>;
+
+// What new ops make of states after the ops of the original, in some steps (averaging.cc).
+struct Branch {
+  std::string condition;  // of the step s; empty: in every step
+  Vars<std::string> values;
+};
+
 struct State {
   // What the claim says.
-  uint64_t nranks = 0;  // 0: any number
-  bool sums = false;    // gradients are replaced by their sum over the ranks, not by their mean
+  uint64_t nranks = 0;    // 0: any number
+  bool sums = false;      // gradients are replaced by their sum over the ranks, not by their mean
+  bool averages = false;  // gradients are not replaced, but parameters averaged
 
   State* main = nullptr;                 // of the main programs, if these are startup programs
   uint64_t version = 0;                  // of Paddle: 2006002 of 2.6.2; 0: not said
@@ -68,6 +83,24 @@ struct State {
   bool calls_compute = true;                // all calls are on the stream that computes
   uint64_t rank = 0;                        // startup programs: of which rank, if they are for one
   std::vector<std::string_view> endpoints;  // then, of all ranks
+
+  // Where parameters are averaged.
+  std::string setting;                       // of the result, without blanks
+  std::vector<Block> new_blocks;             // after those of the original
+  uint64_t block = 0;                        // that is walked
+  std::set<const Var*> reads, writes;        // of block 0, that this one names
+  std::string condition;                     // of this block
+  Vars<std::string> values;                  // formulas; empty: lost
+  Vars<bool> changed;                        // states, by this block: whether they were equal
+  std::vector<Branch> branches;              // that have ended
+  Vars<std::vector<size_t>> changed_by;      // branches
+  std::set<uint64_t> walked;                 // new blocks
+  Vars<Var*> rates;                          // the learning rates of parameters
+  Var* counter = nullptr;                    // of steps
+  bool has_ended = false;                    // the step of the original
+  std::map<std::string, std::string> first;  // what new states begin with
+  std::string changes;                       // for the claim
+  std::set<std::string> synchronized;        // states that are equal on all ranks after them
 
   std::array<Clock, kHost + 1> clocks = {};
   std::map<uint64_t, uint32_t> streams;  // of rings
@@ -136,8 +169,31 @@ struct State {
   }
 };
 
+// An op with the variables in its slots.
+struct Slots {
+  const Op& op;
+  State& state;
+  std::vector<Var*> in, out, more, also;
+};
+
 void Keep(const Op& op, State* state);    // an op that the original has, too
 void Insert(const Op& op, State* state);  // another one
+
+// Where parameters are averaged (averaging.cc): rules for new ops, and the end of the step.
+void Move(Var* var, bool keeps, State* state);  // into a buffer
+void Count(const Slots& slots);
+void Fill(const Slots& slots);
+void Compute(const Slots& slots);
+bool Exchange(const Slots& slots);  // returns whether it averages
+void RunBranch(const Slots& slots);
+void BeginState(const Slots& slots);
+void CheckAveraging(State* state);
+
+inline std::vector<Var*> PartsOf(Var* var) {
+  std::vector<Var*> parts;
+  for (const auto& [part, offset] : var->parts) parts.push_back(part);
+  return parts.empty() ? std::vector<Var*>{var} : parts;
+}
 
 }  // namespace checker
 

@@ -7,12 +7,13 @@ certified; 1: not; 2: wrong usage.
 
 import hashlib
 import itertools
+import math
 import os
 import re
 import struct
 import sys
 
-DENSE, ROWS, ARRAY, RAW = 7, 8, 13, 17
+DENSE, ROWS, SCOPES, ARRAY, RAW = 7, 8, 11, 13, 17
 FLOAT_BYTES = {4: 2, 5: 4, 6: 8, 22: 2}
 INT, FLOAT, STRING, INTS, STRINGS, BOOL, BLOCK, LONG, BLOCKS, LONGS = 0, 1, 2, 3, 5, 6, 8, 9, 10, 11
 VALUE_FIELD = {INT: 3, FLOAT: 4, STRING: 5, INTS: 6, STRINGS: 8, BOOL: 10, BLOCK: 12, LONG: 13, BLOCKS: 14, LONGS: 15}
@@ -40,7 +41,6 @@ CONSTANT = {"fill_constant", "assign_value", "fill", "full", "arange"}
 LINEAR = {"sum", "scale", "cast", "assign", "concat", "elementwise_add", "elementwise_sub"}
 ORIGIN = ("op_callstack", "op_namescope")
 NO_RULE = (  # what a setting says of results that no rule makes
-    (b'averaging"', "no rule averages parameters"),
     (b'common"', "no rule lets each rank update a part of the states"),
     (b'distributed_params"', "no rule lets each rank update a part of the states"),
     (b'shares"', "no rule lets each rank update a part of the states"),
@@ -50,12 +50,13 @@ NO_RULE = (  # what a setting says of results that no rule makes
     (b"\\", "its setting has a backslash"),
 )
 
-# The rules for new ops: where (m: main, s: startup, b: of role backward), types, slots of inputs and outputs,
-# attributes, and the method that does the rest. Of attributes: i integer, b boolean, f float, s text, S texts,
-# I integers, n the number of ranks, 0 nothing (zero, false, or empty), * anything.
+# The rules for new ops: where (m: main, s: startup; where parameters are averaged, a and t; b: of role backward,
+# o: of role optimize), types, slots of inputs and outputs, attributes, and the method that does the rest. Of
+# attributes: i integer, b boolean, f float, s text, S texts, I integers, B block, n the number of ranks, 0 nothing
+# (zero, false, or empty), * anything.
 RULES = """
-ms c_wait_compute,c_wait_comm,c_sync_calc_stream,c_sync_comm_stream X Out ring_id:i wait
-ms c_broadcast,broadcast X Out ring_id:i,use_calc_stream:b,root:0 broadcast
+msat c_wait_compute,c_wait_comm,c_sync_calc_stream,c_sync_comm_stream X Out ring_id:i wait
+mst c_broadcast,broadcast X Out ring_id:i,use_calc_stream:b,root:0 broadcast
 mb c_allreduce_sum,c_allreduce_avg X Out ring_id:i,use_calc_stream:b,accumulate_type:* all_reduce
 mb all_reduce X Out ring_id:i,use_calc_stream:b,accumulate_type:*,reduce_type:i all_reduce
 mb scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
@@ -65,18 +66,41 @@ dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i
 mb c_allgather,all_gather X Out ring_id:i,nranks:n,use_calc_stream:b gather
 mb split X Out axis:0,num:n,sections:0 split
 mb sum X Out - sum_parts
-s c_comm_init_all,comm_init_all - - ring_id:i,nranks:n,devices:I set_up_ring
-s c_gen_nccl_id - Out rank:i,endpoint:s,other_endpoints:S,ring_id:i make_id
-s c_comm_init X - ring_id:i,nranks:n,rank:i,device_id:*,endpoints:0 init
+st c_comm_init_all,comm_init_all - - ring_id:i,nranks:n,devices:I set_up_ring
+st c_gen_nccl_id - Out rank:i,endpoint:s,other_endpoints:S,ring_id:i make_id
+st c_comm_init X - ring_id:i,nranks:n,rank:i,device_id:*,endpoints:0 init
+ao c_allreduce_sum,c_allreduce_avg X Out ring_id:i,use_calc_stream:b,accumulate_type:* exchange
+ao all_reduce X Out ring_id:i,use_calc_stream:b,accumulate_type:*,reduce_type:i exchange
+ao coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
+dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i coalesce
+ao scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n compute
+ao cast X Out in_dtype:i,out_dtype:i compute
+ao assign X Out - compute
+ao elementwise_add,elementwise_sub,elementwise_mul,elementwise_div,elementwise_mod,equal,less_than,greater_equal,\
+logical_and,logical_or X,Y Out axis:i compute
+ao increment X Out step:f count
+ao fill_constant - Out dtype:i,shape:I,value:f,str_value:s fill
+ao conditional_block Cond,Input Out,Scope sub_block:B,is_scalar_condition:b run_branch
+t assign X Out - begin_state
+t fill_constant - Out dtype:i,shape:I,value:f,str_value:s begin_state
 """
 OF_ALL = ("op_role:i,op_role_var:*,op_callstack:*,op_namescope:*,op_device:0,with_quant_attr:0,use_mkldnn:0,"
           "use_model_parallel:0")
 KINDS = {"i": (INT, LONG), "n": (INT, LONG), "b": (BOOL,), "f": (FLOAT,), "s": (STRING,), "S": (STRINGS,),
-         "I": (INTS, LONGS), "0": tuple(VALUE_FIELD), "*": None}
+         "I": (INTS, LONGS), "B": (BLOCK,), "0": tuple(VALUE_FIELD), "*": None}
 
 SAME, SCALED, SUM, LOST = "same", "scaled", "sum", "lost"  # Var.kind
 WHOLE, GATHERED = "whole", "gathered"  # Var.form; of rank i: i
 COMPUTE, HOST = "compute", "host"  # streams; others are those of rings, by their number
+
+# Averaging: ops of two inputs, the sign in formulas, and element types of inputs and outputs.
+BOOLEAN, INT64, FLOATS = 0, 3, -1
+BINARY = {"elementwise_add": ("+", FLOATS, FLOATS), "elementwise_sub": ("-", FLOATS, FLOATS),
+          "elementwise_mul": ("*", FLOATS, FLOATS), "elementwise_div": ("/", FLOATS, FLOATS),
+          "elementwise_mod": ("mod", INT64, INT64), "equal": ("=", INT64, BOOLEAN), "less_than": ("<", INT64, BOOLEAN),
+          "greater_equal": (">=", INT64, BOOLEAN), "logical_and": ("and", BOOLEAN, BOOLEAN),
+          "logical_or": ("or", BOOLEAN, BOOLEAN)}
+TYPE_NAMES = {4: "fp16", 5: "fp32", 6: "fp64", 22: "bf16"}
 
 
 class Failure(Exception):
@@ -239,6 +263,9 @@ class Var:
     accesses = None  # by stream: [last read, last write]
     in_result = is_own = equal = has_value = read_first = read_since = False
     is_gradient = is_reduced = is_parameter = is_frozen = is_rounded = False
+    late = None  # the stream on which it may travel when a step begins
+    block, formula = 0, None  # of the result; what a variable holds where parameters are averaged; "": lost
+    changed_by = ()  # conditions of branches
 
     def __init__(self, data):
         self.data, self.name, described = data, bytes_of(data, 1), bytes_of(data, 2)
@@ -305,9 +332,15 @@ def without(data, *numbers):
 
 
 class Walk:
-    def __init__(self, original, result, nranks, sums, main):
+    def __init__(self, original, result, nranks, by, main):
         self.blocks, blocks = blocks_of(original), blocks_of(result)
-        self.result, self.nranks, self.sums, self.main = blocks[0], nranks, sums, main
+        self.result, self.nranks, self.sums, self.main = blocks[0], nranks, by == "sum", main
+        self.averages, self.has_ended = by == "own", False
+        self.block, self.condition, self.counter, self.rates = 0, "", None, {}
+        self.reads, self.writes, self.changed, self.branches, self.walked = set(), set(), {}, [], set()
+        self.first, self.changes, self.synchronized, self.late = {}, "", set(), []
+        is_more = self.averages and main is None
+        self.new_blocks = blocks[len(self.blocks):] if is_more else []
         self.version = int_of(bytes_of(original, 4), 1)
         self.vars = {}
         self.clocks = {COMPUTE: {}, HOST: {}}  # of each stream: of others, the last op that has ended for sure
@@ -316,14 +349,20 @@ class Walk:
         self.num_gradients = self.num_rounded = self.num_others = self.num_parameters = 0
         self.work = 1000 + 16 * len(result)
         self.check_setting(bytes(byte for byte in bytes_of(result, 1001) if byte > 32))
-        expect(without(original, 1, 1001) == without(result, 1, 1001) and len(blocks) == len(self.blocks)
-               and without(blocks[0], 3, 4) == without(self.blocks[0], 3, 4) and blocks[1:] == self.blocks[1:],
-               "the result has another version or other blocks")
+        for block in self.new_blocks:
+            expect(len(without(block, 3, 4)) <= 2 and int_of(block, 2) == 0,
+                   "a new block has another field, or is in another block than block 0")
+        expect(without(original, 1, 1001) == without(result, 1, 1001)
+               and len(blocks) == len(self.blocks) + len(self.new_blocks)
+               and without(blocks[0], 3, 4) == without(self.blocks[0], 3, 4)
+               and blocks[1:len(self.blocks)] == self.blocks[1:], "the result has another version or other blocks")
         self.declare()
 
     def check_setting(self, setting):
         for part, why in NO_RULE:
             expect(part not in setting, why)
+        expect(self.averages or b'averaging"' not in setting, "no rule averages parameters where gradients are reduced")
+        self.setting = setting
         for key, value in (("nranks", str(self.nranks)), ("reduction", '"sum"' if self.sums else '"mean"')):
             for rest in setting.split(b'"%s":' % key.encode())[1:]:
                 expect(re.match(re.escape(value.encode()) + b"[,}]", rest),
@@ -346,17 +385,28 @@ class Walk:
             expect(not var.in_result, "%s is declared twice" % var)
             expect(var.data == declared.data, "%s is not declared as in the original" % var)
             is_ring = self.main is not None and var.type == RAW
-            expect(var.of is var or is_ring or (var.type == DENSE and not var.persistable),
+            is_scope = self.averages and var.type == SCOPES and not var.persistable
+            is_known = self.averages and (self.main is None or var.name in self.main.first)
+            expect(var.of is var or is_ring or is_scope or (var.type == DENSE and (not var.persistable or is_known)),
                    "the new variable %s is a state, or no tensor" % var)
             var.in_result = True
+            if var.of is None:
+                var.equal = self.main is None and var.persistable
+        for i, block in enumerate(self.new_blocks):
+            for field in fields(block, 3):
+                var = Var(field.bytes())
+                expect(var.name not in self.vars, "%s is declared twice" % var)
+                expect(var.type == DENSE and not var.persistable, "the new variable %s is a state, or no tensor" % var)
+                self.vars[var.name] = var
+                var.in_result, var.block = True, len(self.blocks) + i
         expect(all(var.in_result for var in self.vars.values()), "a variable of the original is not declared")
 
     def var(self, name):
         expect(name in self.vars, "%s is not declared" % text(name))
         return self.vars[name]
 
-    def spend(self):
-        self.work -= 1
+    def spend(self, steps=1):
+        self.work -= steps
         expect(self.work >= 0, "following the programs takes too much time")
 
     def run(self, words):
@@ -462,6 +512,10 @@ class Walk:
         if is_backward and "op_role_var" in op.attrs:
             for i, name in enumerate(op.attrs["op_role_var"].texts()):
                 setattr(self.var(name), "is_gradient" if i % 2 else "is_parameter", True)
+        expect(not self.has_ended, "an op of the original comes after averaging began")
+        params, rates = op.slots.get((False, "Param")), op.slots.get((False, "LearningRate"))
+        if params and rates:
+            self.rates[self.var(params[-1])] = self.var(rates[-1])
         is_equal, is_scaled = not draws, False
         self.launch()
         for var in reads:
@@ -509,7 +563,7 @@ class Walk:
     # New ops.
 
     def insert(self):
-        op, program = self.op, "m" if self.main is None else "s"
+        op, program = self.op, ("ma" if self.main is None else "st")[self.averages]
         rows = [row.split() for row in RULES.strip().split("\n")]
         rows = [row for row in rows if program in row[0] and op.type in row[1].split(",")]
         expect(rows and "," not in op.type, "no rule inserts such an op")
@@ -522,12 +576,16 @@ class Walk:
                    and (what != "n" or attr.ints() == [self.nranks]) and (what != "0" or attr.is_zero()),
                    "attribute %s has another type or value than the rule says" % attr.name)
         first, _, second = outputs.partition(",")
+        inputs, _, also = inputs.partition(",")
         self.inputs, self.outputs, self.more = self.slot(False, inputs), self.slot(True, first), self.slot(True, second)
-        expect(len(op.args(False) + op.args(True)) == len(self.inputs + self.outputs + self.more),
+        self.also = self.slot(False, also)
+        expect(len(op.args(False) + op.args(True)) == len(self.inputs + self.outputs + self.more + self.also),
                "it has another variable")
         expect("b" not in where or op.number("op_role", 1) & 15 == 1, "attribute op_role: expected backward")
+        expect("o" not in where or op.number("op_role", 0) & 15 == 2, "attribute op_role: expected optimize")
+        self.has_ended |= "o" in where
         stream = getattr(self, rule)()
-        for var in self.inputs if stream is not None else ():
+        for var in self.inputs + self.also if stream is not None else ():
             self.touch(stream, var, False)
         for var in self.outputs + self.more if stream is not None else ():
             self.touch(stream, var, True)
@@ -536,7 +594,11 @@ class Walk:
         found = [names for (is_it, slot), names in self.op.slots.items()
                  if is_it == is_output and name and slot in (name, name[0].lower() + name[1:])]
         expect(len(found) <= 1, "slot %s is there twice" % name)
-        return [self.var(arg) for arg in found[0]] if found else []
+        variables = [self.var(arg) for arg in found[0]] if found else []
+        for var in variables:
+            expect(var.block == self.block or (var.block == 0 and var in (self.writes if is_output else self.reads)),
+                   "%s is not named by the op that runs the block, or is in another one" % var)
+        return variables
 
     def in_place(self):
         expect(one(self.inputs) is one(self.outputs), "expected Out to be X")
@@ -625,12 +687,14 @@ class Walk:
         size, copies = fused.float_size, number("copy_data", 0) != 0
         align = number("align_size", -1) if number("use_align", 1) else 1
         expect(size and number("dtype", -1) == fused.dtype and align <= 1 << 20
-               and number("user_defined_size_of_dtype", -1) in (-1, size),
+               and number("user_defined_size_of_dtype", -1) in (-1, size)
+               and (align <= 1 or align % size == 0) and not fused.persistable and fused.block == self.block,
                "expected FusedOutput of floats, and attributes with its type and size")
         unit = max(1, align // size)
         end, parts, shapes, ranks = 0, [], [], []
         for var in self.inputs:
-            expect(var.is_floats and var.dtype == fused.dtype and var.elements <= 1 << 40 and end < 1 << 60,
+            is_state = self.averages and var.is_state and var.elements >= 0
+            expect((is_state or var.is_floats) and var.dtype == fused.dtype and var.elements <= 1 << 40 and end < 1 << 60,
                    "%s is no tensor of a known size and of this type" % var)
             expect(not var.in_buffer and not var.parts and var is not fused, "%s is in a buffer already" % var)
             var.in_buffer = True
@@ -638,12 +702,14 @@ class Walk:
             end += (var.elements + unit - 1) // unit * unit
             shapes += var.dims
             ranks.append(len(var.dims))
-            if copies:
+            if self.averages:
+                self.value(var) if copies else self.set_value(var, "", False)
+            elif copies:
                 var.read_first |= not var.has_value
             else:
                 var.kind = LOST
         fused.parts = parts
-        expect(self.op.ints("concated_shapes") in ([], shapes) and self.op.ints("concated_ranks") in ([], ranks),
+        expect((self.op.ints("concated_shapes"), self.op.ints("concated_ranks")) in (([], []), (shapes, ranks)),
                "its attributes have other shapes than the variables")
         expect(self.inputs and (align <= 0 or fused.elements == end),
                "FusedOutput is not declared with %d elements" % end)
@@ -721,10 +787,21 @@ class Walk:
                "the ring does not have all ranks, or this one has another number")
         self.set_up_ring()
 
-    def check_end(self):
+    def check_streams(self):
+        """Calls that go on when the program ends are of states that may travel when a step begins."""
         for stream, clock in self.clocks.items():
             known = max(self.clocks[COMPUTE].get(stream, 0), self.clocks[HOST].get(stream, 0))
-            expect(known == clock.get(stream, 0), "the program ends while communication goes on")
+            if known == clock.get(stream, 0):
+                continue
+            travel = [var for var in self.vars.values() if max((var.accesses or {}).get(stream, (0,))) > known]
+            expect(self.averages and self.main is None
+                   and all(var.of is None and var.is_state and var.late == stream for var in travel),
+                   "the program ends while communication goes on")
+
+    def check_end(self):
+        self.check_streams()
+        if self.averages:
+            self.check_averaging()
         for ring in self.main.rings if self.main is not None else ():
             is_outside = not self.set_up and self.main.all_compute and self.all_compute
             expect(ring in self.set_up or is_outside, "ring %d is not set up" % ring)
@@ -732,17 +809,387 @@ class Walk:
         for var in self.vars.values():
             if var.of is not var:
                 continue
-            expect(not var.is_gradient or var.is_reduced, "the gradient %s is not reduced" % var)
-            expect(not var.is_parameter or (var.is_state and not var.is_own), "%s is no state of all ranks" % var)
+            expect(not var.is_gradient or var.is_reduced or self.averages, "the gradient %s is not reduced" % var)
+            expect(not var.is_parameter or (var.is_state and (not var.is_own or self.averages)),
+                   "%s is no state of all ranks" % var)
             expect(var.kind == SAME or (not var.persistable and not var.read_first),
                    "the step leaves %s with another value than the original does" % var)
             self.num_others += var.kind != SAME
             self.num_parameters += var.is_parameter
             state = var if self.main is None else self.main.vars.get(var.name) if var.has_value else None
-            if state is not None and state.is_state and not state.is_own and not var.equal:
+            is_common = state is not None and state.is_state and (
+                not state.is_own or (state.is_parameter and self.main is not None))
+            if is_common and not var.equal:
                 differing.append(var)
-        expect(self.main is not None or self.num_gradients > 0, "no gradient is reduced")
+        expect(self.main is not None or self.num_gradients > 0 or self.averages, "no gradient is reduced")
         expect(not differing, "%s may differ between ranks" % (differing and differing[0]))
+
+    # Averaging: new ops that change states when a step of the original has ended, by formulas: a name, a number,
+    # name(formula), number*formula, or two in parentheses.
+
+    def expect_not_changed(self, var):
+        expect(len(var.changed_by) <= 8, "%s is changed by too many blocks" % var)
+        for condition in var.changed_by:
+            expect(exclude_each_other(condition, self.condition), "%s may have been changed by an earlier block" % var)
+
+    def value(self, var):
+        if var.formula is not None:
+            expect(var.formula, "%s holds nothing" % var)
+            return var.formula
+        is_there = var.kind == SAME and self.has_value(var) if var.of is var else var.of is None and var.is_state
+        expect(is_there and var.type == DENSE, "%s has no value, or is no dense tensor" % var)
+        name = var.name.decode("latin-1")
+        # No name may look like another formula.
+        expect(not set(" ()*") & set(name) and name not in ("", "s", "n") and name[0] not in "0123456789.-+",
+               "%s has a name that formulas cannot have" % var)
+        self.expect_not_changed(var)
+        return name
+
+    def set_value(self, var, formula, equal):
+        expect(var.type == DENSE and (var.persistable or (var.of is None and var.block == self.block)),
+               "%s is not to be written" % var)
+        expect(len(formula) <= 4096, "its formula is too long")
+        if var.is_state and var not in self.changed:
+            self.changed[var] = var.equal
+            self.expect_not_changed(var)
+        self.spend(1 + len(formula) // 8)
+        var.formula, var.equal = formula, equal
+
+    def end_branch(self, condition):
+        self.branches.append((condition, {var: var.formula for var in self.changed}))
+        for var, was_equal in self.changed.items():
+            if var.of is var and var.equal:
+                self.synchronized.add(var.name)
+            var.equal &= was_equal or not condition  # the branch may not run
+            var.formula, var.changed_by = None, var.changed_by + (condition,)
+        self.changed = {}
+
+    def has_type(self, var, kind):
+        return var.float_size > 0 if kind == FLOATS else var.dtype == kind and var.elements == 1
+
+    def float_of(self, name):
+        found = [field.float() for field in self.op.attrs[name].values()] if name in self.op.attrs else []
+        expect(len(found) == 1, "expected attribute " + name)
+        return found[0]
+
+    def constant(self, out):
+        """What fill_constant gives, if it is a whole number: attribute str_value counts before value."""
+        words = self.op.attrs["str_value"].texts() if "str_value" in self.op.attrs else []
+        word = words[0] if words and words[0] else b"0"
+        value = self.float_of("value")
+        expect(re.fullmatch(b"0|[1-9][0-9]{0,16}", word) and rounded(int(word)) == value
+               and self.op.number("dtype", -1) == out.dtype and self.op.ints("shape") == out.dims,
+               "expected a whole number, and attributes as %s is declared" % out)
+        return text(word)
+
+    def count(self):
+        step = one(self.inputs)
+        expect(step is one(self.outputs) and step.of is None and step.is_state and self.block == 0
+               and self.has_type(step, INT64) and self.counter is None and step.equal and self.float_of("step") == 1,
+               "expected a new state that counts steps")
+        self.counter, step.formula = step, "s"
+        return self.launch()
+
+    def fill(self):
+        out = one(self.outputs)
+        expect(not out.persistable and self.has_type(out, INT64), "expected a new whole number")
+        self.set_value(out, self.constant(out), True)
+        return self.launch()
+
+    def compute(self):
+        op, x, out = self.op, one(self.inputs), one(self.outputs)
+        y = one(self.also) if self.also else None
+        sign, before, after = BINARY.get(op.type, (None, FLOATS, FLOATS))
+        expect((sign is not None) == (y is not None) and op.number("axis", -1) == -1 and self.has_type(x, before)
+               and self.has_type(out, after) and (before != FLOATS or op.type == "cast" or x.dtype == out.dtype),
+               "expected inputs and outputs of one type, and no axis")
+        expect(op.type != "cast" or (op.number("in_dtype", -1), op.number("out_dtype", -1)) == (x.dtype, out.dtype),
+               "expected attributes with the types of the variables")
+        expect_aligned(x, out)
+        is_scalar = y is not None and not y.parts and y.elements == 1 and len(y.dims) <= len(x.dims)
+        expect(y is None or (self.has_type(y, before) and y.dtype == x.dtype), "expected X and Y of one type")
+        if y is not None and not is_scalar:
+            expect_aligned(x, y)
+        others = [y] * len(parts_of(x)) if is_scalar else parts_of(y or x)
+        for a, b, to in zip(parts_of(x), others, parts_of(out)):
+            formula = self.value(a)
+            if sign is not None:
+                formula = pair(formula, sign, self.value(b))
+            elif op.type == "cast":
+                formula = of(TYPE_NAMES[out.dtype], formula)
+            elif op.type == "scale":
+                factor = self.float_of("scale")
+                divides = "nranks" in op.attrs
+                expect(not divides or (self.nranks and factor == rounded(1 / self.nranks)),
+                       "attribute scale: expected 1 / ranks")
+                formula = (times(factor, formula) if not divides
+                           else "mean" + formula[3:] if formula.startswith("sum(") else pair(formula, "/", "n"))
+            self.set_value(to, formula, a.equal and (sign is None or b.equal))
+        return self.launch()
+
+    def exchange(self):
+        reduction = self.op.number("reduce_type", 0)
+        expect(reduction in (0, 4), "attribute reduce_type: expected 0 or 4")
+        kind = "mean" if self.op.type == "c_allreduce_avg" or reduction == 4 else "sum"
+        x = self.in_place()
+        expect(self.has_type(x, FLOATS), "expected floats")
+        for part in parts_of(x):
+            self.set_value(part, of(kind, self.value(part)), True)
+        return self.call(kind, x)
+
+    def run_branch(self):
+        run, number, first = one(self.inputs), self.op.number("sub_block", 0), len(self.blocks)
+        expect(self.block == 0 and self.op.number("is_scalar_condition", 0) == 1 and self.has_type(run, BOOLEAN)
+               and run.equal and first <= number < first + len(self.new_blocks) and number not in self.walked
+               and not self.changed,
+               "expected a new block of its own, and a condition that is equal on all ranks")
+        self.walked.add(number)
+        self.condition = self.value(run)
+        self.touch(self.launch(), run, False)
+        self.block, self.reads, self.writes = number, set(self.also), set(self.outputs)
+        before = {stream: dict(clock) for stream, clock in self.clocks.items()}
+        branch = self.op
+        for index, field in enumerate(fields(self.new_blocks[number - first], 4)):
+            self.op = None
+            try:
+                self.op = Op(field.bytes())
+                self.insert()
+            except Failure as failure:
+                why = "block %d, op %d (%s): %s" % (number, index, self.op.type if self.op else "?", failure)
+                self.op = branch
+                raise Failure(why) from None
+        self.op = branch
+        # If the block does not run, nothing has waited in it for what was launched before.
+        for stream, clock in before.items():
+            for who in self.clocks:
+                known = before.get(who, {}).get(stream, 0)
+                if known < clock.get(stream, 0):
+                    self.clocks[who][stream] = known
+        for field in fields(self.new_blocks[number - first], 3):
+            var = self.vars[bytes_of(field.bytes(), 1)]
+            var.formula = None
+            if var.parts:
+                var.accesses = None  # its memory is that of its parts
+            for part, _ in var.parts:
+                part.in_buffer = False
+            var.parts = ()
+        self.end_branch(self.condition)
+        self.block, self.condition, self.reads, self.writes = 0, "", set(), set()
+
+    def begin_state(self):
+        out = one(self.outputs)
+        expect(out.of is None and out.is_state and not out.has_value, "%s is no new state" % out)
+        if self.inputs:
+            x = one(self.inputs)
+            expect(x.of is x and x.is_frozen and x.equal and x.dims == out.dims and x.dtype == out.dtype,
+                   "%s is no state that all ranks have from rank 0" % x)
+            out.formula = x.name.decode("latin-1")
+        else:
+            out.formula = self.constant(out)
+        out.has_value = out.equal = True
+        return self.launch()
+
+    def check_averaging(self):
+        if self.main is not None:
+            for name, formula in self.main.first.items():
+                var = self.var(name)
+                expect(var.of is None and var.formula == formula, "%s does not begin with %s" % (var, formula))
+            return
+        if self.changed:
+            self.end_branch("")
+        expect(len(self.walked) == len(self.new_blocks), "a new block is not used")
+        schedule = Schedule(self.setting)
+        if schedule.in_turn:
+            schedule.period = schedule.fragments = len(self.branches)
+        turn = 2 if schedule.delay else 1
+        expect(self.branches and len(self.branches) == schedule.fragments * turn,
+               "other blocks change states than the setting says")
+        done, claimed = set(), {}
+        for i in range(schedule.fragments):
+            branch, period = self.branches[i * turn], schedule.period
+            phase = (i + 1) * (period // schedule.fragments) % period
+            is_plain = schedule.fragments == 1 and not schedule.delay
+            self.compare(schedule, branch, branch, schedule.condition() if is_plain else due(period, phase), False, done,
+                         claimed)
+            if schedule.delay:
+                self.compare(schedule, self.branches[i * turn + 1], branch, due(period, (phase - schedule.delay) % period),
+                             True, done, claimed)
+        for var in self.vars.values():
+            if var.of is None and var.is_state:
+                expect(var is self.counter or var.name in self.first, "%s, which is new, is no state of averaging" % var)
+            else:
+                expect(not var.is_parameter or var in done, "%s is not averaged" % var)
+        if self.counter is not None:
+            self.first[self.counter.name] = "0"
+        self.changes = "".join("  - %s:\n%s" % (words, lines) for lines, words in sorted(claimed.items()))
+
+    def compare(self, schedule, branch, synchronizing, condition, launches, done, claimed):
+        expect(branch[0] == condition, "states change %s, and by the setting %s" % (when(branch[0]), when(condition)))
+        expected, counts = 0, {}
+        for var in sorted(synchronizing[1], key=lambda var: var.name):
+            if var.of is not var or (launches and not var.is_parameter):
+                continue
+            outer = schedule.outer if var.is_parameter else ""  # else a state that is averaged besides
+            name, rate = var.name.decode("latin-1"), ""
+            if outer == "slowmo":
+                expect(var in self.rates, "%s has no learning rate" % var)
+                rate = self.rates[var].name.decode("latin-1")
+                rate = rate if self.rates[var].dtype == var.dtype else of(TYPE_NAMES[var.dtype], rate)
+            sent = schedule.sent if var.dtype == 5 else ""
+            divides = self.nranks > 0 and (schedule.delay > 0 or bool(sent))
+            for changed, formula in sorted(schedule.formulas(name, rate, outer, sent, divides, launches).items()):
+                state = self.var(changed.encode("latin-1"))
+                found = branch[1].get(state)
+                expect(found is not None, "%s does not change, and should become %s" % (state, formula))
+                expect(found == formula, "%s becomes %s, and should become %s" % (state, found, formula))
+                expected += 1
+                if state is var:
+                    continue
+                expect(state.of is None and (changed == name + "_outer_error" or not state.is_own),
+                       "%s is no new state that is equal on all ranks" % state)
+                self.first[state.name] = name if changed == name + "_outer_param" else "0"
+            expect(launches or var not in done, "%s is averaged twice" % var)
+            done.add(var)
+            mixes = schedule.mix > 0 and outer
+            expect(mixes or launches or var.name in self.synchronized, "%s is not equal on all ranks" % var)
+            lines = "".join("    %s = %s\n" % (changed, inside(formula)) for changed, formula in
+                            sorted(schedule.formulas("p", "rate", outer, sent, divides, launches).items()))
+            counts[lines] = counts.get(lines, 0) + 1
+        expect(expected == len(branch[1]), "a block changes other states than the setting says")
+        for lines, count in counts.items():
+            words = "%s, of %d state%s p" % (when(condition), count, "" if count == 1 else "s")
+            claimed[lines] = claimed[lines] + "; " + words if lines in claimed else words
+
+
+def pair(a, sign, b):
+    return "(%s %s %s)" % (a, sign, b)
+
+
+def of(name, formula):
+    return name + formula if formula[0] == "(" else "%s(%s)" % (name, formula)
+
+
+def inside(formula):
+    return formula[1:-1] if formula[0] == "(" else formula
+
+
+def when(condition):
+    return "if " + inside(condition) if condition else "always"
+
+
+def rounded(number):
+    """To fp32."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", number))[0]
+    except OverflowError:
+        return math.inf
+
+
+def times(factor, formula):
+    expect(math.isfinite(factor), "a factor is no number")
+    if factor == 1:
+        return formula
+    words = ["%.*g" % (digits, factor) for digits in range(1, 10)]
+    return "%s*%s" % (next((word for word in words if rounded(float(word)) == factor), words[-1]), formula)
+
+
+def due(period, step):
+    return pair(pair("s", "mod", period), "=", step)
+
+
+def exclude_each_other(a, b):
+    """Conditions "((s mod 4) = 1)" and "((s mod 4) = 2)"."""
+    are = [re.fullmatch(r"(\(\(s mod [^=]* = )[0-9]+\)", condition) for condition in (a, b)]
+    return a != b and None not in are and are[0].group(1) == are[1].group(1)
+
+
+def expect_aligned(a, b):
+    expect(a.dims == b.dims and len(a.parts) == len(b.parts)
+           and all(i == j is not None and p.dims == q.dims for (p, i), (q, j) in zip(a.parts, b.parts)),
+           "%s has other elements than %s" % (b, a))
+
+
+class Schedule:
+    """What the setting says of averaging."""
+
+    def __init__(self, setting):
+        parts = setting.split(b'"averaging":')
+        expect(len(parts) == 2, "its setting does not say, or not once, how parameters are averaged")
+        rest, values = parts[1], {}
+        self.in_turn = rest.startswith(b'"in_turn"')
+        if not self.in_turn:
+            item = re.compile(rb'"([^"]*)":("[^"]*"|[^",}][^,}]*)([,}])')
+            expect(rest[:1] == b"{", "its setting does not say how parameters are averaged")
+            at, more = 1, b","
+            while more == b",":
+                found = item.match(rest, at)
+                expect(found, "its setting is cut off, or has no key or value where one belongs")
+                key, more, at = found.group(1), found.group(3), found.end()
+                expect(key not in values, "its setting says twice: " + text(key))
+                value = found.group(2).decode("latin-1")
+                values[key] = value[1:-1] if value[0] == '"' else value
+        steps = [values.pop(key, absent) for key, absent in ((b"period", "1"), (b"first_step", "1"), (b"begin_step", "1"),
+                                                             (b"fragments", "1"), (b"delay", "0"))]
+        expect(all(re.fullmatch("0|[1-9][0-9]{0,10}", word) for word in steps), "its setting: expected a number of steps")
+        self.period, self.first, self.begin, self.fragments, self.delay = map(int, steps)
+        mix = self.number(values.pop(b"mix", "0"))
+        self.mix, self.rest = rounded(mix), rounded(1 - mix)
+        self.sent, outer = values.pop(b"sent", ""), values.pop(b"outer", "")
+        form = re.fullmatch(r"(?:sgd\{lr=([^,}]*)|(nesterov|slowmo)\{lr=([^,}]*),momentum=([^,}]*))\}", outer)
+        expect(form or not outer, "its setting: no rule for the outer optimizer " + outer)
+        self.outer = "" if not outer else form.group(2) or "sgd"
+        self.lr = rounded(self.number(form.group(1) or form.group(3))) if outer else 1
+        self.momentum = rounded(self.number(form.group(4))) if outer and form.group(4) is not None else 0
+        expect(not values, "its setting: no rule averages by " + text(min(values, default=b"")))
+        turn = self.period // self.fragments if self.fragments else 0
+        expect(turn * self.fragments == self.period > 0 and self.delay < turn and 0 <= self.mix < 1
+               and (outer or (not self.delay and not self.mix and not self.sent)) and self.sent in ("", "bf16", "fp16"),
+               "its setting says what cannot be")
+
+    def number(self, word):
+        expect(re.fullmatch(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?", word or ""),
+               "its setting has no number where one belongs: %s" % word)
+        return float(word)
+
+    def condition(self):
+        """When all parameters are averaged; empty: in every step."""
+        if self.period == self.first == 1:
+            return ""
+        condition, begins_apart = due(self.period, 0), self.begin > self.first
+        if begins_apart:
+            condition = pair(condition, "or", pair("s", "<", self.begin))
+        elif self.first <= self.period:
+            return condition
+        return condition if self.first == 1 else pair(condition, "and", pair("s", ">=", self.first))
+
+    def formulas(self, p, rate, outer, sent_type, divides, launches):
+        """What a synchronization gives; with `launches`, what is sent before, for a delayed one."""
+        if not outer:
+            return {p: of("mean", p)}
+        x, v, g, e = (p + "_outer_" + name for name in ("param", "velocity", "gradient", "error"))
+        sent, found = pair(x, "-", p), {}
+        if divides:
+            sent = pair(sent, "/", "n")
+        if sent_type:
+            everything = pair(sent, "+", e)
+            sent = of(sent_type, everything)
+            if launches or not self.delay:
+                found[e] = pair(everything, "-", of("fp32", sent))
+        mean = of("sum" if divides else "mean", sent)
+        if launches:
+            return {**found, g: mean}
+        d = g if self.delay else mean
+        d = of("fp32", d) if sent_type else d
+        change = times(self.lr, d)
+        if outer == "nesterov":
+            found[v] = times(self.momentum, pair(v, "+", d))
+            change = times(self.lr, pair(d, "+", found[v]))
+        elif outer == "slowmo":
+            found[v] = pair(times(self.momentum, v), "+", pair(d, "/", rate))
+            change = pair(times(self.lr, found[v]), "*", rate)
+        found[x] = pair(x, "-", change)
+        found[p] = pair(times(self.mix, p), "+", times(self.rest, found[x])) if self.mix else found[x]
+        return found
 
 
 # --- The certificate -------------------------------------------------------------------------------
@@ -760,14 +1207,12 @@ schedule: %s, %s calls on %s rings
 
 Checked:
 - On each rank, the result computes what the original computes on the data of this rank,
-  with gradients (%s of %s parameters) replaced by their %s over the ranks.
-- Each gradient is replaced once, when it is complete and before its first use.
-- States that are equal on all ranks before a step are equal after it.
+%s- States that are equal on all ranks before a step are equal after it.
 - No result depends on the timing of streams; all ranks make the same calls in one order.
 - %s
 Exceptions:
 - states of which each rank has its own: %s
-- gradients that are rounded to fewer bits on their way: %s
+%s- gradients that are rounded to fewer bits on their way: %s
 - variables that are not the original's when the step ends, but 1/n of them or unset: %s
 Assumed:
 - Every rank runs this program, and a startup program that is certified for it.
@@ -777,8 +1222,18 @@ Assumed:
 Asserted by Weft, not checked:
 - How this relates to one device with the batch of all ranks (weft verify).
 """
+REPLACED = """  with gradients (%s of %s parameters) replaced by their %s over the ranks.
+- Each gradient is replaced once, when it is complete and before its first use.
+"""
+CHANGED = """  but when step s ends (s = 1, 2, ...), states change, by what they were before:
+"""
+SYNCHRONIZED = """- states that are equal on all ranks after their change: %s
+- states that may travel when a step ends: %s
+"""
 STARTUP = ("Not checked, as no startup programs were given: that states are equal at first.",
-           "After the startup program, states are equal: what the original's leaves on rank 0.")
+           "After the startup program, states are equal: what the original's leaves on rank 0.",
+           "After the startup program, states are what the original's leaves on rank 0; new ones are 0,\n"
+           "  but p_outer_param is p.")
 
 
 def quoted(line):
@@ -795,32 +1250,53 @@ def value_of(key, claim):
 def check(claim, proof, files):
     ranks, by = value_of(b"ranks: ", claim), value_of(b"gradients: ", claim)
     nranks = int(ranks) if re.fullmatch("[0-9]{1,18}", ranks) else 0
-    expect(by in ("sum", "mean") and nranks <= 1 << 20, "claim.txt: expected at most 2^20 ranks, and sum or mean")
+    expect(by in ("sum", "mean", "own") and nranks <= 1 << 20,
+           "claim.txt: expected at most 2^20 ranks, and sum, mean or own")
     words = iter(proof.split())
     expect((next(words, None), next(words, None)) == (b"weft-proof", b"1"), "proof.txt: unknown version")
-    main = Walk(files[0], files[1], nranks, by == "sum", None)
+    main = Walk(files[0], files[1], nranks, by, None)
     own, word = set(), next(words, None)
-    while word == b"own":
-        name = next(words, b"")
-        var = main.var(name)
-        expect(var.is_state and name != b"none", "proof.txt: %s is no state, or named none" % var)
-        var.is_own, var.equal = True, False
-        own.add(name)
+    while word == b"late":
+        ring, var = next(words, b""), main.var(next(words, b""))
+        expect(re.fullmatch(b"[0-9]{1,9}", ring) and var.of is None and var.is_state and var.late is None,
+               "proof.txt: %s is no new state, or is named twice" % var)
+        stream = var.late = main.stream(int(ring))
+        main.clocks[stream][stream] = 1
+        var.accesses = {stream: [1, 1]}
+        main.late.append(var.name)
+        word = next(words, None)
+
+    def name_own(var, is_own):
+        expect(var.is_state and var.name != b"none", "proof.txt: %s is no state, or named none" % var)
+        var.is_own, var.equal = is_own, not is_own
+        (own.add if is_own else own.discard)(var.name)
+
+    if word == b"all":
+        for var in main.vars.values():
+            if var.of is var and var.is_state:
+                name_own(var, True)
+        word = next(words, None)
+    while word in (b"own", b"common"):
+        name_own(main.var(next(words, b"")), word == b"own")
         word = next(words, None)
     expect(word == b"main", "proof.txt: expected the steps of the main program")
     expect(main.run(words) == (len(files) == 4), "proof.txt: it is for other files")
     rank = "all"
     if len(files) == 4:
-        startup = Walk(files[2], files[3], nranks, by == "sum", main)
+        startup = Walk(files[2], files[3], nranks, by, main)
         startup.run(words)
         if startup.endpoints:
             rank = "%d, endpoints %s" % (startup.rank, b" ".join(startup.endpoints).decode())
     hashes = [hashlib.sha256(file).hexdigest() for file in files] + ["none"] * (4 - len(files))
     schedule = hashlib.sha256("".join(main.schedule).encode()).hexdigest()[:16]
     states = b" ".join(sorted(own)).decode("latin-1") or "none"
-    right = CLAIM % (*hashes, rank, nranks or "any", by, schedule, len(main.schedule), len(main.rings),
-                     main.num_gradients, main.num_parameters, by, STARTUP[len(files) == 4], states,
-                     main.num_rounded, main.num_others)
+    statement, changed = REPLACED % (main.num_gradients, main.num_parameters, by), ""
+    if main.averages:
+        statement = CHANGED + main.changes
+        changed = SYNCHRONIZED % tuple(b" ".join(names).decode("latin-1") or "none"
+                                       for names in (sorted(main.synchronized), main.late))
+    right = CLAIM % (*hashes, rank, nranks or "any", by, schedule, len(main.schedule), len(main.rings), statement,
+                     STARTUP[(len(files) == 4) * (1 + main.averages)], states, changed, main.num_rounded, main.num_others)
     lines = itertools.zip_longest(right.encode("latin-1").split(b"\n"), claim.split(b"\n"))
     for i, (expected, found) in enumerate(lines):
         expect(expected == found, "claim.txt, line %d: expected %s, found %s" % (i + 1, quoted(expected), quoted(found)))

@@ -31,6 +31,11 @@ MODES = (
     "--mode singa_plain --nranks 4",
     "--mode singa_half --nranks 4",
     "--mode megengine --reduce_method mean --bcast_period 1 --nranks 4",
+    "--mode local_sgd",
+    "--mode local_sgd --k_steps 4 --begin_step 3 --state average --nranks 2",
+    "--mode local_sgd --k_steps 4 --outer slowmo --mix 0.25 --paddle_version 3",
+    "--mode local_sgd --k_steps 4 --outer nesterov --fragments 2 --delay 1 --comm_dtype bf16 --nranks 2",
+    "--mode singa_partial --threshold 300 --nranks 2",
 )
 # Refused by transpile: half precision on the CPU, and gradients that are no fp32.
 REFUSED = {("mlp_amp", MODES[2]), ("mlp_amp", MODES[9])}

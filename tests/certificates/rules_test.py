@@ -63,8 +63,8 @@ def decl(name, *dims, dtype=5, kind=7, persistable=False):
     return field(3, field(1, name.encode()) + field(2, described) + (field(3, 1) if persistable else b""))
 
 
-def program(decls, ops, *others, inner=()):
-    blocks = [list(decls) + list(ops)] + ([list(inner)] if inner else [])
+def program(decls, ops, *others, inner=(), more_blocks=()):
+    blocks = [list(decls) + list(ops)] + ([list(inner)] if inner else []) + list(more_blocks)
     return b"".join([field(1, field(1, i) + b"".join(block)) for i, block in enumerate(blocks)] + list(others))
 
 
@@ -140,6 +140,87 @@ def with_decl(name, *dims, **more):
 
 def with_op(index, new):
     return OPS[:index] + [new] + OPS[index + 1:]
+
+
+def late(kind, inputs, outputs, **attrs):
+    """An op of averaging."""
+    return op(kind, inputs, outputs, **{"op_role": 2, **attrs})
+
+
+def whole(name, number, text=None):
+    return late("fill_constant", "", "Out=" + name, dtype=3, shape=(1,), value=float(number),
+                str_value=str(number) if text is None else text)
+
+
+def filled(name, value=0.0):
+    return op("fill_constant", "", "Out=" + name, dtype=5, shape=(4, 4), value=value)
+
+
+X, V, G, E = ("w_outer_" + name for name in ("param", "velocity", "gradient", "error"))
+COUNT = late("increment", "X=step", "Out=step", step=1.0)
+AVERAGE = late("c_allreduce_avg", "X=w", "Out=w", use_calc_stream=True)
+NEW_STATES = [decl("step", 1, dtype=3, persistable=True)]
+OUTER_STATES = [decl(name, 4, 4, persistable=True) for name in (X, V)]
+TEMPORARY = [decl(name, 1, dtype=dtype) for name, dtype in
+             (("k", 3), ("r", 3), ("z", 3), ("z1", 3), ("due", 0), ("due1", 0))] + [decl("scope", kind=11)]
+
+
+def due(step=0, name="", period=4):
+    """Whether the number of the step is due, after COUNT."""
+    return [whole("k", period), late("elementwise_mod", "X=step Y=k", "Out=r"), whole("z" + name, step),
+            late("equal", "X=r Y=z" + name, "Out=due" + name)]
+
+
+def run(block=1, states="w", name="", reads=None):
+    return late("conditional_block", "Cond=due%s Input=%s" % (name, reads or states), "Out=%s Scope=scope" % states,
+                sub_block=BlockNumber(block), is_scalar_condition=True)
+
+
+def averaged(*ops, blocks=(), keys='"period":1,"first_step":1', hints="own w\n", states=(), **more):
+    """New ops at the end of the step, and new blocks."""
+    setting = field(1001, ('{"nranks":2,"averaging":%s}' % ("{%s}" % keys if ":" in keys else '"in_turn"')).encode())
+    return {"new": {6: list(ops)}, "claim": b"ranks: 2\ngradients: own\n", "others": [setting], "hints": hints,
+            "more": NEW_STATES * any(name in str(ops) for name in ("step",)) + list(states) + TEMPORARY,
+            "more_blocks": blocks, **more}
+
+
+def in_some_steps(*block, condition=None, keys='"period":4,"first_step":1', changes="w", **more):
+    return averaged(COUNT, *(condition or due()), run(states=changes), blocks=[block], keys=keys, **more)
+
+
+def combine(kind, x, y, out):
+    return late("elementwise_" + kind, "X=%s Y=%s" % (x, y), "Out=" + out)
+
+
+def scaled(name, factor, **attrs):
+    return late("scale", "X=" + name, "Out=" + name, scale=factor, **attrs)
+
+
+NESTEROV = '"period":4,"first_step":1,"outer":"nesterov{lr=0.7,momentum=0.9}"'
+
+
+def by_nesterov(*exchange, lr=0.7, new=None, **more):
+    block = [combine("sub", X, "w", "w"), *(exchange or (AVERAGE,)), combine("add", V, "w", V), scaled(V, 0.9),
+             combine("add", "w", V, "w"), scaled("w", lr), combine("sub", X, "w", X), late("assign", "X=" + X, "Out=w")]
+    begins = [op("assign", "X=w", "Out=" + X), filled(V), op("fill_constant", "", "Out=step", dtype=3, shape=(1,),
+                                                             value=0.0, str_value="0")]
+    return in_some_steps(*block, changes="w,%s,%s" % (X, V),
+                         **{"keys": NESTEROV, "hints": "own w\n", "states": OUTER_STATES,
+                            "startup": BROADCASTS + (new or begins), **more})
+
+
+def delayed(*waits, **more):
+    """Outer gradients that travel for a step."""
+    states = "w,%s,%s" % (X, G)
+    wait, after = (late(kind, "X=" + G, "Out=" + G) for kind in ("c_wait_comm", "c_wait_compute"))
+    send = [combine("sub", X, "w", G), scaled(G, 0.5, nranks=2), after, late("c_allreduce_sum", "X=" + G, "Out=" + G)]
+    use = [combine("sub", X, G, X), late("assign", "X=" + X, "Out=w")]
+    waits = waits or (wait, wait)
+    return averaged(COUNT, *due(), run(states=states), *due(3, name="1"), run(2, states, name="1"),
+                    **{"blocks": [[waits[0]] + use, [waits[1]] + send],
+                       "keys": '"period":4,"first_step":1,"outer":"sgd{lr=1}","delay":1',
+                       "states": [decl(name, 4, 4, persistable=True) for name in (X, G)],
+                       "hints": "late 0 %s\nown w\n" % G, **more})
 
 
 RIGHT = None
@@ -219,11 +300,13 @@ CASES = {
     ("Coalesce", "one part"): (coalesced(), RIGHT),
     ("Coalesce", "a part twice"): (coalesced("w@GRAD,w@GRAD"), "w@GRAD is in a buffer already"),
     ("Coalesce", "too small"): (coalesced(align_size=512), "FusedOutput is not declared with 128 elements"),
+    ("Coalesce", "parts that begin within elements"): (coalesced(align_size=258), "expected FusedOutput of floats"),
     ("Coalesce", "of another type"): (coalesced(dtype=6), "expected FusedOutput of floats"),
     ("Coalesce", "of a state"): (coalesced("w"), "w is no tensor of a known size and of this type"),
     ("Coalesce", "into a variable of the original"): (coalesced(buffer="h"), "it may not use h"),
     ("Coalesce", "other outputs"): (coalesced(outputs="h@GRAD"), "expected Input, the same Output, and FusedOutput"),
     ("Coalesce", "other shapes"): (coalesced(concated_shapes=(4, 5)), "its attributes have other shapes"),
+    ("Coalesce", "shapes without their sizes"): (coalesced(concated_shapes=(4, 4)), "its attributes have other shapes"),
     ("Gather", "all parts"): (gathered(), RIGHT),
     ("Gather", "a part twice"): (gathered("p,p"), "p is not the value of another rank"),
     ("Gather", "too few parts"): (gathered("p"), "expected a part for each rank"),
@@ -304,6 +387,114 @@ CASES = {
         dict(reduced(MEAN), others=[field(1001, b'{"nranks":3}')]), "setting of the result"),
     ("What must be equal", "averages in the setting"): (
         dict(reduced(MEAN), others=[field(1001, b'{"nranks":2,"averaging":{}}')]), "no rule averages parameters"),
+    ("Averaging", "in every step"): (averaged(AVERAGE, hints=""), RIGHT),
+    ("Averaging", "in some steps"): (in_some_steps(AVERAGE), RIGHT),
+    ("Averaging", "by a sum and a division"): (
+        in_some_steps(late("c_allreduce_sum", "X=w", "Out=w", use_calc_stream=True), scaled("w", 0.5, nranks=2)), RIGHT),
+    ("Averaging", "in turn"): (
+        averaged(COUNT, *due(1, period=2), run(), *due(0, "1", period=2), run(2, "lr", "1"), keys="in_turn",
+                 blocks=[[AVERAGE], [late("c_allreduce_avg", "X=lr", "Out=lr", use_calc_stream=True)]]), RIGHT),
+    ("Averaging", "a sum"): (in_some_steps(late("c_allreduce_sum", "X=w", "Out=w", use_calc_stream=True)),
+                             "w becomes sum(w), and should become mean(w)"),
+    ("Averaging", "no exchange"): (in_some_steps(late("assign", "X=lr", "Out=lr"), changes="lr"),
+                                   "lr becomes lr, and should become mean(lr)"),
+    ("Averaging", "of another state only"): (averaged(late("c_allreduce_avg", "X=lr", "Out=lr", use_calc_stream=True)),
+                                             "w is not averaged"),
+    ("Averaging", "before the update"): (
+        dict(averaged(), new={5: [AVERAGE]}), "an op of the original comes after averaging began"),
+    ("Averaging", "where means of gradients are claimed"): (
+        dict(averaged(AVERAGE), claim=b"ranks: 2\ngradients: mean\n"), "no rule averages parameters"),
+    ("Averaging", "of gradients"): (averaged(late("c_allreduce_avg", "X=w@GRAD", "Out=w@GRAD", use_calc_stream=True)),
+                                    "w@GRAD is not to be written"),
+    ("Averaging", "of another role"): (
+        averaged(late("c_allreduce_avg", "X=w", "Out=w", op_role=1, use_calc_stream=True)),
+        "attribute op_role: expected optimize"),
+    ("Averaging", "of a name like a formula"): (
+        averaged(late("assign", "X=mean(w)", "Out=w"), states=[decl("mean(w)", 4, 4, persistable=True)]),
+        "mean(w) has a name that formulas cannot have"),
+    ("Averaging", "a call nobody waits for"): (
+        averaged(late("c_wait_compute", "X=w", "Out=w"), late("c_allreduce_avg", "X=w", "Out=w")),
+        "the program ends while communication goes on"),
+    ("Averaging", "a wait in a block that may not run"): (
+        averaged(COUNT, *due(), late("assign", "X=w", "Out=p"), late("c_wait_compute", "X=w", "Out=w"),
+                 late("c_allreduce_avg", "X=p", "Out=p"), run(), blocks=[[late("c_wait_comm", "X=w", "Out=w")]]),
+        "the program ends while communication goes on"),
+    ("Averaging, conditions", "two of one period"): (delayed(), RIGHT),
+    ("Averaging, conditions", "another period"): (in_some_steps(AVERAGE, condition=due(period=5)),
+                                                  "states change if (s mod 5) = 0, and by the setting if"),
+    ("Averaging, conditions", "another step"): (in_some_steps(AVERAGE, condition=due(1)),
+                                                "states change if (s mod 4) = 1, and by the setting if"),
+    ("Averaging, conditions", "in every step, too"): (
+        averaged(COUNT, *due(), AVERAGE, run(), blocks=[[AVERAGE]]), "expected a new block of its own"),
+    ("Averaging, conditions", "the same one twice"): (
+        averaged(COUNT, *due(), run(), run(2), blocks=[[AVERAGE], [AVERAGE]], keys='"period":4,"first_step":1'),
+        "w may have been changed by an earlier block"),
+    ("Averaging, conditions", "a block that runs twice"): (
+        averaged(COUNT, *due(), run(), run(), blocks=[[AVERAGE]]), "expected a new block of its own"),
+    ("Averaging, conditions", "a block that does not run"): (averaged(AVERAGE, blocks=[[AVERAGE]]),
+                                                             "a new block is not used"),
+    ("Averaging, conditions", "of another count"): (
+        in_some_steps(AVERAGE, condition=due()[:1] + [COUNT] + due()), "expected a new state that counts steps"),
+    ("Averaging, conditions", "that ranks have to themselves"): (in_some_steps(AVERAGE, hints="own step\nown w\n"),
+                                                               "expected a new state that counts steps"),
+    ("Averaging, conditions", "a number in two ways"): (
+        in_some_steps(AVERAGE, condition=[whole("k", 4, "5")] + due()[1:]), "expected a whole number"),
+    ("Averaging, conditions", "a state that the op does not name"): (
+        in_some_steps(AVERAGE, changes="lr"), "w is not named by the op that runs the block"),
+    ("Averaging, conditions", "of no setting"): (dict(in_some_steps(AVERAGE), others=[]),
+                                                 "its setting does not say, or not once"),
+    ("Averaging, conditions", "of an unknown setting"): (
+        in_some_steps(AVERAGE, keys='"period":4,"first_step":1,"rounds":2'), "no rule averages by rounds"),
+    ("Averaging, formulas", "nesterov"): (by_nesterov(), RIGHT),
+    ("Averaging, formulas", "another number"): (by_nesterov(lr=0.8), "becomes (w_outer_param - 0.8*"),
+    ("Averaging, formulas", "of another optimizer"): (
+        by_nesterov(keys=NESTEROV.replace("nesterov", "slowmo")), "w_outer_velocity + (mean(w_outer_param - w) / lr)"),
+    ("Averaging, formulas", "no exchange"): (by_nesterov(late("assign", "X=w", "Out=w")),
+                                            "becomes (w_outer_param - 0.7*((w_outer_param - w) + "),
+    ("Averaging, formulas", "other elements"): (
+        averaged(late("assign", "X=lr", "Out=w")), "w has other elements than lr"),
+    ("Averaging, formulas", "of two types"): (
+        averaged(late("assign", "X=w", "Out=y"), states=[decl("y", 4, 4, dtype=6, persistable=True)]),
+        "expected inputs and outputs of one type"),
+    ("Averaging, formulas", "a buffer that is a state"): (
+        averaged(late("coalesce_tensor", "Input=w", "Output=w FusedOutput=y", dtype=5, align_size=256, use_align=True,
+                      copy_data=True), states=[decl("y", 64, persistable=True)]), "expected FusedOutput of floats"),
+    ("Averaging, formulas", "of what a buffer does not copy"): (
+        averaged(late("coalesce_tensor", "Input=w", "Output=w FusedOutput=buffer", dtype=5, align_size=256,
+                      use_align=True, copy_data=False), AVERAGE), "w holds nothing"),
+    ("Averaging, states", "that travel between steps"): (delayed(), RIGHT),
+    ("Averaging, states", "that travel, and are not named"): (delayed(hints="own w\n"),
+                                                            "the program ends while communication goes on"),
+    ("Averaging, states", "all their own but one"): (in_some_steps(AVERAGE, hints="all\ncommon lr\n"), RIGHT),
+    ("Averaging, states", "a parameter that is not their own"): (
+        in_some_steps(AVERAGE, hints="all\ncommon lr\ncommon w\n"), "w may differ between ranks"),
+    ("Averaging, states", "that travel over another ring"): (
+        delayed(hints="late 1 %s\nown w\n" % G), "nothing orders its access to w_outer_gradient"),
+    ("Averaging, states", "of which the proof names another ring"): (
+        averaged(COUNT, *due(), run(states=G, reads="w," + G), hints="late 1 %s\nown w\n" % G,
+                 blocks=[[late("c_wait_comm", "X=" + G, "Out=" + G, ring_id=1), late("assign", "X=w", "Out=" + G),
+                          late("c_wait_compute", "X=" + G, "Out=" + G), late("c_allreduce_avg", "X=" + G, "Out=" + G)]],
+                 states=[decl(G, 4, 4, persistable=True)]), "the program ends while communication goes on"),
+    ("Averaging, states", "used before they arrive"): (
+        delayed(late("c_wait_compute", "X=w", "Out=w"), late("c_wait_comm", "X=w", "Out=w")),
+        "nothing orders its access to w_outer_gradient"),
+    ("Averaging, states", "sent before the last ones arrive"): (
+        delayed(late("c_wait_comm", "X=w", "Out=w"), late("c_wait_compute", "X=w", "Out=w")),
+        "nothing orders its access to w_outer_gradient"),
+    ("Averaging, states", "of an optimizer, each rank its own"): (
+        by_nesterov(hints="own w\nown %s\n" % X), "is no new state that is equal on all ranks"),
+    ("Averaging, states", "of no rule"): (averaged(AVERAGE, states=[decl("y", 4, 4, persistable=True)]),
+                                          "y, which is new, is no state of averaging"),
+    ("Averaging, states", "that begin with 0, not the parameter"): (
+        by_nesterov(new=[filled(X), filled(V), op("fill_constant", "", "Out=step", dtype=3, shape=(1,), value=0.0)]),
+        "w_outer_param does not begin with w"),
+    ("Averaging, states", "a count that begins with 1"): (
+        by_nesterov(new=[op("assign", "X=w", "Out=" + X), filled(V),
+                         op("fill_constant", "", "Out=step", dtype=3, shape=(1,), value=1.0, str_value="1")]),
+        "step does not begin with 0"),
+    ("Averaging, states", "that begin before the broadcast"): (
+        dict(by_nesterov(), startup=[op("assign", "X=w", "Out=" + X), *BROADCASTS]),
+        "w is no state that all ranks have from rank 0"),
     ("New ops", "of the role of gradients"): (
         reduced(in_place("c_allreduce_avg", "w@GRAD", op_role=1, use_calc_stream=True)), RIGHT),
     ("New ops", "of no rule"): (reduced(MEAN, in_place("relu", "w@GRAD")), "no rule inserts such an op"),
@@ -333,15 +524,18 @@ def files_of(case):
     original, new, inner = case.get("original", OPS), case["new"], case.get("inner", ())
     changed = [case.get("changed", {}).get(i, op) for i, op in enumerate(original)]
     claim = case.get("claim", b"ranks: 2\ngradients: mean\n")
-    proof = "weft-proof 1\nmain\n" + steps(original, new)
+    proof = "weft-proof 1\n%smain\n" % case.get("hints", "") + steps(original, new)
     result, decls = with_new(changed, new), case.get("decls", DECLS)
     programs = [program(decls, original, inner=inner),
-                program(decls + MORE + case.get("more", []), result, *case.get("others", ()), inner=inner)]
+                program(decls + MORE + case.get("more", []), result, *case.get("others", ()), inner=inner,
+                       more_blocks=case.get("more_blocks", ()))]
     if "startup" in case:
         fills = FILLS + case.get("fills", [])
         new = {case.get("before", len(fills)): case["startup"]}
         proof += "startup\n" + steps(fills, new)
-        programs += [program(STATES, fills), program(STATES + [decl("id", kind=17)], with_new(fills, new))]
+        new_states = [decl for decl in case.get("more", []) if decl in NEW_STATES + OUTER_STATES]
+        programs += [program(STATES, fills),
+                     program(STATES + new_states + [decl("id", kind=17)], with_new(fills, new))]
     return [claim, proof.encode()] + programs
 
 

@@ -69,24 +69,46 @@ class Hashes {
   std::map<const char*, std::shared_future<std::string>> hashes_;
 };
 
-// Finds out by trying which states each rank has to itself.
+// "own w\n" for each state, or what is left out, if that is less.
+std::string OwnLines(const std::set<std::string>& own, std::string_view original) {
+  std::set<std::string> others = own;
+  std::string common = "all\n";
+  size_t num_common = 0;
+  checker::Fields blocks(original);
+  const checker::Block block(blocks.Next(1) ? blocks.Bytes() : "");
+  for (checker::Fields decls(block.decls); decls.Next(3);) {
+    const checker::Decl decl(decls.Bytes());
+    if (!decl.IsState() || others.erase(std::string(decl.name)) > 0) continue;
+    absl::StrAppend(&common, "common ", std::string(decl.name), "\n");
+    ++num_common;
+  }
+  const bool names_all = num_common + others.size() < own.size();
+  std::string lines = names_all ? common : "";
+  for (const std::string& name : names_all ? others : own) {
+    absl::StrAppend(&lines, "own ", name, "\n");
+  }
+  return lines;
+}
+
+// Finds out by trying which states each rank has to itself, and which travel between steps.
 absl::StatusOr<Certificate> TryToProve(const CertifiedFiles& files, const Hashes& hashes,
                                        const std::string& header, const std::string& steps) {
   std::set<std::string> own;
+  std::string late;
   while (true) {
     Certificate certificate;
-    certificate.proof = "weft-proof 1\n";
-    for (const std::string& name : own) absl::StrAppend(&certificate.proof, "own ", name, "\n");
-    certificate.proof += steps;
     try {
+      certificate.proof =
+          absl::StrCat("weft-proof 1\n", late, OwnLines(own, files.original), steps);
       certificate.claim = checker::ClaimOf({header, certificate.proof, files.original, files.result,
                                             files.original_startup, files.startup},
                                            [&](auto file) { return hashes.Of(file); });
       return certificate;
     } catch (const checker::Failure& failure) {
-      const size_t before = own.size();
+      const size_t before = own.size() + late.size();
       own.insert(failure.own.begin(), failure.own.end());
-      if (own.size() > before) continue;
+      for (const std::string& state : failure.late) absl::StrAppend(&late, "late ", state, "\n");
+      if (own.size() + late.size() > before) continue;
       return absl::FailedPreconditionError(failure.why);
     }
   }
@@ -110,7 +132,10 @@ absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
                                             const CertificateClaim& claim) {
   const Hashes hashes{files.original, files.result, files.original_startup, files.startup};
   std::string steps;
+  bool averages = false;
   try {
+    const std::string_view setting = checker::TextOf(files.result, 1001);
+    averages = setting.find("\"averaging\"") != setting.npos;
     steps = absl::StrCat("main\n", EditScript(files.original, files.result));
     if (!files.startup.empty()) {
       absl::StrAppend(&steps, "startup\n", EditScript(files.original_startup, files.startup));
@@ -123,6 +148,7 @@ absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
   const auto prove = [&](const char* reduction) {
     return TryToProve(files, hashes, absl::StrCat(ranks, "gradients: ", reduction, "\n"), steps);
   };
+  if (averages) return prove("own");
   if (claim.reduction == Setting::Reduction::kSum) return prove("sum");
   absl::StatusOr<Certificate> of_means = prove("mean");
   if (of_means.ok() || claim.reduction == Setting::Reduction::kMean) return of_means;

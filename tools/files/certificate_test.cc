@@ -434,9 +434,31 @@ TEST(Certificate, SettingsSayWhatTheClaimSays) {
   for (const char* setting : {R"({"nranks" :3})", R"({"nranks": 3})", "{\"nranks\"\n:3}"}) {
     EXPECT_THAT(why(setting), HasSubstr("setting of the result: ")) << setting;
   }
-  for (const char* setting : {"{\"groups\"\t:[]}", R"({"averaging":{}})", R"({"shares":{}})"}) {
+  for (const char* setting : {"{\"groups\"\t:[]}", R"({"shares":{}})"}) {
     EXPECT_THAT(why(setting), HasSubstr("no rule ")) << setting;
   }
+  EXPECT_THAT(why(R"({"averaging":{"period":1}})"), HasSubstr("op_role: expected optimize"));
+}
+
+// A certificate is for averages of parameters if the setting says so.
+TEST(Certificate, ParametersAreAveragedOnASchedule) {
+  const auto certificate_of = [](const std::string& period) {
+    Lines ops = Original();
+    for (const char* param : {"w", "b"}) {
+      ops.push_back(absl::StrCat("Out=[", param, "] = c_allreduce_avg(X=[", param,
+                                 "]) role=optimize {ring_id=0, use_calc_stream=true}"));
+    }
+    const std::string setting = absl::StrCat(R"({"averaging":{"period":)", period, "}}");
+    const std::string after = absl::StrCat(
+        Bytes(ops), "\xca\x3e", std::string(1, static_cast<char>(setting.size())), setting);
+    return MakeCertificate({Bytes(Original()), after, "", ""}, kMeans);
+  };
+  const auto certificate = certificate_of("1");
+  ASSERT_TRUE(certificate.ok()) << certificate.status();
+  EXPECT_THAT(certificate->claim, HasSubstr("\ngradients: own\n"));
+  EXPECT_THAT(certificate->claim, HasSubstr("  - always, of 2 states p:\n    p = mean(p)\n"));
+  EXPECT_THAT(certificate_of("2").status(),
+              IsFailedPrecondition("states change always, and by the setting if (s mod 2) = 0"));
 }
 
 TEST(Certificate, DeclarationsStay) {
