@@ -63,8 +63,8 @@ inline bool ReadsWithoutValues(const Op& op, size_t i) {
 
 inline bool FillsConstant(absl::string_view type) { return type == "fill_constant"; }
 
-// The product of two matrices, linear in each of them.
-inline bool MultipliesMatrices(absl::string_view type) { return type == "matmul_v2"; }
+// Outputs Q, with orthonormal columns, and R of a matrix that is their product.
+inline bool FactorsOrthonormally(absl::string_view type) { return type == "qr"; }
 
 // Elements of input Input, by starts and ends.
 inline bool Slices(absl::string_view type) { return type == "slice" || type == "strided_slice"; }

@@ -52,19 +52,19 @@ TEST_P(LegalPairTest, RanksTrainAsTheReference) {
   TrainingPrograms programs = ProgramsOf(pair);
   WEFT_ASSERT_OK_AND_ASSIGN(const absl::optional<Program> server, RewritePair(pair, &programs));
   EXPECT_EQ(server.has_value(), pair.Has(Feature::kServers));
+  const bool has_effect = VerdictOf(pair.first, pair.second) != Verdict::kWhole;
   EXPECT_TRUE(Shows(pair.first, programs.main));
-  EXPECT_TRUE(Shows(pair.second, programs.main));
-  const int parts = pair.Has(Feature::kAccumulation) ? kPairParts : 1;
-  const FeedSource feeds = InTurn(programs.feeds, parts);
-  const int64_t steps = int64_t{kPairUpdates} * parts;
+  EXPECT_EQ(Shows(pair.second, programs.main), has_effect);
+  const FeedSource feeds = FeedsOf(pair, programs.feeds);
+  const int64_t steps = int64_t{kPairUpdates} * pair.steps();
   const bool has_parts = server.has_value() || pair.Has(Feature::kShares);
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained found,
                             has_parts
                                 ? TrainAndSave(programs, server.has_value() ? &*server : nullptr,
-                                               feeds, steps, kPairRanks)
-                                : Train(programs, feeds, steps, kPairRanks));
+                                               feeds, steps, pair.ranks())
+                                : Train(programs, feeds, steps, pair.ranks()));
   WEFT_ASSERT_OK_AND_ASSIGN(const RoundingBounds expected, Reference(pair));
-  EXPECT_EQ(NumDifferent(UpdatesOf(found, parts), expected), 0);
+  EXPECT_EQ(NumDifferent(UpdatesOf(found, pair.steps()), expected), 0);
   if (VerdictOf(pair.first, pair.second) != Verdict::kPerRank) return;
   const TrainingPrograms original = ProgramsOf(pair);
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained whole, Train(original, original.feeds, kPairUpdates, 1));
@@ -78,10 +78,10 @@ std::pair<absl::StatusCode, std::string> RefusalOf(const FeaturePair& pair) {
   constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
   switch (VerdictOf(pair.first, pair.second)) {
     case Verdict::kOneExchange:
-      if (pair.Has(Feature::kLocalSgd) && pair.Has(Feature::kPartial)) {
+      if (pair.HasAny({Feature::kLocalSgd, Feature::kGroups, Feature::kOuter}) &&
+          pair.Has(Feature::kPartial)) {
         return {absl::StatusCode::kInvalidArgument,
-                "pass local-sgd claims parameters averaged every 1 step, pass partial-averaging "
-                "claims parameters averaged in turn"};
+                "pass local-sgd claims parameters averaged every 1 step"};
       }
       return {kRefused, "cannot run: gradients-reduced already holds: pass "};
     case Verdict::kNeedsFp32:
@@ -100,6 +100,8 @@ std::pair<absl::StatusCode, std::string> RefusalOf(const FeaturePair& pair) {
                                                    "parameters-served already holds"))
                  : std::pair(kRefused, std::string("pass periodic-broadcast cannot run: "
                                                    "parameters-divided already holds"));
+    case Verdict::kNeedsAllRanks:
+      return {absl::StatusCode::kInvalidArgument, "option group_size: expected neither"};
     default:
       return {absl::StatusCode::kOk, ""};
   }
@@ -132,6 +134,8 @@ TEST_P(IllegalPairTest, IsRefused) {
 INSTANTIATE_TEST_SUITE_P(All, IllegalPairTest, ValuesIn(Pairs(true)), NameOfPair);
 
 // --- Order ---------------------------------------------------------------------------------------
+
+constexpr int kRanks = 2;
 
 struct Order {
   const char* passes;
@@ -188,7 +192,7 @@ TEST(CombinationsTest, ContractsRefuseAnotherOrder) {
     SCOPED_TRACE(order.passes);
     TrainingPrograms programs = SmallProgram(/*has_rows=*/false, /*is_narrow=*/false);
     const std::string main = programs.main.Serialize(), startup = programs.startup.Serialize();
-    EXPECT_THAT(Rewrite(order.passes, &programs, Verification::kNever),
+    EXPECT_THAT(Rewrite(order.passes, kRanks, &programs, Verification::kNever),
                 IsFailedPrecondition(order.refusal));
     EXPECT_TRUE(programs.main.Serialize() == main);
     EXPECT_TRUE(programs.startup.Serialize() == startup);
@@ -200,13 +204,13 @@ TEST(CombinationsTest, AllPassesInTheOrderOfTheManualTrainAsOneDevice) {
   constexpr char kOptimizer[] = "set-optimizer{lr=0.1,momentum=0.5}";
   const TrainingPrograms original = SmallProgram(/*has_rows=*/true, /*is_narrow=*/false);
   TrainingPrograms one_device = original, ranks = original;
-  WEFT_ASSERT_OK(Rewrite(kOptimizer, &one_device));
+  WEFT_ASSERT_OK(Rewrite(kOptimizer, kRanks, &one_device));
   WEFT_ASSERT_OK(Rewrite(
       absl::StrCat(kOptimizer, ",dense-gradients{sparse=dense},grad-accumulate{k=", kPairParts,
                    ",average=true},comm-init,broadcast-params,exact-loss,reduce-statistics,"
                    "dense-gradients,scale-loss-grad,grad-all-reduce{buckets=bytes},"
                    "periodic-broadcast{bcast_period=2},sync-elimination"),
-      &ranks));
+      kRanks, &ranks));
   WEFT_ASSERT_OK_AND_ASSIGN(
       const RoundingBounds expected,
       MeasureUpdates(
@@ -215,9 +219,8 @@ TEST(CombinationsTest, AllPassesInTheOrderOfTheManualTrainAsOneDevice) {
                                   Train(one_device, from.feeds, kPairUpdates, 1, from.kernels));
             return UpdatesOf(trained, 1);
           }));
-  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found,
-                            Train(ranks, InTurn(original.feeds, kPairParts),
-                                  int64_t{kPairUpdates} * kPairParts, kPairRanks));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(ranks, InTurn(original.feeds, kPairParts),
+                                                       int64_t{kPairUpdates} * kPairParts, kRanks));
   EXPECT_EQ(NumDifferent(UpdatesOf(found, kPairParts), expected), 0);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/op_kinds.h"
 #include "proto/op_role.h"
 #include "tests/mutation/mutation_edits.h"
 #include "tests/mutation/setup_mutations.h"
@@ -85,6 +86,7 @@ class Generator {
     if (op.type() == "scale") return AddForScale(place, op);
     if (IsUpdate(op)) return AddForUpdate(place, op);
     if (SubBlockOf(op) >= 0) return AddForBlock(place, op);
+    AddForLowRank(place, op);
     AddForLocalSgd(place, op);
   }
 
@@ -189,10 +191,12 @@ class Generator {
     AddForMoving("collective", place, op);
     AddSwap(place, op, /*one_rank=*/false);
     AddForArguments(place, op, /*one_rank=*/false);
+    AddForGroup(place, op, /*one_rank=*/false);
     // One rank alone.
     const bool one_rank = true;
     AddSwap(place, op, one_rank);
     AddForArguments(place, op, one_rank);
+    AddForGroup(place, op, one_rank);
     Add(
         "collective: drop", place, "",
         [place](ProgramDescs* p) { Erase(OpsOf(p, place), place.op); }, one_rank);
@@ -270,6 +274,28 @@ class Generator {
             [place, type](ProgramDescs* p) { OpOf(p, place)->set_type(type); }, one_rank);
       }
     }
+  }
+
+  void AddForGroup(const Place& place, const pb::OpDesc& op, bool one_rank) {
+    const pb::OpDesc::Attr* const group = FindAttr(op, kGroupRanksAttr);
+    if (group == nullptr || group->ints_size() == 0) return;
+    const auto add = [&](const std::string& what, const std::vector<int>& ranks) {
+      Add(
+          "group: " + what, place, "",
+          [place, ranks](ProgramDescs* p) {
+            for (pb::OpDesc::Attr& attr : *OpOf(p, place)->mutable_attrs()) {
+              if (attr.name() != kGroupRanksAttr) continue;
+              attr.mutable_ints()->Assign(ranks.begin(), ranks.end());
+            }
+          },
+          one_rank);
+    };
+    std::vector<int> others, all;
+    for (int rank : group->ints()) others.push_back((rank + group->ints_size()) % nranks_);
+    std::sort(others.begin(), others.end());
+    for (int rank = 0; rank < nranks_; ++rank) all.push_back(rank);
+    add("ranks of another one", others);
+    add("all ranks", all);
   }
 
   // --- Buffers -----------------------------------------------------------------------------------
@@ -597,17 +623,19 @@ class Generator {
       deciding.insert(names.begin(), names.end());
       const Place decider{place.is_startup, place.block, i};
       if (before.type() == "fill_constant") {
-        Add(
-            "condition: other constant", decider, "",
-            [decider](ProgramDescs* p) {
-              pb::OpDesc* constant = OpOf(p, decider);
-              const float value = static_cast<float>(NumberOf(*constant, "value")) + 1;
-              SetFloat(constant, "value", value);
-              for (pb::OpDesc::Attr& attr : *constant->mutable_attrs()) {
-                if (attr.name() == "str_value") attr.set_s(absl::StrCat(static_cast<int>(value)));
-              }
-            },
-            /*one_rank=*/true);
+        for (bool one_rank : {false, true}) {
+          Add(
+              "condition: other constant", decider, "",
+              [decider](ProgramDescs* p) {
+                pb::OpDesc* constant = OpOf(p, decider);
+                const float value = static_cast<float>(NumberOf(*constant, "value")) + 1;
+                SetFloat(constant, "value", value);
+                for (pb::OpDesc::Attr& attr : *constant->mutable_attrs()) {
+                  if (attr.name() == "str_value") attr.set_s(absl::StrCat(static_cast<int>(value)));
+                }
+              },
+              one_rank);
+        }
       }
       if (before.type() == "increment") {
         Add(
@@ -615,6 +643,40 @@ class Generator {
             [decider](ProgramDescs* p) { Erase(OpsOf(p, decider), decider.op); },
             /*one_rank=*/true);
       }
+    }
+  }
+
+  // --- Low rank and LocalSGD ---------------------------------------------------------------------
+
+  void AddForLowRank(const Place& place, const pb::OpDesc& op) {
+    const Ops& ops = OpsOf(programs_, place);
+    if (FactorsOrthonormally(op.type())) {
+      Add("low rank: left matrix not orthonormal", place, "", [place](ProgramDescs* p) {
+        pb::OpDesc* const factors = OpOf(p, place);
+        *factors = Assign(ArgsOf(factors->inputs(), "X")[0], ArgsOf(factors->outputs(), "Q")[0]);
+      });
+      return;
+    }
+    const std::vector<std::string> outs = ArgsOf(op.outputs(), "Out");
+    if (outs.size() != 1) return;
+    if (absl::EndsWith(outs[0], "@BASIS")) {
+      const std::string right = ArgsOf(op.inputs(), "X")[0];
+      int made = 0;  // the product, before ranks reduce it
+      while (made < place.op && ArgsOf(ops.Get(made).outputs(), "Out") != std::vector{right})
+        ++made;
+      if (made == place.op) return;
+      Add("low rank: right matrix of one rank kept", place, right,
+          [place, made](ProgramDescs* p) { Move(OpsOf(p, place), place.op, made + 1); });
+    }
+    if (!absl::EndsWith(outs[0], "@RESIDUAL")) return;
+    if (op.type() == "elementwise_add") {
+      Add("low rank: gradient added twice", place, "", [place](ProgramDescs* p) {
+        const pb::OpDesc copy = *OpOf(p, place);
+        Insert(OpsOf(p, place), place.op + 1, copy);
+      });
+    } else if (op.type() == "elementwise_sub") {
+      Add("low rank: what is sent is kept", place, "",
+          [place](ProgramDescs* p) { Erase(OpsOf(p, place), place.op); });
     }
   }
 

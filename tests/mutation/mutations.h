@@ -33,7 +33,11 @@ struct Mutation {
 // - a rank takes the part of another one, or uses a parameter before it is gathered
 // - an op of the model is dropped, or has another input or another number for an attribute
 // - of LocalSGD, an op that keeps, compares or averages is dropped
+// - of gradients of low rank, the left matrix is not made orthonormal, a rank keeps its own right
+//   matrix for the next step, or a residual adds its gradient twice or keeps what was sent
+// - a collective of a group of ranks is of another group, or of all ranks
 // - a block with collectives runs on a condition that is computed from a rank's own data
+// - a block with collectives runs in other steps
 // - one rank alone calls collectives in another order, on another ring, with another size, element
 //   type, root or reduction, or on another condition
 // - all that tests/mutation/setup_mutations.h lists

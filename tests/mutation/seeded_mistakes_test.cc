@@ -420,6 +420,41 @@ TEST_F(SeededMistakes, PartsOfRanks) {
   }
 }
 
+// A rank may draw, or compute, what a broadcast replaces, before it takes its part.
+TEST_F(SeededMistakes, PartsBeginWithOtherParametersOfRank0) {
+  Use("mlp_adam", {"zero", {{"buckets", "count{count=1}"}}, /*has_endpoints=*/true});
+  const auto rewritten =
+      Rewrite(*original_, {"zero", {{"buckets", "count{count=1}"}}, /*has_endpoints=*/true});
+  ASSERT_TRUE(rewritten.ok()) << rewritten.status();
+  const auto errors = [&](const ProgramDescs& of_rank_1) {
+    return Errors({&rewritten->ranks[0], &of_rank_1}, kRanks, original_, claims_);
+  };
+  ProgramDescs of_rank_1 = rewritten->ranks[1];
+  std::map<std::string, pb::OpDesc*> slices;  // by share
+  int changed = 0;
+  for (pb::OpDesc& op : *of_rank_1.startup.mutable_blocks(0)->mutable_ops()) {
+    const std::vector<std::string> out = ArgsOf(op.outputs(), "Out");
+    if (op.type() == "slice") slices[out[0]] = &op;
+    if (op.type() != "fill_constant" || !absl::EndsWith(out[0], ".b_0")) continue;
+    ++changed;
+    SetFloat(&op, "value", 3);
+    for (pb::OpDesc::Attr& attr : *op.mutable_attrs()) {
+      if (attr.name() == "str_value") attr.set_s("3");
+    }
+  }
+  EXPECT_EQ(changed, 3);
+  EXPECT_THAT(errors(of_rank_1), IsEmpty());
+  // It takes its part of another parameter of as many elements.
+  std::vector<pb::OpDesc*> alike;
+  for (const auto& [share, op] : slices) {
+    const pb::OpDesc::Attr* const ends = FindAttr(*op, "ends");
+    if (ends->ints(0) == 128) alike.push_back(op);
+  }
+  ASSERT_EQ(alike.size(), 2U);
+  SetArgs(ArgsOf(alike[0]->inputs(), "Input"), "Input", alike[1]->mutable_inputs());
+  EXPECT_THAT(errors(of_rank_1), Contains(StartsWith("error: W606")));
+}
+
 TEST_F(SeededMistakes, ParametersAreNotBroadcast) {
   for (const char* mode : {"grad_allreduce", "local_sgd"}) {
     SCOPED_TRACE(mode);

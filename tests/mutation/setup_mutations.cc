@@ -115,6 +115,19 @@ class SetupGenerator {
                   const std::function<void(pb::OpDesc*)>& edit) {
     for (By by : {By::kAll, By::kOne}) AddForOp(kind, place, detail, edit, by);
   }
+  // Of a draw. Any draw is as good where low-rank gradients begin, if all ranks make it.
+  void AddForDraw(const std::string& kind, const Place& place, const std::string& detail,
+                  const std::function<void(pb::OpDesc*)>& edit) {
+    const pb::OpDesc& op = OpsOf(programs_, place).Get(place.op);
+    const bool may_differ = absl::EndsWith(ArgsOf(op.outputs(), "Out")[0], "@BASIS");
+    if (!may_differ) AddForOp(kind, place, detail, edit, By::kAll);
+    // Where one process draws for all ranks, there is no rank alone.
+    const Ops& ops = OpsOf(programs_, place);
+    const bool has_processes = std::none_of(ops.begin(), ops.end(), [](const pb::OpDesc& other) {
+      return other.type() == "c_comm_init_all";
+    });
+    if (!may_differ || has_processes) AddForOp(kind, place, detail, edit, By::kOne);
+  }
   void AddOfBoth(const std::string& kind, const Place& place, const std::string& detail,
                  const Edit& edit) {
     for (By by : {By::kAll, By::kOne}) Add(kind, place.is_startup, NameOf(place, detail), edit, by);
@@ -254,16 +267,16 @@ class SetupGenerator {
     }
     for (const char* range : {"max", "std"}) {
       if (FindAttr(op, range) == nullptr) continue;
-      AddForBoth("initializer: range", place, range, [range](pb::OpDesc* o) {
+      AddForDraw("initializer: range", place, range, [range](pb::OpDesc* o) {
         SetFloat(o, range, 2 * static_cast<float>(NumberOf(*o, range)));
       });
     }
     const int seed = static_cast<int>(NumberOf(op, "seed"));
     if (FindAttr(op, "seed") == nullptr) return;
-    AddForBoth("initializer: seed", place, absl::StrCat(seed + 1),
+    AddForDraw("initializer: seed", place, absl::StrCat(seed + 1),
                [seed](pb::OpDesc* o) { SetInt(o, "seed", seed + 1); });
     if (seed == 0) return;
-    AddForBoth("initializer: no seed", place, "", [](pb::OpDesc* o) { SetInt(o, "seed", 0); });
+    AddForDraw("initializer: no seed", place, "", [](pb::OpDesc* o) { SetInt(o, "seed", 0); });
   }
 
   // --- Rings -------------------------------------------------------------------------------------

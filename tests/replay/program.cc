@@ -60,6 +60,9 @@ ReplayOp Compile(const pb::OpDesc& desc, int number) {
   op.collective = FindCollectiveOp(op.type);
   op.sync = FindStreamSyncOp(op.type);
   op.ring = static_cast<int>(NumberOf(desc, "ring_id"));
+  if (const pb::OpDesc::Attr* group = FindAttr(desc, kGroupRanksAttr)) {
+    op.group.assign(group->ints().begin(), group->ints().end());
+  }
   op.sub_block = SubBlockOf(desc);
   op.is_random = IsRandom(desc);
   op.on_compute = op.collective == nullptr || NumberOf(desc, "use_calc_stream") != 0;

@@ -42,6 +42,7 @@ struct ReplayOp {
   const CollectiveOp* collective = nullptr;
   absl::optional<StreamSync> sync;
   int ring = 0;
+  std::vector<int> group;  // the ranks that call it; empty: all
   bool on_compute = true;
   int sub_block = -1;
   bool is_random = false;

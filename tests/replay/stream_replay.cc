@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/numbers.h"
@@ -124,18 +125,28 @@ class ReplayRun {
       runs.emplace_back(*programs[rank], setting, std::move(graphs_[rank]), &memory_[rank],
                         &table_);
     }
+    Calls waiting(runs.size());  // by rank: the call that it waits in
     while (true) {
-      std::vector<const ReplayOp*> calls;
-      for (RankRun& run : runs) {
-        calls.push_back(run.RunToCall());
-        if (!run.unsupported().empty()) {
-          result_.unsupported = run.unsupported();
+      for (size_t rank = 0; rank < runs.size(); ++rank) {
+        if (waiting[rank] == nullptr) waiting[rank] = NextCall(rank, &runs[rank]);
+        if (!runs[rank].unsupported().empty()) {
+          result_.unsupported = runs[rank].unsupported();
           return false;
         }
-        if (!run.failure().empty()) return Fail(run.failure());
+        if (!runs[rank].failure().empty()) return Fail(runs[rank].failure());
       }
-      if (std::all_of(calls.begin(), calls.end(), [](const ReplayOp* op) { return !op; })) break;
-      if (!Meet(calls, &runs)) return false;
+      if (std::all_of(waiting.begin(), waiting.end(), [](const ReplayOp* op) { return !op; })) {
+        break;
+      }
+      members_ = WhoCanMeet(waiting);
+      Calls calls;
+      Runs of_members;
+      for (int rank : members_) {
+        calls.push_back(waiting[rank]);
+        of_members.push_back(&runs[rank]);
+        waiting[rank] = nullptr;
+      }
+      if (!Meet(calls, of_members)) return false;
     }
     for (size_t rank = 0; rank < runs.size(); ++rank) {
       replay_.num_guesses_ += runs[rank].num_guesses();
@@ -151,9 +162,38 @@ class ReplayRun {
     return false;
   }
 
+  // Of those that meet, in the order of ranks.
   using Calls = std::vector<const ReplayOp*>;
+  using Runs = std::vector<RankRun*>;
 
-  bool Meet(const Calls& calls, std::deque<RankRun>* runs) {
+  // The next one that the rank takes part in.
+  const ReplayOp* NextCall(size_t rank, RankRun* run) {
+    const ReplayOp* call = run->RunToCall();
+    while (call != nullptr && !call->group.empty() &&
+           std::count(call->group.begin(), call->group.end(), static_cast<int>(rank)) == 0) {
+      // It knows the ring, on which it has nothing to wait for.
+      if (call->call == RankCall::kJoinAll) rings_[rank].emplace(call->ring, kOtherRanks);
+      call = run->RunToCall();
+    }
+    return call;
+  }
+
+  // Ranks of a group that are all there, or all ranks.
+  std::vector<int> WhoCanMeet(const Calls& waiting) const {
+    for (const ReplayOp* call : waiting) {
+      if (call == nullptr || call->group.empty()) continue;
+      const bool are_there = std::all_of(call->group.begin(), call->group.end(), [&](size_t rank) {
+        return rank < waiting.size() && waiting[rank] != nullptr &&
+               waiting[rank]->group == call->group;
+      });
+      if (are_there) return call->group;
+    }
+    std::vector<int> all(waiting.size());
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+
+  bool Meet(const Calls& calls, const Runs& runs) {
     for (size_t rank = 0; rank < calls.size(); ++rank) {
       if (calls[rank] == nullptr) {
         return Fail(
@@ -172,7 +212,7 @@ class ReplayRun {
         return MeetOnRing(calls, runs) && Exchange(calls, runs);
       case RankCall::kMeet:
         if (!MeetOnRing(calls, runs)) return false;
-        for (size_t rank = 0; rank < calls.size(); ++rank) (*runs)[rank].Meet(*calls[rank]);
+        for (size_t rank = 0; rank < calls.size(); ++rank) runs[rank]->Meet(*calls[rank]);
         return true;
       case RankCall::kSend:
       case RankCall::kReceive:
@@ -194,7 +234,7 @@ class ReplayRun {
   }
 
   // Rank 0 sends the id; the others wait for it at their endpoints.
-  bool MakeId(const Calls& calls, std::deque<RankRun>* runs) {
+  bool MakeId(const Calls& calls, const Runs& runs) {
     std::multiset<std::string> named, waiting;
     int senders = 0;
     for (const ReplayOp* call : calls) {
@@ -213,15 +253,15 @@ class ReplayRun {
     }
     const ValueId id = table_.Named(absl::StrCat("id ", ids_.size()));
     ids_.emplace(id, /*is_used=*/false);
-    for (size_t rank = 0; rank < calls.size(); ++rank) (*runs)[rank].SetUp(*calls[rank], id);
+    for (size_t rank = 0; rank < calls.size(); ++rank) runs[rank]->SetUp(*calls[rank], id);
     return true;
   }
 
-  bool Join(const Calls& calls, std::deque<RankRun>* runs) {
+  bool Join(const Calls& calls, const Runs& runs) {
     std::vector<int> numbers;
-    const ValueId id = (*runs)[0].IdOf(*calls[0]);
+    const ValueId id = runs[0]->IdOf(*calls[0]);
     for (size_t rank = 0; rank < calls.size(); ++rank) {
-      if ((*runs)[rank].IdOf(*calls[rank]) != id) return FailToMeet(*calls[0], *calls[rank]);
+      if (runs[rank]->IdOf(*calls[rank]) != id) return FailToMeet(*calls[0], *calls[rank]);
       const pb::OpDesc& op = *calls[rank]->desc;
       const bool is_trainer = FindAttr(op, "trainer_id") != nullptr;
       numbers.push_back(static_cast<int>(NumberOf(op, is_trainer ? "trainer_id" : "rank")));
@@ -244,14 +284,14 @@ class ReplayRun {
   }
 
   // One process, for all of its devices.
-  bool JoinAll(const Calls& calls, std::deque<RankRun>* runs) {
+  bool JoinAll(const Calls& calls, const Runs& runs) {
     std::vector<int> numbers;
     for (const ReplayOp* call : calls) {
       if (call->ring != calls[0]->ring) return FailToMeet(*calls[0], *call);
       numbers.push_back(static_cast<int>(numbers.size()));
       const pb::OpDesc::Attr* members = FindAttr(*call->desc, "nranks");
       if (members != nullptr &&
-          NumberOf(*call->desc, "nranks") != static_cast<double>(calls.size())) {
+          NumberOf(*call->desc, "nranks") != static_cast<double>(memory_.size())) {
         return Fail(absl::StrCat("deadlock: a ring of ", NumberOf(*call->desc, "nranks")));
       }
     }
@@ -259,43 +299,46 @@ class ReplayRun {
     return true;
   }
 
-  void SetUpRing(const Calls& calls, std::vector<int> numbers, std::deque<RankRun>* runs) {
+  void SetUpRing(const Calls& calls, std::vector<int> numbers, const Runs& runs) {
     for (size_t rank = 0; rank < calls.size(); ++rank) {
       // The first one that is set up under a number stays.
-      rings_[rank].emplace(calls[rank]->ring, static_cast<int>(numbers_.size()));
-      (*runs)[rank].SetUp(*calls[rank], 0);
+      rings_[members_[rank]].emplace(calls[rank]->ring, static_cast<int>(numbers_.size()));
+      runs[rank]->SetUp(*calls[rank], 0);
     }
     numbers_.push_back(std::move(numbers));
   }
 
-  // Which of the rings that were set up; -1: none.
+  // Which of the rings that were set up; negative: none.
   int RingOf(size_t rank, const ReplayOp& call) const {
     if (!has_startup_) return call.ring;
-    const auto found = rings_[rank].find(call.ring);
-    return found == rings_[rank].end() ? -1 : found->second;
+    const std::map<int, int>& rings = rings_[members_[rank]];
+    const auto found = rings.find(call.ring);
+    return found == rings.end() ? -1 : found->second;
   }
 
-  // The number of each rank in the ring.
+  // The number of each of them in the ring.
   std::vector<int> NumbersOn(const ReplayOp& call) const {
     if (has_startup_) return numbers_[RingOf(0, call)];
-    std::vector<int> numbers;
-    for (size_t rank = 0; rank < memory_.size(); ++rank) numbers.push_back(static_cast<int>(rank));
+    std::vector<int> numbers(members_.size());
+    std::iota(numbers.begin(), numbers.end(), 0);
     return numbers;
   }
 
-  bool MeetOnRing(const Calls& calls, std::deque<RankRun>* runs) {
+  bool MeetOnRing(const Calls& calls, const Runs& runs) {
     for (size_t rank = 0; rank < calls.size(); ++rank) {
       const int ring = RingOf(rank, *calls[rank]);
       if (ring < 0 && has_startup_) {
         return Fail(absl::StrCat("deadlock: ring ", calls[rank]->ring, " is not set up"));
       }
-      if (ring != RingOf(0, *calls[0])) return FailToMeet(*calls[0], *calls[rank]);
+      if (ring != RingOf(0, *calls[0]) || calls[rank]->group != calls[0]->group) {
+        return FailToMeet(*calls[0], *calls[rank]);
+      }
       if (calls[0]->call == RankCall::kMeet) {
         if (calls[rank]->type != calls[0]->type) return FailToMeet(*calls[0], *calls[rank]);
         continue;
       }
-      const std::string first = (*runs)[0].Signature(*calls[0]);
-      const std::string own = (*runs)[rank].Signature(*calls[rank]);
+      const std::string first = runs[0]->Signature(*calls[0]);
+      const std::string own = runs[rank]->Signature(*calls[rank]);
       if (first != own) return Fail(absl::StrCat("mismatch: ", first, " and ", own));
     }
     return true;
@@ -303,7 +346,7 @@ class ReplayRun {
 
   // --- Collectives
 
-  bool Exchange(const Calls& calls, std::deque<RankRun>* runs) {
+  bool Exchange(const Calls& calls, const Runs& runs) {
     const CollectiveOp& collective = *calls[0]->collective;
     const int n = static_cast<int>(calls.size());
     const int root = collective.root_attr.empty()
@@ -313,9 +356,9 @@ class ReplayRun {
     const std::vector<int> numbers = NumbersOn(*calls[0]);
     std::vector<std::vector<std::vector<CellId>>> in, out;
     for (int rank = 0; rank < n; ++rank) {
-      in.push_back((*runs)[rank].Cells(*calls[rank], "X", true));
-      out.push_back((*runs)[rank].Cells(*calls[rank], "Out", false));
-      (*runs)[rank].IssueCollective(*calls[rank]);
+      in.push_back(runs[rank]->Cells(*calls[rank], "X", true));
+      out.push_back(runs[rank]->Cells(*calls[rank], "Out", false));
+      runs[rank]->IssueCollective(*calls[rank]);
     }
     // Parts of a buffer, or a buffer of parts.
     const bool divides = collective.kind == CollectiveKind::kReduceScatter ||
@@ -342,7 +385,7 @@ class ReplayRun {
         std::vector<ValueId> values(n);
         for (int rank = 0; rank < n; ++rank) {
           std::vector<ValueId> slices;
-          for (CellId cell : in[rank][arg]) slices.push_back(sent((*runs)[rank].Value(cell)));
+          for (CellId cell : in[rank][arg]) slices.push_back(sent(runs[rank]->Value(cell)));
           values[numbers[rank]] = slices.size() == 1 ? slices[0] : table_.Concat(slices);
         }
         const std::vector<ValueId> results = Results(collective, values, root);
@@ -354,7 +397,7 @@ class ReplayRun {
               value =
                   table_.Named(absl::StrCat("slice ", slice, " of ", cells.size(), " of ", value));
             }
-            (*runs)[rank].SetValue(*calls[rank], arg, cells[slice], value);
+            runs[rank]->SetValue(*calls[rank], arg, cells[slice], value);
           }
         }
         continue;
@@ -362,11 +405,11 @@ class ReplayRun {
       for (size_t slice = 0; slice < in[0][arg].size(); ++slice) {
         std::vector<ValueId> values(n);
         for (int rank = 0; rank < n; ++rank) {
-          values[numbers[rank]] = sent((*runs)[rank].Value(in[rank][arg][slice]));
+          values[numbers[rank]] = sent(runs[rank]->Value(in[rank][arg][slice]));
         }
         const std::vector<ValueId> results = Results(collective, values, root);
         for (int rank = 0; rank < n; ++rank) {
-          (*runs)[rank].SetValue(*calls[rank], arg, out[rank][arg][slice], results[numbers[rank]]);
+          runs[rank]->SetValue(*calls[rank], arg, out[rank][arg][slice], results[numbers[rank]]);
         }
       }
     }
@@ -429,9 +472,11 @@ class ReplayRun {
   const ReplayResult* const expected_;
   const ProgramDescs* last_ = nullptr;
   Programs mains_, startups_;
-  std::vector<RunGraph> graphs_;           // by rank: what earlier runs left to do
-  std::map<ValueId, bool> ids_;            // that were made; whether a ring uses it
-  std::vector<std::map<int, int>> rings_;  // by rank and ring: index into numbers_
+  std::vector<RunGraph> graphs_;  // by rank: what earlier runs left to do
+  std::map<ValueId, bool> ids_;   // that were made; whether a ring uses it
+  static constexpr int kOtherRanks = -2;
+  std::vector<std::map<int, int>> rings_;  // by rank and ring: index into numbers_, or kOtherRanks
+  std::vector<int> members_;               // the ranks that meet
   std::vector<std::vector<int>> numbers_;  // of the ranks in a ring
   bool has_startup_ = false;
   std::vector<Memory> memory_;

@@ -32,13 +32,14 @@ struct ReplayResult {
 
 // Runs programs and compares them with others, one for each rank: the reference.
 //
-// The machine. Ranks issue their ops in order. Collectives meet: all ranks have to come to the same
-// call, each with its next one, which is what a device with one queue does; a rank that waits for a
-// call that no other one makes is a deadlock. Values follow the order of the program, which is the
-// only one if there is no race: two accesses to the same storage, one of them writing, on different
-// streams, such that no path of stream order, waits and blocking of the host leads from one to the
-// other. Paths are searched in the graph of one step, or of the startup program, as it was run, and
-// of what was left to do before: between two runs, the host waits for the compute stream only. What
+// The machine. Ranks issue their ops in order. Collectives meet: all ranks, or those of the group
+// that the call names, have to come to the same call, each with its next one, which is what a
+// device with one queue does; a rank that waits for a call that no other one makes is a deadlock.
+// Ranks outside of the group go on. Values follow the order of the program, which is the only one
+// if there is no race: two accesses to the same storage, one of them writing, on different streams,
+// such that no path of stream order, waits and blocking of the host leads from one to the other.
+// Paths are searched in the graph of one step, or of the startup program, as it was run, and of
+// what was left to do before: between two runs, the host waits for the compute stream only. What
 // does not persist is new in each step.
 //
 // Startup: values that are drawn at random are own to each rank; a draw that all ranks have ended

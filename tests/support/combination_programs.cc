@@ -148,11 +148,15 @@ TrainingPrograms MixedPrecision() {
   return programs;
 }
 
+std::string OptionsOfGroups() {
+  return absl::StrCat("group_size=", kPairGroup, ",rounds=", kPairRounds);
+}
+
 std::string ExchangeOf(Feature feature, const FeaturePair& pair) {
   switch (feature) {
     case Feature::kBuckets:
       // An option of both passes that reduce.
-      if (pair.Has(Feature::kHalf)) return "";
+      if (pair.HasAny({Feature::kHalf, Feature::kLowRank})) return "";
       return "grad-all-reduce{buckets=bytes}";
     case Feature::kHalf:
       return absl::StrCat("grad-reduce{reduce_method=mean,comm_dtype=fp16",
@@ -165,8 +169,18 @@ std::string ExchangeOf(Feature feature, const FeaturePair& pair) {
       return "gather-gradients";
     case Feature::kShares:
       return "shard-updates{stage=3,prefetch=0,buckets=bytes}";
+    case Feature::kLowRank:
+      return absl::StrCat("power-sgd{rank_approximation=1,start_step=2",
+                          pair.Has(Feature::kBuckets) ? ",buckets=bytes}" : "}");
     case Feature::kLocalSgd:
+      if (pair.HasAny({Feature::kGroups, Feature::kOuter})) return "";
       return "local-sgd";
+    case Feature::kGroups:
+      if (pair.Has(Feature::kOuter)) return "";
+      return absl::StrCat("local-sgd{", OptionsOfGroups(), "}");
+    case Feature::kOuter:
+      return absl::StrCat("local-sgd{outer=\"nesterov{lr=", kOuterLr, ",momentum=", kOuterMomentum,
+                          "}\"", pair.Has(Feature::kGroups) ? "," + OptionsOfGroups() : "", "}");
     case Feature::kPartial:
       return "partial-averaging";  // one partition: all parameters in every step
     default:
@@ -250,7 +264,9 @@ std::vector<std::string> ChangesOf(const FeaturePair& pair) {
 
 std::string PassesOf(const FeaturePair& pair) {
   std::vector<std::string> passes = ChangesOf(pair);
-  passes.emplace_back("comm-init,broadcast-params");
+  passes.push_back(pair.Has(Feature::kGroups)
+                       ? absl::StrCat("comm-init{group_size=", kPairGroup, "},broadcast-params")
+                       : "comm-init,broadcast-params");
   std::vector<std::string> exchange;
   for (Feature feature : {pair.first, pair.second}) {
     if (std::string pass = ExchangeOf(feature, pair); !pass.empty()) exchange.push_back(pass);
@@ -275,8 +291,11 @@ std::string PassesOf(const FeaturePair& pair) {
 
 std::vector<std::string> ServedOf(const FeaturePair& pair, const TrainingPrograms& programs) {
   if (!pair.Has(Feature::kServers)) return {};
-  std::vector<std::string> served = {programs.parameters[0]};
   const Program& main = programs.main;
+  const auto is_first = [&](const std::string& name) {
+    return !pair.Has(Feature::kLowRank) || absl::StrContains(name, ".b_");
+  };
+  std::vector<std::string> served = {*absl::c_find_if(programs.parameters, is_first)};
   for (OpId id : main.block(0).ops()) {
     const Op op = main.op(id);
     if (op.type() != "lookup_table_v2") continue;
@@ -290,7 +309,7 @@ absl::StatusOr<absl::optional<Program>> RewritePair(const FeaturePair& pair,
                                                     Verification verification) {
   TranspileOptions options;
   options.passes = PassesOf(pair);
-  options.cluster.nranks = kPairRanks;
+  options.cluster.nranks = pair.ranks();
   options.verification = verification;
   for (const std::string& name : ServedOf(pair, *programs)) {
     options.param_attrs[name].parameter_server = true;
@@ -300,11 +319,11 @@ absl::StatusOr<absl::optional<Program>> RewritePair(const FeaturePair& pair,
   return std::move(result.server);
 }
 
-absl::Status Rewrite(const std::string& passes, TrainingPrograms* programs,
+absl::Status Rewrite(const std::string& passes, int nranks, TrainingPrograms* programs,
                      Verification verification) {
   TranspileOptions options;
   options.passes = passes;
-  options.cluster.nranks = kPairRanks;
+  options.cluster.nranks = nranks;
   options.verification = verification;
   ProgramPair pair{&programs->main, &programs->startup};
   return Transpile(options, pair).status();
@@ -335,9 +354,17 @@ bool Shows(Feature feature, const Program& main) {
       return HasOp(main, "c_allgather");
     case Feature::kShares:
       return HasOp(main, "c_reducescatter");
+    case Feature::kLowRank:
+      return HasOp(main, "qr");
     case Feature::kLocalSgd:
     case Feature::kPartial:
       return HasOp(main, "c_allreduce_sum");
+    case Feature::kGroups:
+      return HasOp(main, "c_allreduce_avg");
+    case Feature::kOuter:
+      return absl::c_any_of(AllVars(main), [](const Var& var) {
+        return absl::EndsWith(var.name(), "_outer_velocity");
+      });
     case Feature::kBroadcast:
       return HasOp(main, "c_broadcast");
     case Feature::kPlacement:

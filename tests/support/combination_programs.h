@@ -18,8 +18,9 @@
 
 namespace weft::testing {
 
-inline constexpr int kPairRanks = 2;
-inline constexpr int kPairParts = 2;  // steps whose gradients are accumulated
+inline constexpr int kPairParts = 2;   // steps whose gradients are accumulated
+inline constexpr int kPairRounds = 2;  // averages, of which the last is over all groups
+inline constexpr int kPairGroup = 2;   // ranks
 
 struct FeaturePair {
   Feature first, second;  // in the order of the enumerators
@@ -27,8 +28,17 @@ struct FeaturePair {
   bool HasAny(std::initializer_list<Feature> features) const {
     return absl::c_any_of(features, [this](Feature feature) { return Has(feature); });
   }
-  bool Averages() const { return HasAny({Feature::kLocalSgd, Feature::kPartial}); }
+  bool Averages() const {
+    return HasAny({Feature::kLocalSgd, Feature::kGroups, Feature::kOuter, Feature::kPartial});
+  }
+  int ranks() const { return Has(Feature::kGroups) ? 2 * kPairGroup : 2; }
+  // Steps from one that leaves all ranks equal parameters to the next.
+  int steps() const {
+    return Has(Feature::kAccumulation) ? kPairParts : Has(Feature::kGroups) ? kPairRounds : 1;
+  }
 };
+// Of `outer`.
+inline constexpr double kOuterLr = 0.5, kOuterMomentum = 0.75;
 
 // "TopK".
 std::string NameOf(Feature feature);
@@ -46,14 +56,15 @@ std::vector<std::string> ChangesOf(const FeaturePair& pair);
 // All passes, in the order of docs/modes.md.
 std::string PassesOf(const FeaturePair& pair);
 
-// The parameters that go to servers: the first one, and tables.
+// The parameters that go to servers: the first one, and tables; with low rank, a bias, whose
+// gradient is never compressed.
 std::vector<std::string> ServedOf(const FeaturePair& pair, const TrainingPrograms& programs);
 
-// For kPairRanks ranks. Returns the program of the servers, if there are any.
+// Returns the program of the servers, if there are any.
 absl::StatusOr<absl::optional<Program>> RewritePair(
     const FeaturePair& pair, TrainingPrograms* programs,
     Verification verification = Verification::kAtEnd);
-absl::Status Rewrite(const std::string& passes, TrainingPrograms* programs,
+absl::Status Rewrite(const std::string& passes, int nranks, TrainingPrograms* programs,
                      Verification verification = Verification::kAtEnd);
 
 // Whether the rewritten main program shows that the feature is there.

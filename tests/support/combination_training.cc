@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -39,32 +40,67 @@ FeedSource PartsOf(const FeedSource& whole, int parts, int64_t (*batch_of)(int64
             return rows;
           }};
 }
-FeedSource OfRank(const FeedSource& all, int rank) {
+FeedSource OfRank(const FeedSource& all, int rank, int ranks) {
   return PartsOf(
-      all, kPairRanks, [](int64_t step, int) { return step; }, rank);
+      all, ranks, [](int64_t step, int) { return step; }, rank);
 }
 
 using State = std::map<std::string, Tensor>;
 
-void AverageParameters(const std::vector<std::string>& parameters, std::vector<State>* states) {
-  for (const std::string& name : parameters) {
-    std::vector<float*> values;
-    for (State& state : *states) values.push_back(state.at(name).data<float>());
-    for (int64_t i = 0; i < states->front().at(name).size(); ++i) {
-      float sum = 0;
-      for (const float* of_rank : values) sum += of_rank[i];
-      for (float* of_rank : values) of_rank[i] = sum / static_cast<float>(values.size());
+// Of ranks first .. first + n - 1.
+void Average(const std::string& name, int first, int n, std::vector<State>* states) {
+  for (int64_t i = 0; i < states->front().at(name).size(); ++i) {
+    float sum = 0;
+    for (int rank = first; rank < first + n; ++rank) {
+      sum += (*states)[rank].at(name).data<float>()[i];
+    }
+    for (int rank = first; rank < first + n; ++rank) {
+      (*states)[rank].at(name).data<float>()[i] = sum / static_cast<float>(n);
     }
   }
 }
 
+// Moves a parameter, which is the mean over the ranks, by the outer optimizer.
+void MoveByOuter(Tensor* last, Tensor* velocity, const std::string& name,
+                 std::vector<State>* states) {
+  for (int64_t i = 0; i < last->size(); ++i) {
+    double x = last->data<float>()[i], v = velocity->data<float>()[i];
+    const double d = x - states->front().at(name).data<float>()[i];
+    v = kOuterMomentum * v + d;
+    x -= kOuterLr * (d + kOuterMomentum * v);
+    last->data<float>()[i] = static_cast<float>(x);
+    velocity->data<float>()[i] = static_cast<float>(v);
+    for (State& state : *states) state.at(name).data<float>()[i] = static_cast<float>(x);
+  }
+}
+
+// What the startup program leaves.
+absl::StatusOr<State> StateAtStart(const TrainingPrograms& programs, const KernelTable* kernels) {
+  RunOptions options;
+  options.kernels = kernels;
+  options.steps = 1;
+  RunInputs inputs;
+  inputs.main = &programs.startup;
+  WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
+  return std::move(result.persistables);
+}
+
 // Each rank is a run of its own on one device; after every step, the parameters are averaged here.
-absl::StatusOr<Trained> TrainApart(const TrainingPrograms& programs, const FeedSource& feeds,
-                                   int64_t steps, const KernelTable* kernels) {
+absl::StatusOr<Trained> TrainApart(const FeaturePair& pair, const TrainingPrograms& programs,
+                                   const FeedSource& feeds, int64_t steps,
+                                   const KernelTable* kernels) {
+  const int ranks = pair.ranks();
   Trained trained(steps);
-  std::vector<State> states(kPairRanks);
+  std::vector<State> states(ranks);
+  WEFT_ASSIGN_OR_RETURN(State last, StateAtStart(programs, kernels));
+  State velocity;
+  for (const auto& [name, tensor] : last) {
+    velocity[name].Resize(tensor.dtype(), tensor.dims());
+    std::memset(velocity[name].raw(), 0, tensor.bytes());
+  }
+  const std::vector<std::string> served = ServedOf(pair, programs);
   for (int64_t step = 0; step < steps; ++step) {
-    for (int rank = 0; rank < kPairRanks; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
       RunOptions options;
       options.kernels = kernels;
       options.begin_step = step;
@@ -74,13 +110,20 @@ absl::StatusOr<Trained> TrainApart(const TrainingPrograms& programs, const FeedS
       inputs.main = &programs.main;
       inputs.startup = &programs.startup;
       if (step > 0) inputs.params = &states[rank];
-      inputs.feeds = OfRank(feeds, rank);
+      inputs.feeds = OfRank(feeds, rank, ranks);
       WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
       states[rank] = std::move(result.persistables);
     }
-    AverageParameters(programs.parameters, &states);
+    const bool in_groups = pair.Has(Feature::kGroups) && (step + 1) % kPairRounds != 0;
     trained[step].resize(1);
     for (const std::string& name : programs.parameters) {
+      // A server updates by the mean of gradients, which is the mean of such updates.
+      const bool is_served = absl::c_linear_search(served, name);
+      const int n = in_groups && !is_served ? kPairGroup : ranks;
+      for (int first = 0; first < ranks; first += n) Average(name, first, n, &states);
+      if (pair.Has(Feature::kOuter) && !is_served) {
+        MoveByOuter(&last.at(name), &velocity.at(name), name, &states);
+      }
       trained[step][0].push_back(AsDoubles(states[0].at(name)));
     }
   }
@@ -91,6 +134,12 @@ absl::StatusOr<Trained> TrainApart(const TrainingPrograms& programs, const FeedS
 
 FeedSource InTurn(const FeedSource& whole, int parts) {
   return PartsOf(whole, parts, [](int64_t step, int n) { return step / n; });
+}
+
+FeedSource FeedsOf(const FeaturePair& pair, const FeedSource& whole) {
+  // Groups have four ranks, among which parts of a batch cannot be divided.
+  const bool divides = pair.Has(Feature::kAccumulation) && !pair.Has(Feature::kGroups);
+  return divides ? InTurn(whole, kPairParts) : whole;
 }
 
 absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource& feeds,
@@ -148,17 +197,22 @@ namespace {
 absl::StatusOr<Updates> ReferenceFrom(const FeaturePair& pair, const TrainingInputs& from) {
   TrainingPrograms programs = ProgramsOf(pair);
   std::vector<std::string> changes = ChangesOf(pair);
-  const int parts = pair.Has(Feature::kAccumulation) && pair.Averages() ? kPairParts : 1;
+  const int steps = pair.Averages() ? pair.steps() : 1;
   // One device takes the whole batch at once.
   if (pair.Has(Feature::kAccumulation) && !pair.Averages()) changes.pop_back();
-  if (!changes.empty()) WEFT_RETURN_IF_ERROR(Rewrite(absl::StrJoin(changes, ","), &programs));
-  const FeedSource feeds = InTurn(from.feeds, parts);
-  const int64_t steps = int64_t{kPairUpdates} * parts;
+  const bool is_compressed =
+      pair.Has(Feature::kLowRank) && VerdictOf(pair.first, pair.second) != Verdict::kWhole;
+  if (is_compressed) {
+    changes.emplace_back("comm-init,power-sgd{rank_approximation=1,start_step=2}");
+  }
+  if (!changes.empty()) WEFT_RETURN_IF_ERROR(Rewrite(absl::StrJoin(changes, ","), 1, &programs));
+  const FeedSource feeds = pair.Averages() ? FeedsOf(pair, from.feeds) : from.feeds;
+  const int64_t all_steps = int64_t{kPairUpdates} * steps;
   WEFT_ASSIGN_OR_RETURN(const Trained trained,
-                        pair.Averages() ? TrainApart(programs, feeds, steps, from.kernels)
-                                        : Train(programs, feeds, steps, 1, from.kernels));
+                        pair.Averages() ? TrainApart(pair, programs, feeds, all_steps, from.kernels)
+                                        : Train(programs, feeds, all_steps, 1, from.kernels));
   Updates after;
-  for (int i = 0; i < kPairUpdates; ++i) after.push_back(trained[(i + 1) * parts - 1][0]);
+  for (int i = 0; i < kPairUpdates; ++i) after.push_back(trained[(i + 1) * steps - 1][0]);
   return after;
 }
 

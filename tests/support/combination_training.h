@@ -25,6 +25,8 @@ using Updates = std::vector<std::vector<Numbers>>;
 
 // A batch of `whole` lasts `parts` steps, of which each takes a part.
 FeedSource InTurn(const FeedSource& whole, int parts);
+// What the steps of a pair take: a part of a batch each, if gradients are accumulated.
+FeedSource FeedsOf(const FeaturePair& pair, const FeedSource& whole);
 
 absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource& feeds,
                               int64_t steps, int ranks, const KernelTable* kernels = &CpuKernels());
@@ -39,7 +41,8 @@ absl::StatusOr<RoundingBounds> MeasureUpdates(const TrainingInputs& inputs,
                                               const UpdatesRun& train);
 
 // kPairUpdates updates by one device with the whole batch, or for averages by one device for each
-// rank, and a mean; and what rounding may change in them.
+// rank, and means; and what rounding may change in them. With low rank, that one device compresses
+// its gradients, too.
 absl::StatusOr<RoundingBounds> Reference(const FeaturePair& pair);
 
 // Of the last of `parts` steps each, where all ranks have the same parameters.

@@ -18,6 +18,8 @@ struct VerdictText {
 
 constexpr VerdictText kVerdicts[] = {
     {'y', Verdict::kYes, ""},
+    {'l', Verdict::kWhole,
+     "Accumulated gradients, and those of a scaled loss, travel whole: no gradient is compressed."},
     {'r', Verdict::kPerRank,
      "Each rank clips its own gradients, so that ranks do not compute what one device computes."},
     {'s', Verdict::kOwnScale,
@@ -25,8 +27,7 @@ constexpr VerdictText kVerdicts[] = {
     {'e', Verdict::kOneExchange,
      "One pass exchanges gradients or parameters. A second one would reduce what is reduced, or "
      "hide what is averaged. `sparsify-gradients`, `local-sgd` and `partial-averaging` fill "
-     "buffers "
-     "of their own."},
+     "buffers of their own."},
     {'f', Verdict::kNeedsFp32,
      "The gradients that AMP computes are fp16 already; only fp32 gradients are narrowed or "
      "sparsified."},
@@ -43,27 +44,31 @@ constexpr VerdictText kVerdicts[] = {
     {'w', Verdict::kNeedsWhole,
      "Each rank has a part of the parameters: none has what a broadcast sends, and servers have "
      "none."},
+    {'o', Verdict::kNeedsAllRanks, "Outer gradients are averaged over all ranks."},
 };
 
 // A row for each feature, with a letter for each feature before it.
 constexpr absl::string_view kTable[] = {
-    "",                  // accumulation
-    "y",                 // clip by value
-    "yy",                // clip by global norm
-    "yyy",               // AMP
-    "dyyy",              // rows
-    "yyyyy",             // set-optimizer
-    "yyyyyy",            // buckets
-    "yyyfyyy",           // half
-    "yyyfyyee",          // top-k
-    "yyyfyyeee",         // threshold
-    "yyyyyyeeee",        // gather
-    "yyyyyyeeeee",       // shares
-    "yrrsyyeeeeee",      // LocalSGD
-    "yrrsyyeeeeeee",     // partial
-    "yyyyyyyyyyywbb",    // broadcast
-    "yyyyyyyyyyyyyyy",   // placement
-    "ummmyyyyyyywyyyy",  // servers
+    "",                     // accumulation
+    "y",                    // clip by value
+    "yy",                   // clip by global norm
+    "yyy",                  // AMP
+    "dyyy",                 // rows
+    "yyyyy",                // set-optimizer
+    "yyyyyy",               // buckets
+    "yyyfyyy",              // half
+    "yyyfyyee",             // top-k
+    "yyyfyyeee",            // threshold
+    "yyyyyyeeee",           // gather
+    "yyyyyyeeeee",          // shares
+    "lyylyyyeeeee",         // low rank
+    "yrrsyyeeeeeee",        // LocalSGD
+    "yrrsyyeeeeeeey",       // groups
+    "yrrsyyeeeeeeeyo",      // outer
+    "yrrsyyeeeeeeeeee",     // partial
+    "yyyyyyyyyyywybbbb",    // broadcast
+    "yyyyyyyyyyyyyyyyyy",   // placement
+    "ummmyyyyyyywyyyyyyy",  // servers
 };
 
 const VerdictText& TextOf(Feature a, Feature b) {
@@ -90,13 +95,18 @@ const std::vector<FeatureText>& Features() {
       {Feature::kRows, "rows", "the program has row-sparse gradients, of embeddings"},
       {Feature::kSetOptimizer, "optimizer", "pass `set-optimizer`"},
       {Feature::kBuckets, "buckets",
-       "option `buckets` of `grad-all-reduce` and `grad-reduce`: fused buffers"},
+       "option `buckets` of `grad-all-reduce`, `grad-reduce` and `power-sgd`: fused buffers"},
       {Feature::kHalf, "half", "`grad-reduce{comm_dtype=fp16}`: gradients travel in fp16"},
       {Feature::kTopK, "top-k", "`sparsify-gradients{mode=topk}`"},
       {Feature::kThreshold, "threshold", "`sparsify-gradients{mode=threshold}`"},
       {Feature::kGather, "gather", "pass `gather-gradients`"},
       {Feature::kShares, "shares", "pass `shard-updates`: each rank updates a part"},
+      {Feature::kLowRank, "low rank",
+       "pass `power-sgd`: gradients travel as products of thin matrices"},
       {Feature::kLocalSgd, "LocalSGD", "pass `local-sgd`"},
+      {Feature::kGroups, "groups",
+       "options `group_size` and `rounds` of `local-sgd`: averages in groups of ranks"},
+      {Feature::kOuter, "outer", "option `outer` of `local-sgd`: an outer optimizer"},
       {Feature::kPartial, "partial", "pass `partial-averaging`"},
       {Feature::kBroadcast, "broadcast", "pass `periodic-broadcast`"},
       {Feature::kPlacement, "placement",

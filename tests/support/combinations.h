@@ -23,7 +23,10 @@ enum class Feature {
   kThreshold,
   kGather,
   kShares,
+  kLowRank,
   kLocalSgd,
+  kGroups,
+  kOuter,
   kPartial,
   kBroadcast,
   kPlacement,
@@ -42,6 +45,7 @@ const std::vector<FeatureText>& Features();
 // What the table says about a pair.
 enum class Verdict {
   kYes,
+  kWhole,        // it combines, and has no effect
   kPerRank,      // it combines, but ranks do not compute what one device computes
   kOwnScale,     // the same, where gradients overflow
   kOneExchange,  // from here on refused
@@ -51,6 +55,7 @@ enum class Verdict {
   kNeedsEveryStep,
   kNeedsMerged,
   kNeedsWhole,
+  kNeedsAllRanks,
 };
 
 inline bool IsRefused(Verdict verdict) { return verdict >= Verdict::kOneExchange; }

@@ -1,6 +1,7 @@
 // PowerSGD trains as its reference in NumPy (tests/data/power_sgd): on any number of ranks, in two
-// processes, and after a checkpoint.
+// processes, after a checkpoint, and in both formats of Paddle 3.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <map>
@@ -13,13 +14,16 @@
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "base/testing/archive.h"
 #include "base/testing/test.h"
 #include "executor/files/npz.h"
+#include "executor/files/params_file.h"
 #include "executor/run/runner.h"
 #include "nlohmann/json.hpp"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
+#include "proto/formats/program_file.h"
 #include "tools/job/process.h"
 #include "transpiler/transpile.h"
 
@@ -91,16 +95,19 @@ struct Programs {
   Program main, startup;
 };
 
-absl::StatusOr<Programs> Rewritten(absl::optional<int> nranks) {
-  Programs programs{CompactProgram(kMain), CompactProgram(kStartup)};
+absl::Status Rewrite(absl::optional<int> nranks, ProgramPair programs) {
   TranspileOptions options;
   options.mode = "power_sgd";
   options.mode_flags = {{"rank_approximation", absl::StrCat(Reference()["rank"].get<int>())},
                         {"start_step", absl::StrCat(Reference()["start_step"].get<int>())}};
   options.cluster.nranks = nranks;
   options.verification = Verification::kAfterEachPass;
-  ProgramPair pair{&programs.main, &programs.startup};
-  WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
+  return Transpile(options, programs).status();
+}
+
+absl::StatusOr<Programs> Rewritten(absl::optional<int> nranks) {
+  Programs programs{CompactProgram(kMain), CompactProgram(kStartup)};
+  WEFT_RETURN_IF_ERROR(Rewrite(nranks, {&programs.main, &programs.startup}));
   return programs;
 }
 
@@ -270,6 +277,93 @@ TEST_F(PowerSgdCommandsTest, ACheckpointChangesNothing) {
     ExpectLast("resumed.npz");
   }
 }
+
+// --- Programs of Paddle 3 ------------------------------------------------------------------------
+
+struct Paddle3Case {
+  const char* name;
+  const char* ending;
+  bool has_processes;
+};
+
+class PowerSgdOfPaddle3Test : public ::testing::TestWithParam<Paddle3Case> {
+ protected:
+  static std::string Path(const std::string& name) {
+    return absl::StrCat(::testing::TempDir(), GetParam().name, "_", name);
+  }
+  static std::string Shared(const std::string& file) {
+    return absl::StrCat("tests/data/paddle3_mlp_sgd/", file);
+  }
+  static absl::StatusOr<Program> Read(const std::string& file) {
+    if (GetParam().ending == std::string(".pb")) return ReadProgram(Shared(file + ".pb"));
+    WEFT_ASSIGN_OR_RETURN(const auto files, ReadTarXz("tests/data/paddle3_pir.tar.xz"));
+    WEFT_RETURN_IF_ERROR(WriteFile(Path("read.json"), files.at("mlp_sgd/" + file + ".json")));
+    return ReadProgram(Path("read.json"));
+  }
+};
+
+TEST_P(PowerSgdOfPaddle3Test, RanksTrainAsTheReference) {
+  const Json& test = Reference()["mlp_sgd"];
+  WEFT_ASSERT_OK_AND_ASSIGN(Program main, Read("main"));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program startup, Read("startup"));
+  WEFT_ASSERT_OK(Rewrite(2, {&main, &startup}));
+  // PIR has no form of its ops that Weft writes.
+  const std::string main_path = Path("main.pb"), startup_path = Path("startup.pb");
+  WEFT_ASSERT_OK(WritePrograms({{&main, main_path}, {&startup, startup_path}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto begin,
+                            LoadParams(Shared("init.params"), Shared("persistables.txt")));
+  for (size_t i = 0; i < test["matrices"].size(); ++i) {
+    const std::string name = test["matrices"][i];
+    Tensor& basis = begin[name + "@BASIS"];
+    basis.Resize(DType::kFloat32, {begin.at(name).dims()[1], Reference()["rank"].get<int>()});
+    for (int64_t n = 0; n < basis.size(); ++n) {
+      basis.data<float>()[n] = static_cast<float>(
+          std::sin(1 + 12.9898 * static_cast<double>(n) + 78.233 * static_cast<double>(i)));
+    }
+  }
+  WEFT_ASSERT_OK(WriteNpz(Path("params.npz"), begin));
+  std::vector<std::string> args = {"tools/weft",
+                                   "run",
+                                   main_path,
+                                   "--startup",
+                                   startup_path,
+                                   "--params",
+                                   Path("params.npz"),
+                                   "--feeds",
+                                   Shared("feeds.npz"),
+                                   "--steps",
+                                   absl::StrCat(test["losses"].size()),
+                                   "--save",
+                                   Path("saved.npz")};
+  if (GetParam().has_processes) {
+    const std::vector<std::string> launch = {"tools/weft", "launch", "-n", "2", "--"};
+    args.insert(args.begin(), launch.begin(), launch.end());
+  } else {
+    args.insert(args.end(), {"--ranks", "2"});
+  }
+  const ProcessResult result = RunProcess(args);
+  ASSERT_EQ(result.status, 0) << result.err;
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto saved, ReadNpz(Path("saved.npz")));
+  EXPECT_EQ(test["heads"].size(), 6U);
+  for (const auto& [name, head] : test["heads"].items()) {
+    SCOPED_TRACE(name);
+    const Tensor& found = saved.at(name);
+    ASSERT_GE(static_cast<size_t>(found.size()), head.size());
+    int moved = 0;
+    for (size_t i = 0; i < head.size(); ++i) {
+      EXPECT_NEAR(found.data<float>()[i], head[i].get<double>(), 2e-5) << "element " << i;
+      moved += found.data<float>()[i] != begin.at(name).data<float>()[i];
+    }
+    EXPECT_GT(moved, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PowerSgdOfPaddle3Test,
+                         ::testing::Values(Paddle3Case{"Desc", ".pb", false},
+                                           Paddle3Case{"DescProcesses", ".pb", true},
+                                           Paddle3Case{"Pir", ".json", false},
+                                           Paddle3Case{"PirProcesses", ".json", true}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace weft::testing

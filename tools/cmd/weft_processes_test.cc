@@ -62,15 +62,16 @@ class WeftProcessesTest : public ::testing::Test {
     ASSERT_EQ(result.status, 0) << result.err;
   }
 
-  // Two processes, and two threads of one.
-  void ExpectSameStates() const {
+  // Two processes, and as many ranks of one.
+  void ExpectSameStates(int ranks_of_each = 1) const {
     const std::string of_processes = TestPath("processes.ckpt"),
                       of_threads = TestPath("threads.ckpt");
     const ProcessResult processes =
-        RunProcess(Launch(2, Run({"--steps", "7", "--checkpoint", of_processes})));
+        RunProcess(Launch(2, Run({"--ranks", absl::StrCat(ranks_of_each), "--steps", "7",
+                                  "--checkpoint", of_processes})));
     ASSERT_EQ(processes.status, 0) << processes.err;
-    const ProcessResult threads =
-        RunProcess(Run({"--ranks", "2", "--steps", "7", "--checkpoint", of_threads}));
+    const ProcessResult threads = RunProcess(Run(
+        {"--ranks", absl::StrCat(2 * ranks_of_each), "--steps", "7", "--checkpoint", of_threads}));
     ASSERT_EQ(threads.status, 0) << threads.err;
     EXPECT_EQ(Contents(of_processes), Contents(of_threads));
   }
@@ -610,13 +611,24 @@ TEST_F(WeftProcessesTest, ProgramsOfAllFormatsTrainToTheStatesOfThreads) {
     WEFT_ASSERT_OK(WriteFile(startup, files.at("fit_a_line/startup" + ending)));
     main_ = TestPath("main" + ending);
     startup_ = TestPath("startup" + ending);
-    for (const Args& mode : {Args{"zero", "--stage", "1"}, Args{"zero", "--stage", "3"},
-                             Args{"local_sgd", "--k_steps", "3", "--outer", "nesterov"},
-                             Args{"multi_thread"}, Args{"singa_partial"}}) {
+    const Args outer = {"local_sgd", "--k_steps", "4", "--outer"};
+    for (const Args& mode :
+         {Args{"zero", "--stage", "1"}, Args{"zero", "--stage", "2"}, Args{"zero", "--stage", "3"},
+          outer + Args{"sgd"}, outer + Args{"nesterov"}, outer + Args{"slowmo"},
+          outer + Args{"nesterov", "--fragments", "2", "--delay", "1", "--mix", "0.5"},
+          outer + Args{"nesterov", "--comm_dtype", "bf16"}, Args{"multi_thread"},
+          Args{"singa_partial"}}) {
       SCOPED_TRACE(absl::StrCat(archive, " ", absl::StrJoin(mode, " ")));
       Transpile(Args{"--nranks", "2", "--mode"} + mode, main, startup);
       ExpectSameStates();
     }
+    SCOPED_TRACE(absl::StrCat(archive, " groups"));
+    // PIR has no form of their condition that Weft writes.
+    main_ = TestPath("main.pb");
+    startup_ = TestPath("startup.pb");
+    Transpile({"--nranks", "4", "--mode", "local_sgd", "--group_size", "2", "--rounds", "3"}, main,
+              startup);
+    ExpectSameStates(/*ranks_of_each=*/2);
   }
 }
 

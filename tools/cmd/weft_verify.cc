@@ -271,9 +271,7 @@ bool MayDifferOnPurpose(const Findings& findings, const std::vector<ConstProgram
   const auto sparsifies = [](const Op& op) {
     return AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kSparsify;
   };
-  const absl::StatusOr<Setting> setting = SettingOf(main);
-  const bool approximates = setting.ok() && setting->low_rank.has_value();
-  return (IsOnTwoDevices(main) || approximates || absl::c_any_of(AllOps(main), sparsifies)) &&
+  return (IsOnTwoDevices(main) || absl::c_any_of(AllOps(main), sparsifies)) &&
          absl::c_any_of(findings.all(), [](const Finding& finding) {
            return finding.kind == FindingKind::kExpression;
          });

@@ -517,8 +517,12 @@ BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp&
   CollectiveOp done = collective;
   if (reduces_for_all_.contains(op.id())) done.kind = CollectiveKind::kAllReduce;
   const bool is_of_some = op.HasAttr(kGroupRanksAttr) && !IsBackward(op);
-  const BatchRelation relation =
-      is_of_some ? BatchRelation::Unrelated() : AfterCollective(done, in.relation, IsInteger(var));
+  // Ranks that take the mean of their parts have them add up to the same.
+  const bool keeps_mean = done.kind == CollectiveKind::kAllReduce &&
+                          done.reduction == Reduction::kAvg && in.relation.IsPartial();
+  const BatchRelation relation = !is_of_some  ? AfterCollective(done, in.relation, IsInteger(var))
+                                 : keeps_mean ? in.relation
+                                              : BatchRelation::Unrelated();
   BatchValue out = Made(op, relation, {in});
   if (in.is_zero && in.relation.IsReplicated() && out.relation.IsReplicated()) {
     out.relation = in.relation;

@@ -156,7 +156,9 @@ ExprId ExpressionTable::Select(ExprId condition, ExprId yes, ExprId no) {
   bool holds = true;
   condition = WithoutNegations(condition, &holds);
   if (!holds) std::swap(yes, no);
-  return Call(select_, {condition, yes, no});
+  const ExprId select = Call(select_, {condition, yes, no});
+  const auto taken = taken_as_.find(select);
+  return taken == taken_as_.end() ? select : taken->second;
 }
 
 ExprId ExpressionTable::WithoutNegations(ExprId condition, bool* holds) const {

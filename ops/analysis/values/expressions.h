@@ -75,6 +75,7 @@ class ExpressionTable {
   // common factor. Returns Zero(), with *factor 0, if all terms cancel. Factors are equal by
   // SameFactor. O(terms log terms).
   ExprId Sum(std::vector<Term>* terms, double* factor);
+  bool IsSum(ExprId expr) const { return KindOf(expr) == OperationKind::kSum; }
   ExprId Zero() const { return zero_; }
   // The mean of a value over the ranks, if one device does not compute it.
   ExprId MeanOverRanks(ExprId expr) { return Call(mean_, {expr}); }
@@ -96,6 +97,8 @@ class ExpressionTable {
   // What `expr` is where `condition` holds, or does not: branches on that condition have chosen.
   ExprId Given(ExprId condition, bool holds, ExprId expr) const;
   bool IsSelect(ExprId expr) const { return OperationOf(expr) == select_; }
+  // From here on, Select of the operands of `select` is `value`.
+  void TakeAs(ExprId select, ExprId value) { taken_as_.emplace(select, value); }
   // The dims of tensors that lie one after the other in a buffer.
   using Layout = std::vector<std::vector<int64_t>>;
   // Several values in one: as the elements of a buffer that holds them one after the other, or,
@@ -182,7 +185,8 @@ class ExpressionTable {
   OperationId sum_, mean_, select_, common_;
   absl::flat_hash_map<OperationId, Layout> layouts_;  // of Several
   absl::flat_hash_set<OperationId> group_means_;
-  absl::flat_hash_map<ExprId, ExprId> negated_;  // by negation
+  absl::flat_hash_map<ExprId, ExprId> negated_;   // by negation
+  absl::flat_hash_map<ExprId, ExprId> taken_as_;  // by Select
   ExprId zero_;
 };
 

@@ -63,6 +63,11 @@ ExprId RankExpressions::Cast(ExprId expr, int from, int to, bool may_round) {
   return cast;
 }
 
+ExprId ValueOfRank(int rank, absl::string_view variable, ExpressionTable* table) {
+  const std::string text = absl::StrCat("value_of_rank_", rank);
+  return table->Call(table->Operation(text, text), {table->Initial(variable)});
+}
+
 ExprId PlacedExpr(const RankValue& value, ExpressionTable* table) {
   return RankExpressions(table).Placed(value);
 }

@@ -718,11 +718,12 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   int num_varying = 0;
   const bool has_operand =
       std::find(facts.is_operand.begin(), facts.is_operand.end(), true) != facts.is_operand.end();
-  // Also where a tensor says the factor.
+  // Also where a tensor says the factor, and of matrices.
+  const bool multiplies = facts.algebra == Algebra::kNone && facts.schema != nullptr &&
+                          facts.schema->batch_rule().powers == Powers::kProduct && ins_.size() == 2;
   const bool is_product = facts.algebra == Algebra::kMultiply ||
                           facts.algebra == Algebra::kDivide ||
-                          (facts.algebra == Algebra::kScale && ins_.size() > 1) ||
-                          (facts.algebra == Algebra::kNone && MultipliesMatrices(op.type()));
+                          (facts.algebra == Algebra::kScale && ins_.size() > 1) || multiplies;
   bool is_linear = (facts.is_linear || facts.algebra == Algebra::kBackward ||
                     facts.algebra == Algebra::kMove || facts.algebra == Algebra::kSparsify) &&
                    has_operand;

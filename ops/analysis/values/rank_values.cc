@@ -363,8 +363,8 @@ class RankInterpreter final : public RankMemory {
     const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
     const RankValue value = Read(var);
     if (!ranks.ok() || ranks->empty() || !options_.group.empty() ||
-        !options_.setting.nranks.has_value() || options_.setting.rank.has_value() ||
-        collective.kind != CollectiveKind::kAllReduce || collective.reduction != Reduction::kAvg ||
+        !options_.setting.nranks.has_value() || collective.kind != CollectiveKind::kAllReduce ||
+        collective.reduction != Reduction::kAvg ||
         value.placement != RankValue::Placement::kLocal || value.is_gradient ||
         program_.var(var).type() != pb::VarType::LOD_TENSOR) {
       return false;
@@ -372,13 +372,16 @@ class RankInterpreter final : public RankMemory {
     const int size = static_cast<int>(ranks->size());
     const int nranks = *options_.setting.nranks, first = ranks->front();
     if (nranks % size != 0 || first % size != 0 || ranks->back() != first + size - 1) return false;
+    // The programs of other ranks say what their groups do.
+    const bool is_one = options_.setting.rank.has_value();
+    if (is_one && !absl::c_binary_search(*ranks, *options_.setting.rank)) return true;
     GroupMeans& means = group_means_[var];
     const bool goes_on = means.size == size && value.factor == 1 && means.expr == value.expr &&
                          means.groups.count(first) == 0;
     if (!goes_on) means = {value, size, {}, ExprId()};
     means.groups.insert(first);
     RankValue mean = value;
-    if (static_cast<int>(means.groups.size()) < nranks / size) {
+    if (!is_one && static_cast<int>(means.groups.size()) < nranks / size) {
       mean = expressions_.Opaque(mean, absl::StrCat("mean of some groups ", op.id().value()),
                                  {value}, "mean of some groups");
       means.expr = mean.expr;
@@ -528,12 +531,25 @@ class RankInterpreter final : public RankMemory {
     }
     events_.exchanges.push_back({op.id(), value});
     RankValue result = functions_->AfterCollective(op, collective, value);
+    if (IsOfAnotherProgram(collective, result) && expressions_.AreMade()) {
+      result.expr = ValueOfRank(result.rank, program_.var(in).name(), expressions_.table());
+      result.factor = 1;
+      result.terms = 0;
+      result.is_zero = false;
+    }
     // Rows of one index on several ranks become their sum.
     result.has_merged_rows = collective.kind == CollectiveKind::kAllReduce &&
                              program_.var(in).type() == pb::VarType::SELECTED_ROWS;
     result.rows =
         result.has_merged_rows ? ExprId() : functions_->RowsMadeOf("rows of ranks", {value});
     Write(out, options_.names_exchanges ? Named(op, collective, in, result) : result);
+  }
+
+  // Whether ranks begin with what the program of another rank says.
+  bool IsOfAnotherProgram(const CollectiveOp& collective, const RankValue& given) const {
+    return options_.is_startup && collective.kind == CollectiveKind::kBroadcast &&
+           given.placement == Placement::kRankSubset && given.rank >= 0 &&
+           options_.setting.rank.value_or(given.rank) != given.rank;
   }
 
   // The same on all ranks by the number of the call.
@@ -599,10 +615,23 @@ class RankInterpreter final : public RankMemory {
   // A variable keeps its value, or has that from the block. One without an earlier value is read
   // only inside, or if the block has run.
   void LeaveBranch(const RankValue& condition, const LogEntry& entry, const RankValue& inside) {
+    const bool was_held =
+        entry.is_held || OutlivesStep(entry.var) || program_.var(entry.var).need_check_feed();
     const bool began_later = options_.first_expression > 0 && expressions_.AreMade();
-    const bool was_held = entry.is_held || began_later || OutlivesStep(entry.var) ||
-                          program_.var(entry.var).need_check_feed();
-    Write(entry.var, was_held ? functions_->Select(condition, inside, HeldBefore(entry)) : inside);
+    if (!was_held && !began_later) return Write(entry.var, inside);
+    RankValue value = functions_->Select(condition, inside, HeldBefore(entry));
+    if (!was_held) {
+      // The walk over the program of one device does not know what ops before the first expression
+      // have written: expressions are as there, all else is as inside.
+      const RankValue selected = value;
+      value = inside;
+      value.expr = selected.expr;
+      value.factor = selected.factor;
+      value.local_factor = selected.local_factor;
+      value.terms = 0;
+      value.is_zero = selected.is_zero;
+    }
+    Write(entry.var, value);
   }
 
   // What the ops of a block access and outlives a run of it: variables of outer blocks, by name,

@@ -115,6 +115,9 @@ struct RankValue {
 // by its placement if that is not what one device has.
 ExprId PlacedExpr(const RankValue& value, ExpressionTable* table);
 
+// What a rank gives to all of the variable when training begins, in the programs of other ranks.
+ExprId ValueOfRank(int rank, absl::string_view variable, ExpressionTable* table);
+
 // "rank-local", "equal on all ranks", ...
 std::string ToString(RankValue::Placement placement);
 // The placement of a value each part of which has one of two placements.

@@ -1,5 +1,10 @@
 #!/usr/bin/env python3
-"""Writes power_sgd.json (BUILD): PowerSGD in NumPy, in double precision."""
+"""Writes power_sgd.json (BUILD): PowerSGD in NumPy, in double precision.
+
+    make_power_sgd.py power_sgd.json MODEL
+
+MODEL is the folder of mlp_sgd of Paddle 3, with init.npz and feeds.npz.
+"""
 
 import json
 import sys
@@ -53,6 +58,53 @@ def run(ranks):
     return case
 
 
+def mlp_gradients(params, x, y):
+    """The loss of three layers with softmax, and its gradients."""
+    inputs, layers = [x], 3
+    for layer in range(layers):
+        out = inputs[-1] @ params[f'fc_{layer}.w_0'] + params[f'fc_{layer}.b_0']
+        inputs.append(np.maximum(out, 0))
+    exps = np.exp(out - out.max(1, keepdims=True))
+    of_out = exps / exps.sum(1, keepdims=True)
+    rows = np.arange(len(y))
+    loss = -np.log(of_out[rows, y]).mean()
+    of_out[rows, y] -= 1
+    of_out /= len(y)
+    gradients = {}
+    for layer in reversed(range(layers)):
+        gradients[f'fc_{layer}.w_0'] = inputs[layer].T @ of_out
+        gradients[f'fc_{layer}.b_0'] = of_out.sum(0)
+        of_out = (of_out @ params[f'fc_{layer}.w_0'].T) * (inputs[layer] > 0)
+    return loss, gradients
+
+
+def run_mlp(folder, ranks=2):
+    init, feeds = (np.load(f'{folder}/{name}.npz') for name in ('init', 'feeds'))
+    params = {name: init[name].astype('float64') for name in init}
+    rate = float(params.pop('learning_rate_0'))
+    matrices = [name for name in params if params[name].ndim == 2]
+    bases, residuals = {}, {}
+    for number, name in enumerate(matrices):
+        rows, columns = params[name].shape
+        elements = np.arange(columns * RANK, dtype='float64').reshape(columns, RANK)
+        basis = np.sin(1 + 12.9898 * elements + 78.233 * number)
+        bases[name] = basis.astype('float32').astype('float64')
+        residuals[name] = [np.zeros((rows, columns)) for _ in range(ranks)]
+    losses = []
+    for step in range(1, STEPS + 1):
+        batch = {name: np.split(feeds[f'{(step - 1) % 3}/{name}'], ranks) for name in 'xy'}
+        own = [mlp_gradients(params, x.astype('float64'), y[:, 0]) for x, y in zip(*batch.values())]
+        losses.append([loss for loss, _ in own])
+        for name in params:
+            of_ranks = [gradients[name] for _, gradients in own]
+            mean = np.mean(of_ranks, 0)
+            if name in matrices and step >= START:
+                mean, bases[name] = exchange(of_ranks, residuals[name], bases[name])
+            params[name] = params[name] - rate * mean
+    heads = {name: value.ravel()[:16] for name, value in params.items()}
+    return {'matrices': matrices, 'losses': listed(losses), 'heads': listed(heads)}
+
+
 def listed(value):
     if isinstance(value, dict):
         return {name: listed(of) for name, of in value.items()}
@@ -64,7 +116,8 @@ def listed(value):
 def main():
     with open(sys.argv[1], 'w', encoding='utf-8') as file:
         json.dump({'start_step': START, 'rank': RANK, 'rate': RATE,
-                   'cases': [run(ranks) for ranks in (1, 2, 4)]}, file, separators=(',', ':'))
+                   'cases': [run(ranks) for ranks in (1, 2, 4)],
+                   'mlp_sgd': run_mlp(sys.argv[2])}, file, separators=(',', ':'))
         file.write('\n')
 
 

@@ -10,6 +10,8 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -481,6 +483,16 @@ TEST(LocalSgd, AveragedParametersAndReducedGradientsExcludeEachOther) {
   }
   EXPECT_THAT(RewriteStatus("grad-all-reduce,local-sgd", kAveraged),
               StatusIs(kRefused, HasSubstr("parameters-averaged already holds")));
+}
+
+TEST(LocalSgd, RemarksSayWhatGroupsSend) {
+  const Rewritten rewritten =
+      Rewrite("comm-init{group_size=2},local-sgd{k_steps=2,group_size=2,rounds=4}",
+              {kTwoUpdates, kStartup}, OnRanks(4));
+  EXPECT_THAT(RemarkTexts(rewritten.result),
+              Contains(AllOf(HasSubstr("bytes_a_round=32 bytes_a_step=16 "),
+                             HasSubstr(" bytes_a_step_over_all_ranks=4 "
+                                       "bytes_a_step_of_grad_allreduce=32"))));
 }
 
 TEST(LocalSgd, RemarksSayWhatIsAveragedAndWhen) {

@@ -296,9 +296,7 @@ Contract PowerSgd::contract() const {
 }
 
 Claims PowerSgd::claims(const PassContext& context) const {
-  Claims claims = Claims::Of(Claims::Computation::kChanged);
-  claims.gradients = GradientsUnder(GradientScale::kAuto, context);
-  return claims;
+  return Claims::Of(GradientsUnder(GradientScale::kAuto, context));
 }
 
 absl::StatusOr<bool> PowerSgd::Run(const PassContext& context, ProgramPair& programs) const {

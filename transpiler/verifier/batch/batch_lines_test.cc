@@ -388,6 +388,11 @@ TEST(BatchLinesTest, LocalSgdIsOneLine) {
   EXPECT_THAT(LinesOf("", kMean, clip, average),
               ElementsAre(AllOf(StartsWith("note: W709: op 6 (momentum) updates w by the rank's"),
                                 HasSubstr(", and state v is the rank's own"))));
+  // Groups that average leave each rank its part of the mean.
+  const std::string in_groups =
+      absl::StrReplaceAll(average, {{"ring_id=0", "group_ranks=ints[0, 1], ring_id=1"}});
+  EXPECT_THAT(LinesOf("", kMean, "", in_groups), ElementsAre(StartsWith("note: W709")));
+  EXPECT_THAT(LinesOf("", kMean, clip, in_groups), ElementsAre(StartsWith("note: W709")));
   // Also through a copy, and a buffer of copies.
   const std::string declares = "    var copy : fp32[4, 1]\n    var buffer : fp32[4]\n";
   for (const char* copy :

@@ -20,6 +20,7 @@
 #include "ops/schema/tensor_type.h"
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
+#include "transpiler/verifier/equivalence/low_rank_gradients.h"
 
 namespace weft {
 namespace {
@@ -383,9 +384,12 @@ void EquivalenceChecker::CheckSharesAtStart(const RankValues& original, Reporter
     const auto value = startup_values_.find(shared.variable);
     RankValue found;
     if (value != startup_values_.end()) found = ValueOf(value->second, shared.index, &table_);
+    const bool is_expected = found.expr == expected.expr &&
+                             (expected.is_zero || SameFactor(found.factor, expected.factor));
+    // What rank 0 gives to all is in the program of that rank.
+    const bool is_given = found.expr == ValueOfRank(0, shared.name, &table_) && found.factor == 1;
     if (value != startup_values_.end() && HoldsAtStart(shared.variable, value->second) &&
-        found.expr == expected.expr &&
-        (expected.is_zero || SameFactor(found.factor, expected.factor))) {
+        (is_expected || is_given)) {
       continue;
     }
     reporter->Add("W606", OpId(), shared.variable,
@@ -776,6 +780,7 @@ void CheckEquivalence(const Comparison& given, Findings* findings) {
   EquivalenceChecker checker(given, findings);
   RankValuesOptions many = given.values;
   many.table = checker.table();
+  TakeWholeGradients(given.of_rewritten, many);
   checker.Check(RankValues::Of(given.of_rewritten, many));
 }
 
@@ -789,6 +794,7 @@ void Equivalence::AttachTo(RankValuesOptions* options) {
   options->table = rest_.table();
   options->first_expression = prefix_.program_ops();
   options->original_ops = &prefix_.kept();
+  TakeWholeGradients(given_.of_rewritten, *options);
 }
 
 bool Equivalence::IsShownBy(const RankValues& after) {

@@ -1,16 +1,22 @@
 #include "transpiler/verifier/equivalence/low_rank_gradients.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/values/expressions.h"
+#include "ops/analysis/values/op_operations.h"
+#include "ops/schema/op_kinds.h"
+#include "proto/all_ops.h"
 #include "transpiler/verifier/equivalence/condition_steps.h"
 
 namespace weft {
@@ -30,19 +36,33 @@ class LowRankChecker {
         has_startup_(programs.startup != nullptr),
         claim_(*options.setting.low_rank),
         steps_(programs),
-        report_(ref, findings) {
+        report_(ref, findings),
+        table_(options.table == nullptr ? own_table_ : *options.table) {
     RankValuesOptions of_walk = options;
     of_walk.table = &table_;
     values_ = RankValues::Of(facts, of_walk);
+    FindOperations();
     if (programs.startup == nullptr) return;
     RankValuesOptions of_startup;
     of_startup.setting.nranks = options.setting.nranks;
     start_ = ReadStartupValues(*programs.startup, of_startup);
   }
 
-  void Check() {
+  void CheckResiduals() {
     FindSent();
     for (const std::string& name : claim_.residuals) CheckResidual(name);
+    CheckOtherStates();
+  }
+
+  void TakeWholeGradients() {
+    CheckResiduals();
+    for (const Sent& sent : sent_) {
+      if (sent.is_kept) table_.TakeAs(sent.select, sent.gradient);
+    }
+  }
+
+  void Check() {
+    CheckResiduals();
     if (has_startup_) {
       for (const auto& [condition, op] : conditions_) CheckSteps(condition, op);
     }
@@ -64,7 +84,7 @@ class LowRankChecker {
  private:
   // A gradient of which an optimizer takes `value` in its place on a condition.
   struct Sent {
-    ExprId condition, value, gradient;
+    ExprId select, condition, value, gradient;
     OpId update;
     Symbol param;
     bool is_kept = false;
@@ -84,7 +104,7 @@ class LowRankChecker {
         if (!table_.IsSelect(expr)) continue;
         const absl::Span<const ExprId> operands = table_.Operands(expr);
         const ExprId condition = operands[0], yes = operands[1], no = operands[2];
-        sent_.push_back({condition, yes, no, update.op,
+        sent_.push_back({expr, condition, yes, no, update.op,
                          main_.op(update.op).Input("Param")[update.index], false});
       }
     }
@@ -122,6 +142,9 @@ class LowRankChecker {
       if (kept == SumOf({{sent.gradient, 1}, {before, 1}, {sent.value, -1}})) {
         sent.is_kept = true;
         if (!HasCondition(condition)) conditions_.emplace_back(condition, sent.update);
+        const std::string problem =
+            ProblemOfMatrices(sent, SumOf({{sent.gradient, 1}, {before, 1}}));
+        if (!problem.empty()) Report(sent.update, name, problem);
         return;
       }
       if (closest == nullptr) closest = &sent;
@@ -133,6 +156,120 @@ class LowRankChecker {
                             : table_.ToString(SumOf(
                                   {{closest->gradient, 1}, {before, 1}, {closest->value, -1}})),
                         ": what is sent and what is kept are not the gradient"));
+  }
+
+  // --- The two matrices
+
+  struct Product {
+    bool trans_x, trans_y;
+  };
+
+  void FindOperations() {
+    OpOperations operations(main_, &table_);
+    for (const Op& op : AllOps(main_)) {
+      if (FactorsOrthonormally(op.type())) {
+        for (size_t i = 0; i < op.output_args().size(); ++i) {
+          if (op.Output("Q").data() != &op.output_args()[i]) continue;
+          factorizations_.emplace(operations.Of(op), operations.OutputIndex(op, i));
+        }
+      }
+      const bool is_v2 = op.BoolAttr("trans_x").has_value();
+      if (!is_v2 && !op.BoolAttr("transpose_X").has_value()) continue;
+      products_.emplace(operations.Of(op),
+                        Product{op.BoolAttr(is_v2 ? "trans_x" : "transpose_X").value_or(false),
+                                op.BoolAttr(is_v2 ? "trans_y" : "transpose_Y").value_or(false)});
+    }
+  }
+
+  // The operands of such a product; none: it is something else. Means are equal to what they are of
+  // where that is linear in gradients.
+  absl::Span<const ExprId> FactorsOf(ExprId expr, bool trans_x, bool trans_y) const {
+    if (table_.IsMeanOverRanks(expr)) expr = table_.Operands(expr)[0];
+    const auto product = products_.find(table_.OperationOf(expr));
+    const bool is_such = product != products_.end() && product->second.trans_x == trans_x &&
+                         product->second.trans_y == trans_y;
+    return is_such ? table_.Operands(expr) : absl::Span<const ExprId>();
+  }
+
+  // `whole`: the gradient and what was kept of it.
+  std::string ProblemOfMatrices(const Sent& sent, ExprId whole) {
+    const auto unlike = [&](ExprId found, absl::string_view expected) {
+      return absl::StrCat("ranks send ", table_.ToString(sent.value), ", where ",
+                          table_.ToString(found), " is not ", expected);
+    };
+    const std::vector<ExprId> matrices = Copied(FactorsOf(sent.value, false, true));
+    if (matrices.empty()) return unlike(sent.value, "the product of two matrices of few columns");
+    const ExprId left = matrices[0], right = matrices[1];
+    const auto factors = factorizations_.find(table_.OperationOf(left));
+    const bool is_orthonormal =
+        factors != factorizations_.end() &&
+        ExpressionTable::Output(table_.Call(factors->first, Copied(table_.Operands(left)), 2),
+                                factors->second) == left;
+    if (!is_orthonormal) return unlike(left, "made orthonormal by op qr");
+    const std::vector<ExprId> of_right = Copied(FactorsOf(right, true, false));
+    if (of_right != std::vector<ExprId>{whole, left}) {
+      return unlike(right, "the gradient, with what was kept, times the left matrix");
+    }
+    const ExprId projected = table_.Operands(left)[0];
+    const std::vector<ExprId> of_left = Copied(FactorsOf(projected, false, false));
+    const auto kept_for = [&](VarId var) {
+      const Var basis = main_.var(var);
+      const RankValue& end = values_.AtEnd(var);
+      return basis.persistable() && end.expr.valid() &&
+             table_.Initial(basis.name()) == of_left[1] &&
+             table_.Scaled(end.expr, end.factor) ==
+                 table_.Select(sent.condition, right, table_.Initial(basis.name()));
+    };
+    const absl::Span<const VarId> vars = main_.block(0).vars();
+    const auto basis =
+        of_left.size() == 2 && of_left[0] == whole ? absl::c_find_if(vars, kept_for) : vars.end();
+    if (basis == vars.end()) {
+      return unlike(
+          projected,
+          "the gradient, with what was kept, times a state that becomes the right matrix");
+    }
+    bases_.insert(*basis);
+    return "";
+  }
+
+  // All other states are made of what is sent, not of the gradient itself: layer 6 takes one for
+  // the other.
+  void CheckOtherStates() {
+    absl::flat_hash_set<ExprId> seen;
+    for (const Sent& sent : sent_) {
+      if (sent.is_kept) seen.insert(sent.select);
+    }
+    std::vector<ExprId> todo;
+    const auto visit = [&](ExprId expr) {
+      if (expr.valid() && seen.insert(expr).second) todo.push_back(expr);
+    };
+    for (VarId var : main_.block(0).vars()) {
+      const bool is_claimed =
+          bases_.contains(var) || claim_.residuals.count(std::string(main_.var(var).name())) > 0;
+      if (main_.var(var).persistable() && !is_claimed) visit(values_.AtEnd(var).expr);
+    }
+    while (!todo.empty()) {
+      const ExprId expr = todo.back();
+      todo.pop_back();
+      for (ExprId operand : table_.Operands(expr)) visit(operand);
+    }
+    for (const Sent& sent : sent_) {
+      const ExprId gradient = table_.Unscaled(sent.gradient).expr;
+      const absl::Span<const ExprId> terms =
+          table_.IsSum(gradient) ? table_.Operands(gradient) : absl::MakeConstSpan(&gradient, 1);
+      if (!sent.is_kept ||
+          absl::c_none_of(terms, [&](ExprId term) { return seen.contains(term); })) {
+        continue;
+      }
+      const absl::string_view param = main_.name(sent.param);
+      Report(sent.update, param,
+             absl::StrCat("a state is made of the gradient of ", param,
+                          " itself, beside what is sent in its place"));
+    }
+  }
+
+  static std::vector<ExprId> Copied(absl::Span<const ExprId> exprs) {
+    return {exprs.begin(), exprs.end()};
   }
 
   // The condition must hold from the first step on.
@@ -190,8 +327,12 @@ class LowRankChecker {
   const LowRankGradients& claim_;
   ConditionSteps steps_;
   Reporter report_;
-  ExpressionTable table_;
+  ExpressionTable own_table_;
+  ExpressionTable& table_;
   RankValues values_;
+  absl::flat_hash_map<OperationId, Product> products_;
+  absl::flat_hash_map<OperationId, uint32_t> factorizations_;  // which output is Q
+  absl::flat_hash_set<VarId> bases_;
   absl::optional<StartupValues> start_;
   std::vector<Sent> sent_;
   std::vector<std::pair<ExprId, OpId>> conditions_;  // on which residuals change, and an update
@@ -202,7 +343,16 @@ class LowRankChecker {
 void CheckLowRankGradients(const ConstProgramPair& programs, const ProgramFacts& main,
                            const RankValuesOptions& options, ProgramRef ref, Findings* findings) {
   if (!options.setting.low_rank.has_value()) return;
-  LowRankChecker(programs, main, options, ref, findings).Check();
+  RankValuesOptions own = options;
+  own.table = nullptr;
+  LowRankChecker(programs, main, own, ref, findings).Check();
+}
+
+void TakeWholeGradients(const ProgramFacts& main, const RankValuesOptions& options) {
+  if (!options.setting.low_rank.has_value()) return;
+  Findings unused;  // of layer 3
+  LowRankChecker({&main.program(), nullptr}, main, options, ProgramRef(), &unused)
+      .TakeWholeGradients();
 }
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 #include "transpiler/verifier/equivalence/low_rank_gradients.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -146,6 +147,13 @@ TEST(LowRankGradients, WhatIsSentAndWhatIsKeptAreTheGradient) {
                                                   "gradients"))));
 }
 
+TEST(LowRankGradients, AnyOpMayMultiply) {
+  EXPECT_THAT(
+      ErrorsOf(
+          {{"trans_x=", "transpose_X="}, {"trans_y=", "transpose_Y="}, {"matmul_v2(", "matmul("}}),
+      IsEmpty());
+}
+
 TEST(LowRankGradients, NothingIsReducedTwice) {
   for (const std::string& line : Found({})) {
     EXPECT_FALSE(absl::StartsWith(line, "warning: ")) << line;
@@ -175,6 +183,73 @@ TEST(LowRankGradients, WhatIsNotSentIsKept) {
   EXPECT_THAT(
       ErrorsOf({{"Out=[v@GRAD] = assign(X=[sent_v])", "Out=[v@GRAD] = assign(X=[sent_w])"}}),
       HasError("W319", ""));
+}
+
+TEST(LowRankGradients, WhatIsSentIsAProjection) {
+  EXPECT_THAT(ErrorsOf({{"    Q=[q], R=[r] = qr(X=[p])\n", "    Out=[q] = assign(X=[p])\n"}}),
+              HasError("W319", "is not made orthonormal by op qr"));
+  EXPECT_THAT(ErrorsOf({{"Out=[p] = matmul_v2(X=[kept_w], Y=[basis_w])",
+                         "Out=[p] = matmul_v2(X=[kept_w], Y=[basis_v])"}}),
+              HasError("W319", "times a state that becomes the right matrix"));
+  // The state becomes something else.
+  EXPECT_THAT(ErrorsOf({{"    Out=[kept_w] = elementwise_add",
+                         "    Out=[basis_v] = scale(X=[basis_v]) {scale=2.0}\n"
+                         "    Out=[kept_w] = elementwise_add"}}),
+              HasError("W319", "times a state that becomes the right matrix"));
+  EXPECT_THAT(ErrorsOf({{"Out=[basis_w] = matmul_v2(X=[kept_w], Y=[q])",
+                         "Out=[basis_w] = matmul_v2(X=[kept_v], Y=[q])"}}),
+              HasError("W319", "times the left matrix"));
+}
+
+// Layer 6 takes the gradient for what is sent in its place.
+TEST(LowRankGradients, StatesAreMadeOfWhatIsSent) {
+  EXPECT_THAT(ErrorsOf({{"    Out=[w@GRAD] = assign(X=[sent_w]) role=backward\n",
+                         "    Out=[lost] = elementwise_sub(X=[sent_w], Y=[w@GRAD]) {axis=-1}\n"
+                         "    Out=[w@GRAD] = elementwise_add(X=[sent_w], Y=[lost]) role=backward "
+                         "{axis=-1}\n"},
+                        {"    var first : int64[1]\n",
+                         "    var first : int64[1]\n    var lost : fp32[4, 3]\n"}}),
+              HasError("W319", "a state is made of the gradient of w itself"));
+}
+
+// Before ranks reduce gradients.
+std::string Original() {
+  std::string text =
+      absl::StrReplaceAll(kPowerSgd, {{"    var kept_v : fp32[4, 3] persistable\n", ""},
+                                      {"    var kept_w : fp32[4, 3] persistable\n", ""},
+                                      {"    var basis_v : fp32[3, 1] persistable\n", ""},
+                                      {"    var basis_w : fp32[3, 1] persistable\n", ""},
+                                      {"    var step : int64[1] persistable\n", ""}});
+  const size_t begin = text.find("    Out=[step] = increment");
+  text.erase(begin, text.find("    ParamOut=[v] = sgd") - begin);
+  text.erase(text.find("  block 1 parent=0"));
+  return text + "}";
+}
+
+// Layer 6 compares all but what is claimed.
+TEST(LowRankGradients, AllElseIsThatOfTheOriginal) {
+  const Program original = ProgramOf(Original()), startup = ProgramOf(kStartup);
+  VerifyOptions options = ForRanks(4);
+  options.setting.low_rank = LowRankGradients{3, {"kept_v", "kept_w"}};
+  options.original = {&original, nullptr};
+  const auto errors = [&](const Edits& edits) {
+    const Program program = ProgramOf(kPowerSgd, edits);
+    std::vector<std::string> found = AllLines(Verify({{&program, &startup}}, options));
+    found.erase(
+        std::remove_if(found.begin(), found.end(),
+                       [](const std::string& line) { return !absl::StartsWith(line, "error: "); }),
+        found.end());
+    return found;
+  };
+  EXPECT_THAT(errors({}), IsEmpty());
+  EXPECT_THAT(
+      errors({{"    Out=[o] = elementwise_add(X=[h], Y=[k]) {axis=-1}\n",
+               "    Out=[o] = elementwise_sub(X=[h], Y=[k]) {axis=-1}\n"},
+              {"mul_grad(X=[x], Y=[v], Out@GRAD=[g])", "mul_grad(X=[x], Y=[w], Out@GRAD=[g])"}}),
+      HasError("W601", "variable v"));
+  EXPECT_THAT(errors({{"    Out=[v@GRAD] = assign(X=[sent_v]) role=backward\n",
+                       "    Out=[v@GRAD] = scale(X=[sent_v]) role=backward {scale=2.0}\n"}}),
+              HasError("W601", "variable v"));
 }
 
 TEST(LowRankGradients, ResidualsLast) {
