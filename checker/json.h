@@ -1,0 +1,145 @@
+// A reader of JSON from front to back, of which values point into the file.
+#ifndef WEFT_CHECKER_JSON_H_
+#define WEFT_CHECKER_JSON_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checker/format.h"
+
+namespace checker {
+
+class Json {
+ public:
+  explicit Json(std::string_view text) : text_(text) { Space(); }
+
+  // use(name) has to read the value.
+  template <typename Use>
+  void Object(const Use& use) {
+    std::vector<std::string_view> names;
+    Values('{', '}', [&] {
+      const std::string_view name = String();
+      Expect(names.size() < 64, "an object has more than 64 members");
+      for (const std::string_view other : names) {
+        Expect(other != name, "an object has two members ", name);
+      }
+      names.push_back(name);
+      Take(':');
+      use(name);
+    });
+  }
+  // use() has to read the element.
+  template <typename Use>
+  void List(const Use& use) {
+    Values('[', ']', use);
+  }
+  std::string_view String() {  // without escapes
+    const std::string_view raw = Any();
+    Expect(raw[0] == '"' && raw.find('\\') == raw.npos, "expected a text without escapes, found ",
+           raw.substr(0, 20));
+    return raw.substr(1, raw.size() - 2);
+  }
+  int64_t Integer() {
+    const std::string_view raw = Any();
+    const size_t sign = raw[0] == '-' ? 1 : 0;
+    Expect(raw.size() > sign && raw.size() < sign + 19 &&
+               (raw[sign] != '0' || raw.size() == 1 + sign) &&
+               raw.find_first_not_of("0123456789", sign) == raw.npos,
+           "expected an integer, found ", raw.substr(0, 20));
+    return std::strtoll(std::string(raw).c_str(), nullptr, 10);
+  }
+  double Number() {
+    const std::string_view raw = Any();
+    Expect(raw[0] == '-' || (raw[0] >= '0' && raw[0] <= '9'), "expected a number, found ",
+           raw.substr(0, 20));
+    return std::strtod(std::string(raw).c_str(), nullptr);
+  }
+  // A value as it stands.
+  std::string_view Any() {
+    const size_t begin = at_;
+    size_t end = 0;
+    const char first = At();
+    if (first == '{' || first == '[') {
+      Values(
+          first, first == '{' ? '}' : ']',
+          [&] {
+            if (first == '{') {
+              Expect(At() == '"', "expected a name in the JSON");
+              Any();
+              Take(':');
+            }
+            Any();
+          },
+          &end);
+      return text_.substr(begin, end - begin);
+    }
+    if (first == '"') {
+      for (++at_; At() != '"'; ++at_) {
+        Expect(static_cast<unsigned char>(At()) >= 0x20, "a text has a control character");
+        if (At() == '\\') ++at_, At();
+      }
+      ++at_;
+    } else {
+      at_ = std::min(text_.find_first_not_of("+-.0123456789Eaeflnrstu", at_), text_.size());
+    }
+    const std::string_view raw = text_.substr(begin, at_ - begin);
+    const bool is_word = raw == "true" || raw == "false" || raw == "null";
+    Expect(!raw.empty() && (first == '"' || is_word || IsNumber(raw)),
+           "this is not JSON: ", raw.substr(0, 20));
+    Space();
+    return raw;
+  }
+  void End() const { Expect(at_ == text_.size(), "something follows the JSON"); }
+
+ private:
+  static bool IsNumber(std::string_view raw) {
+    const auto digits = [&] {
+      const size_t count = std::min(raw.find_first_not_of("0123456789"), raw.size());
+      raw.remove_prefix(count);
+      return count;
+    };
+    const auto skip = [&](std::string_view any) {
+      const bool is_there = !raw.empty() && any.find(raw[0]) != any.npos;
+      raw.remove_prefix(is_there ? 1 : 0);
+      return is_there;
+    };
+    skip("-");
+    const bool has_zero = !raw.empty() && raw[0] == '0';
+    const size_t whole = digits();
+    return whole > 0 && (!has_zero || whole == 1) && (!skip(".") || digits() > 0) &&
+           (!skip("eE") || (skip("+-"), digits() > 0)) && raw.empty();
+  }
+  char At() const {
+    Expect(at_ < text_.size(), "the JSON is cut off");
+    return text_[at_];
+  }
+  void Space() { at_ = std::min(text_.find_first_not_of(" \t\n\r", at_), text_.size()); }
+  void Take(char wanted) {
+    Expect(At() == wanted, "expected ", std::string(1, wanted), " in the JSON");
+    ++at_;
+    Space();
+  }
+  template <typename Use>
+  void Values(char open, char close, const Use& use, size_t* end = nullptr) {
+    Take(open);
+    Expect(++depth_ <= 64, "the JSON has too many values inside one another");
+    for (bool is_first = true; At() != close; is_first = false) {
+      if (!is_first) Take(',');
+      use();
+    }
+    --depth_;
+    if (end != nullptr) *end = at_ + 1;
+    Take(close);
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace checker
+
+#endif  // WEFT_CHECKER_JSON_H_
