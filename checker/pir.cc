@@ -130,7 +130,8 @@ struct Ref {
 struct Value {
   std::vector<Ref*> refs;
   std::string_view maker;
-  bool is_gradient = false, is_constant = false;
+  size_t index = 0;  // of the op that makes it
+  bool is_list = false, is_gradient = false, is_constant = false;
 };
 using Values = std::unordered_map<int64_t, Value>;
 
@@ -358,7 +359,7 @@ class Pair {
     ReadOps(was.ops, &kept_, &bound_);
     ReadOps(now.ops, &ops_, &new_bound_);
     for (const auto& [name, op] : bound_) {
-      const bool is_new = names_.emplace(PirOp(op).operands[0], name).second;
+      const bool is_new = names_.emplace(PirOp(op.first).operands[0], name).second;
       Expect(is_new, "two states are set to one value");
     }
   }
@@ -382,13 +383,12 @@ class Pair {
     Expect(index_ == ops_.size() && next_kept_ == kept_.size(),
            "proof.txt: it leaves out the last ops");
     Expect(bound_.size() == new_bound_.size(), "the result sets other states");
-    for (const auto& [name, raw] : new_bound_) {
+    for (const auto& [name, op] : new_bound_) {
       const auto before = bound_.find(name);
       Expect(before != bound_.end(), "the result sets other states");
-      const PirOp op(raw), was(before->second);
-      const Ref& ref = *One(now_, op.operands[0]);
-      Expect(op.rest == was.rest && ref.IsCurrent() && ref.cell->name == name &&
-                 One(was_, was.operands[0])->cell == ref.cell,
+      const Ref &was = *BoundValue(was_, before->second), &now = *BoundValue(now_, op);
+      Expect(PirOp(op.first).rest == PirOp(before->second.first).rest && now.IsCurrent() &&
+                 now.cell->name == name && was.cell == now.cell,
              "the result sets ", name, " to another value");
     }
     std::string first;  // names the gradients; nothing else
@@ -408,14 +408,16 @@ class Pair {
     memory_left_ -= bytes;
   }
 
-  void ReadOps(const Texts& all, Texts* ops, std::map<std::string_view, std::string_view>* bound) {
+  using Bound = std::map<std::string_view, std::pair<std::string_view, size_t>>;
+
+  void ReadOps(const Texts& all, Texts* ops, Bound* bound) {
     for (const std::string_view raw : all) {
-      const std::string_view type = Members(raw).String("#");
-      if (!IsBinder(type)) {
+      if (!IsBinder(Members(raw).String("#"))) {
         ops->push_back(raw);
         continue;
       }
-      Expect(is_startup_ && bound->emplace(BoundName(PirOp(raw)), raw).second,
+      Expect(is_startup_ &&
+                 bound->emplace(BoundName(PirOp(raw)), std::make_pair(raw, ops->size())).second,
              "a state is set twice, or in the main program");
       Spend(128);
     }
@@ -430,14 +432,22 @@ class Pair {
   }
   Ref* One(const Values& values, int64_t number) const {
     const Value& value = Find(values, number);
-    Expect(value.refs.size() == 1, "%", std::to_string(number), " is a list");
+    Expect(!value.is_list, "%", std::to_string(number), " is a list");
     return value.refs[0];
   }
-  Value& Define(Values* values, int64_t number, std::vector<Ref*> refs) {
+  Ref* BoundValue(const Values& values, const std::pair<std::string_view, size_t>& binder) const {
+    const int64_t number = PirOp(binder.first).operands[0];
+    Expect(Find(values, number).index < binder.second, "no op before it makes %",
+           std::to_string(number));
+    return One(values, number);
+  }
+  Value& Define(Values* values, int64_t number, std::vector<Ref*> refs, bool is_list) {
     Spend(96 + 8 * refs.size());
     const auto [entry, is_new] = values->try_emplace(number);
     Expect(is_new && number > 0, "%", std::to_string(number), " is made twice");
     entry->second.refs = std::move(refs);
+    entry->second.is_list = is_list;
+    entry->second.index = values == &was_ ? next_kept_ : index_;
     return entry->second;
   }
   Ref* NewRef(Cell* cell, std::string_view type, int64_t twin) {
@@ -551,8 +561,9 @@ class Pair {
       was.push_back(NewRef(cells[i], tensor.of[i], last_twin_));
       now.push_back(NewRef(cells[i], tensor.of[i], last_twin_));
     }
-    Define(&was_, number, std::move(was));
-    Define(&now_, new_number, std::move(now));
+    const bool is_list = tensor.kind == "0.t_vec";
+    Define(&was_, number, std::move(was), is_list);
+    Define(&now_, new_number, std::move(now), is_list);
   }
 
   // 0.combine and 0.split: the elements of a list are values, too.
@@ -580,7 +591,7 @@ class Pair {
     }
     for (size_t i = 0; i < op.results.size(); ++i) {
       if (op.results[i].second.kind == "NULL") continue;
-      Define(values, op.results[i].first, combines ? refs : std::vector<Ref*>{refs[i]});
+      Define(values, op.results[i].first, combines ? refs : std::vector<Ref*>{refs[i]}, combines);
     }
   }
 
@@ -589,8 +600,10 @@ class Pair {
     std::vector<Cell*> cells;
     Expect((a == 0) == (b == 0), "an operand is missing");
     if (a == 0) return cells;
-    const std::vector<Ref*>&was = Find(was_, a).refs, &now = Find(now_, b).refs;
-    Expect(was.size() == now.size(), "a list has other elements");
+    const Value &list = Find(was_, a), &new_list = Find(now_, b);
+    const std::vector<Ref*>&was = list.refs, &now = new_list.refs;
+    Expect(was.size() == now.size() && list.is_list == new_list.is_list,
+           "a list has other elements");
     for (size_t i = 0; i < was.size(); ++i) {
       Expect(now[i]->IsCurrent(), "it reads %", std::to_string(b), ", which a new op has used");
       // From now on, a new value stands for the one of the original that it is read for first. What
@@ -710,7 +723,7 @@ class Pair {
     return ref;
   }
   void Give(const PirOp& op, Cell* cell) {
-    Define(&now_, op.results[0].first, {NewRef(cell, op.results[0].second.raw, 0)});
+    Define(&now_, op.results[0].first, {NewRef(cell, op.results[0].second.raw, 0)}, false);
   }
   // The only value of the first operand, of an op with one result.
   Ref* TakeX(const PirOp& op, size_t operands) {
@@ -721,9 +734,12 @@ class Pair {
   std::vector<Cell*> TakeList(const PirOp& op, size_t operands) {
     Expect(op.operands.size() == operands && op.results.size() == 1 && op.attrs.empty(),
            "it has other operands, results or attributes");
+    const Value& list = Find(now_, op.operands[0]);
+    Expect(
+        !list.maker.empty() && Members(list.maker).String("#") == "0.combine" && !list.refs.empty(),
+        "its operand is no new list");
     std::vector<Cell*> cells;
-    for (Ref* ref : Find(now_, op.operands[0]).refs) cells.push_back(Take(ref)->cell);
-    Expect(!cells.empty(), "it has no list");
+    for (Ref* ref : list.refs) cells.push_back(Take(ref)->cell);
     return cells;
   }
   void EmitNew(std::string_view type, const std::string& slots, const std::string& attrs) {
@@ -811,12 +827,13 @@ class Pair {
       Json(op.Get("dtype", "1.a_dtype")).String();
       Json(op.Get("value", "0.a_f64")).Number();
     }
-    Define(&now_, op.results[0].first, {}).maker = op.raw;
+    Define(&now_, op.results[0].first, {}, true).maker = op.raw;
   }
 
   void AddNewList(const PirOp& op) {
     Expect(op.attrs.empty(), "no rule allows its attributes");
     AddList(op, &now_);
+    if (op.type == "0.combine") now_[op.results[0].first].maker = op.raw;
   }
 
   void AddInPlace(const PirOp& op) {
@@ -924,7 +941,7 @@ class Pair {
              "it takes apart other parts than were concatenated");
       refs.push_back(NewRef(parts[i], list.of[i], 0));
     }
-    Define(&now_, number, std::move(refs));
+    Define(&now_, number, std::move(refs), true);
   }
 
   void AddGather(const PirOp& op) {
@@ -942,7 +959,8 @@ class Pair {
     CheckAxis(op.operands[1]);
     const auto& [number, list] = op.results[0];
     Cell* const home = x->cell->home;
-    Expect(home != nullptr && list.kind == "0.t_vec", "it takes apart what was not gathered");
+    Expect(home != nullptr && x->type == x->cell->type && list.kind == "0.t_vec",
+           "it takes apart what was not gathered");
     std::vector<Cell*> cells;
     std::vector<Ref*> refs;
     for (const std::string_view type : list.of) {
@@ -951,7 +969,7 @@ class Pair {
       refs.push_back(NewRef(cells.back(), type, 0));
     }
     EmitNew("split", Slot(1, "X", {x->cell}) + Slot(2, "Out", cells), AttrsOf(op));
-    Define(&now_, number, std::move(refs));
+    Define(&now_, number, std::move(refs), true);
   }
 
   void AddSum(const PirOp& op) {
@@ -959,6 +977,9 @@ class Pair {
     Cell* const home = parts[0]->home;
     Expect(home != nullptr && op.results[0].second.raw == home->type,
            "it sums other values than gathered ones");
+    for (const Ref* ref : Find(now_, op.operands[0]).refs) {
+      Expect(ref->type == home->type, "it sums values of other types");
+    }
     EmitNew("sum", Slot(1, "X", parts) + Slot(2, "Out", {home}), "");
     Give(op, home);
   }
@@ -969,8 +990,8 @@ class Pair {
   std::string_view setting_;
   Texts kept_, ops_;  // but for those that set states
   size_t next_kept_ = 0, index_ = 0, num_new_ = 0;
-  std::map<std::string_view, std::string_view> bound_, new_bound_;  // states: the ops that set them
-  std::unordered_map<int64_t, std::string_view> names_;             // of values that are states
+  Bound bound_, new_bound_;  // states: the ops that set them, and how many ops are before
+  std::unordered_map<int64_t, std::string_view> names_;  // of values that are states
   std::deque<Cell> cells_;
   std::deque<Ref> refs_;
   Values was_, now_;

@@ -944,7 +944,8 @@ class Pir:
 
     def __init__(self, original, result, steps, is_startup):
         self.is_startup, self.serial = is_startup, 0
-        self.was, self.now, self.lists = {}, {}, {}  # refs, by id; numbers of new constants
+        self.was, self.now = {}, {}  # refs, by id: a list, or the only one in a tuple
+        self.constants, self.lists = {}, set()  # of new ones: values; ids of lists
         self.makers, self.gradients = {}, {}  # of values of the original: the op, and whether they are gradients
         self.parameters, self.todo = set(), []  # that ops write, and what these ops read
         self.decls, self.new_decls, self.ops, self.new_ops, self.steps = [], [], [], [], []
@@ -953,6 +954,11 @@ class Pir:
         bound = [{self.bound_name(op): op for op in of if op.type in BINDERS} for of in (kept, ops)]
         expect(len(self.names) == len(bound[0]) == sum(op.type in BINDERS for op in kept)
                and len(bound[1]) == sum(op.type in BINDERS for op in ops), "a state is set twice")
+        for of in (kept, ops):
+            made = set()
+            for op in of:
+                expect(op.type not in BINDERS or op.operands[0] in made, "a state is set before its value is made")
+                made.update(number for number, _ in op.results)
         kept, ops = ([op for op in of if op.type not in BINDERS] for of in (kept, ops))
         was, now = iter(kept), iter(ops)
         for index, is_new in enumerate(steps):
@@ -1012,7 +1018,7 @@ class Pir:
 
     def one(self, values, number):
         refs = self.refs(values, number)
-        expect(len(refs) == 1, "%%%d is a list" % number)
+        expect(isinstance(refs, tuple), "%%%d is a list" % number)
         return refs[0]
 
     @staticmethod
@@ -1088,8 +1094,8 @@ class Pir:
             self.serial += 1
             was.append(Ref(cell, of, self.serial))
             now.append(Ref(cell, of, self.serial))
-        self.define(self.was, number, was)
-        self.define(self.now, new_number, now)
+        for values, at, refs in ((self.was, number, was), (self.now, new_number, now)):
+            self.define(values, at, refs if tensor.kind == "0.t_vec" else tuple(refs))
 
     def define_list(self, values, op, refs):
         results = op.results
@@ -1100,7 +1106,7 @@ class Pir:
                "a list has other types than its elements")
         for i, (number, tensor) in enumerate(results):
             if tensor.kind != "NULL":
-                self.define(values, number, refs if op.type == "0.combine" else [refs[i]])
+                self.define(values, number, refs if op.type == "0.combine" else (refs[i],))
 
     def read_operand(self, a, b):
         """Pairs of a value of the original and one of the result that is the same."""
@@ -1108,7 +1114,7 @@ class Pir:
             expect(a == b, "an operand is missing")
             return []
         refs, found = self.refs(self.was, a), self.refs(self.now, b)
-        expect(len(refs) == len(found), "a list has other elements")
+        expect(type(refs) is type(found) and len(refs) == len(found), "a list has other elements")
         for was, now in zip(refs, found):
             expect(self.is_current(now), "it reads %%%d, which a new op has used" % b)
             # From now on, a new value stands for the one of the original that it is read for first. What an op in
@@ -1187,11 +1193,11 @@ class Pir:
 
     def give(self, op, cell):
         number, tensor = op.results[0]
-        self.define(self.now, number, [Ref(cell, tensor)])
+        self.define(self.now, number, (Ref(cell, tensor),))
 
     def constant(self, number):
-        expect(number in self.lists, "%%%d is no new constant" % number)
-        return self.lists[number]
+        expect(number in self.constants, "%%%d is no new constant" % number)
+        return self.constants[number]
 
     def emit_new(self, kind, inputs, outputs, attrs):
         self.new_ops.append(op_bytes(kind, [(slot, [cell.name for cell in cells]) for slot, cells in inputs],
@@ -1240,7 +1246,7 @@ class Pir:
                 expect(element["#"] == '"0.a_i64"', "expected whole numbers")
                 value.append(integer(element["D"]))
         self.define(self.now, number, [])
-        self.lists[number] = value
+        self.constants[number] = value
 
     def new_list(self, op):
         expect(op.operands and not op.attrs and (op.type == "0.combine" or len(op.operands) == 1),
@@ -1248,6 +1254,14 @@ class Pir:
         refs = [ref for operand in op.operands for ref in (
             [self.one(self.now, operand)] if op.type == "0.combine" else self.refs(self.now, operand))]
         self.define_list(self.now, op, refs)
+        if op.type == "0.combine":
+            self.lists.add(op.results[0][0])
+
+    def take_list(self, op, operands):
+        expect(len(op.operands) == operands and len(op.results) == 1 and not op.attrs,
+               "it has other operands, results or attributes")
+        expect(op.operands[0] in self.lists, "its operand is no new list")
+        return [self.take(ref) for ref in self.now[op.operands[0]]]
 
     def x_of(self, op, operands):
         expect(len(op.operands) == operands and len(op.results) == 1, "it has other operands or results")
@@ -1261,7 +1275,7 @@ class Pir:
         expect(not cell.persistable or (op.persistable[0] and (self.is_startup or op.type.endswith("_"))),
                "%s is a state, and its result is not" % text(cell.name))
         if base == "scale":
-            dtype, value = self.constant(op.operands[1]) if op.operands[1] in self.lists else ("", 0)
+            dtype, value = self.constant(op.operands[1]) if op.operands[1] in self.constants else ("", 0)
             expect(dtype == "float32", "expected a constant to scale by")
             attrs.append(("scale", FLOAT, value))
         self.emit_new(base, [("X", [cell])], [("Out", [cell])], attrs)
@@ -1308,11 +1322,9 @@ class Pir:
         expect(self.constant(number) == ("int32", 0), "expected axis 0")
 
     def new_concat(self, op):
-        expect(len(op.operands) == 2 and not op.attrs and len(op.results) == 1, "it has other operands")
-        tensor = op.results[0][1]
-        refs = [self.take(ref) for ref in self.refs(self.now, op.operands[0])]
+        refs, tensor = self.take_list(op, 2), op.results[0][1]
         self.axis(op.operands[1])
-        expect(refs and all(ref.tensor.is_like(tensor, dims=False) and len(ref.tensor.dims) == 1 for ref in refs)
+        expect(all(ref.tensor.is_like(tensor, dims=False) and len(ref.tensor.dims) == 1 for ref in refs)
                and tensor.dims == [sum(ref.tensor.size() for ref in refs)] and not any(ref.cell.parts for ref in refs),
                "its result has another type")
         cell = self.new_cell(op, tensor, None)
@@ -1342,17 +1354,17 @@ class Pir:
         self.axis(op.operands[1])
         number, tensor = op.results[0]
         home = x.cell.home
-        expect(home is not None and tensor.kind == "0.t_vec" and all(of.raw == home.tensor.raw for of in tensor.of),
+        expect(home is not None and x.tensor.raw == x.cell.tensor.raw and tensor.kind == "0.t_vec" and all(of.raw == home.tensor.raw for of in tensor.of),
                "it takes apart what was not gathered")
         cells = [self.new_cell(op, of, home) for of in tensor.of]
         self.emit_new("split", [("X", [x.cell])], [("Out", cells)], self.attrs_of(op))
         self.define(self.now, number, [Ref(cell, of) for cell, of in zip(cells, tensor.of)])
 
     def new_sum(self, op):
-        expect(len(op.operands) == 1 and len(op.results) == 1 and not op.attrs, "it has other operands")
-        refs = [self.take(ref) for ref in self.refs(self.now, op.operands[0])]
-        home = refs[0].cell.home if refs else None
-        expect(home is not None and op.results[0][1].raw == home.tensor.raw, "it sums other values than gathered ones")
+        refs = self.take_list(op, 1)
+        home = refs[0].cell.home
+        expect(home is not None and all(of.raw == home.tensor.raw for of in [op.results[0][1]] + [
+            ref.tensor for ref in refs]), "it sums other values than gathered ones")
         self.emit_new("sum", [("X", [ref.cell for ref in refs])], [("Out", [home])], [])
         self.give(op, home)
 
