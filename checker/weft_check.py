@@ -815,7 +815,8 @@ def parts_of_json(raw):
 def members(raw, *names):
     """Of an object. Of a list, None is the only name. With names: these, and no other."""
     found = parts_of_json(raw)
-    expect(raw[:1] == "{" and len({name for name, _ in found}) == len(found), "expected an object, and no name twice")
+    expect(raw[:1] == "{", "expected an object, found " + raw[:20])
+    expect(len({name for name, _ in found}) == len(found), "an object has two members of a name")
     expect(not names or {name for name, _ in found} == set(names), "expected only " + ", ".join(names))
     return dict(found)
 
@@ -1275,9 +1276,9 @@ class Pir:
         expect(not cell.persistable or (op.persistable[0] and (self.is_startup or op.type.endswith("_"))),
                "%s is a state, and its result is not" % text(cell.name))
         if base == "scale":
-            dtype, value = self.constant(op.operands[1]) if op.operands[1] in self.constants else ("", 0)
-            expect(dtype == "float32", "expected a constant to scale by")
-            attrs.append(("scale", FLOAT, value))
+            factor = self.constant(op.operands[1])
+            expect(isinstance(factor, tuple) and factor[0] == "float32", "expected a constant to scale by")
+            attrs.append(("scale", FLOAT, factor[1]))
         self.emit_new(base, [("X", [cell])], [("Out", [cell])], attrs)
         self.give(op, cell)
 
