@@ -14,7 +14,11 @@ namespace checker {
 
 class Json {
  public:
-  explicit Json(std::string_view text) : text_(text) { Space(); }
+  // `is_checked`: it is a value that another reader has given.
+  explicit Json(std::string_view text, bool is_checked = true)
+      : text_(text), is_checked_(is_checked) {
+    Space();
+  }
 
   // use(name) has to read the value.
   template <typename Use>
@@ -62,6 +66,12 @@ class Json {
     const size_t begin = at_;
     size_t end = 0;
     const char first = At();
+    if (is_checked_) {
+      end = EndOfChecked();
+      at_ = end;
+      Space();
+      return text_.substr(begin, end - begin);
+    }
     if (first == '{' || first == '[') {
       Values(
           first, first == '{' ? '}' : ']',
@@ -95,6 +105,24 @@ class Json {
   void End() const { Expect(at_ == text_.size(), "something follows the JSON"); }
 
  private:
+  size_t EndOfChecked() const {
+    size_t end = at_;
+    int depth = 0;
+    do {
+      const char c = text_[end++];
+      if (c == '"') {
+        for (; text_[end] != '"'; ++end) end += text_[end] == '\\' ? 1 : 0;
+        ++end;
+      } else if (c == '{' || c == '[') {
+        ++depth;
+      } else if (c == '}' || c == ']') {
+        --depth;
+      } else if (depth == 0) {
+        return std::min(text_.find_first_of(",]} \t\n\r", end), text_.size());
+      }
+    } while (depth > 0);
+    return end;
+  }
   static bool IsNumber(std::string_view raw) {
     const auto digits = [&] {
       const size_t count = std::min(raw.find_first_not_of("0123456789"), raw.size());
@@ -116,9 +144,15 @@ class Json {
     Expect(at_ < text_.size(), "the JSON is cut off");
     return text_[at_];
   }
-  void Space() { at_ = std::min(text_.find_first_not_of(" \t\n\r", at_), text_.size()); }
+  void Space() {
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || (text_[at_] >= '\t' && text_[at_] <= '\r'))) {
+      Expect(text_[at_] != '\v' && text_[at_] != '\f', "the JSON has another blank");
+      ++at_;
+    }
+  }
   void Take(char wanted) {
-    Expect(At() == wanted, "expected ", std::string(1, wanted), " in the JSON");
+    Expect(At() == wanted, "expected ", std::string_view(&wanted, 1), " in the JSON");
     ++at_;
     Space();
   }
@@ -136,6 +170,7 @@ class Json {
   }
 
   std::string_view text_;
+  bool is_checked_;
   size_t at_ = 0;
   int depth_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <unordered_map>
@@ -110,8 +111,8 @@ struct Tensor {
 struct Cell {
   std::string name;
   std::string_view type;
-  uint64_t dtype = 0;
-  bool is_state = false, is_parameter = false;
+  uint8_t dtype = 0;
+  bool is_state = false, is_parameter = false, is_named = false;
   uint32_t age = 0;      // how many new ops have used it up
   Cell* home = nullptr;  // what it has a copy of
   std::vector<Cell*> parts;
@@ -122,16 +123,17 @@ struct Cell {
 struct Ref {
   Cell* cell;
   std::string_view type;
-  int64_t twin;
-  uint32_t age;
+  uint32_t twin, age;
   bool IsCurrent() const { return age == cell->age; }
 };
+using Refs = std::vector<Ref*>;
 
 struct Value {
-  std::vector<Ref*> refs;
-  std::string_view maker;
-  size_t index = 0;  // of the op that makes it
-  bool is_list = false, is_gradient = false, is_constant = false;
+  Ref* only = nullptr;
+  std::unique_ptr<Refs> list;  // or several
+  uint32_t index = 0;          // of the op that makes it
+  bool is_new = false, is_gradient = false, is_constant = false;
+  Refs All() const { return list == nullptr ? Refs{only} : *list; }
 };
 using Values = std::unordered_map<int64_t, Value>;
 
@@ -307,7 +309,7 @@ struct PirFile {
   std::string_view base_code = "{}", setting;
 
   explicit PirFile(std::string_view file) {
-    Json json(file);
+    Json json(file, false);
     size_t members = 0;  // of the region and of the block, of which there is one
     const auto read_block = [&](std::string_view name) {
       ++members;
@@ -369,6 +371,7 @@ class Pair {
     Expect(index_ < ops_.size() && (is_new || next_kept_ < kept_.size()),
            "proof.txt: a program has no further op");
     const PirOp op(ops_[index_]);
+    is_new_ = is_new;
     try {
       is_new ? AddNew(op) : Keep(PirOp(kept_[next_kept_]), op);
     } catch (const Failure& failure) {
@@ -393,16 +396,26 @@ class Pair {
     }
     std::string first;  // names the gradients; nothing else
     if (!is_startup_) first = Gradients(), *proof += "=1\n";
-    const std::string begin = Put(1, uint64_t{0}) + Put(2, ~uint64_t{0}),
-                      version = Put(4, Put(1, uint64_t{3000000}));
-    *original = Put(1, Text(begin, decls_, first, kept_bytes_)) + version;
-    *result =
-        Put(1, Text(begin, decls_, new_decls_, first, new_bytes_)) + version + Put(1001, setting_);
     *proof += steps_;
+    Values().swap(was_), Values().swap(now_);
+    refs_.clear(), cells_.clear();
+    *original = Program({&decls_, &first, &kept_bytes_});
+    kept_bytes_ = "";
+    *result = Program({&decls_, &new_decls_, &first, &new_bytes_}) + Put(1001, setting_);
     Expect(3 * (original->size() + result->size()) <= memory_at_first_, "its ops take more memory");
   }
 
  private:
+  static std::string Program(std::initializer_list<const std::string*> parts) {
+    const std::string begin = Put(1, uint64_t{0}) + Put(2, ~uint64_t{0});
+    size_t size = begin.size();
+    for (const std::string* part : parts) size += part->size();
+    std::string program = Text(Varint(1 << 3 | 2), Varint(size), begin);
+    program.reserve(size + 64);
+    for (const std::string* part : parts) program += *part;
+    return program + Put(4, Put(1, uint64_t{3000000}));
+  }
+
   void Spend(size_t bytes) {
     Expect(bytes <= memory_left_, "it takes more memory than programs of this size may");
     memory_left_ -= bytes;
@@ -432,8 +445,8 @@ class Pair {
   }
   Ref* One(const Values& values, int64_t number) const {
     const Value& value = Find(values, number);
-    Expect(!value.is_list, "%", std::to_string(number), " is a list");
-    return value.refs[0];
+    Expect(value.list == nullptr, "%", std::to_string(number), " is a list");
+    return value.only;
   }
   Ref* BoundValue(const Values& values, const std::pair<std::string_view, size_t>& binder) const {
     const int64_t number = PirOp(binder.first).operands[0];
@@ -441,28 +454,33 @@ class Pair {
            std::to_string(number));
     return One(values, number);
   }
-  Value& Define(Values* values, int64_t number, std::vector<Ref*> refs, bool is_list) {
-    Spend(96 + 8 * refs.size());
+  Value& Define(Values* values, int64_t number, Refs refs, bool is_list) {
+    Spend(64 + (is_list ? 48 + 8 * refs.size() : 0));
     const auto [entry, is_new] = values->try_emplace(number);
+    Value& value = entry->second;
     Expect(is_new && number > 0, "%", std::to_string(number), " is made twice");
-    entry->second.refs = std::move(refs);
-    entry->second.is_list = is_list;
-    entry->second.index = values == &was_ ? next_kept_ : index_;
-    return entry->second;
+    if (is_list) {
+      value.list = std::make_unique<Refs>(std::move(refs));
+    } else {
+      value.only = refs[0];
+    }
+    value.index = static_cast<uint32_t>(values == &was_ ? next_kept_ : index_);
+    value.is_new = is_new_;
+    return value;
   }
-  Ref* NewRef(Cell* cell, std::string_view type, int64_t twin) {
-    Spend(64);
+  Ref* NewRef(Cell* cell, std::string_view type, uint32_t twin) {
+    Spend(32);
     return &refs_.emplace_back(Ref{cell, type, twin, cell->age});
   }
   // Declares it, too.
   Cell* NewCell(const std::string& name, const Tensor& tensor, bool is_state, bool is_data,
                 std::string* decls) {
-    Spend(192);
+    Spend(112);
     Expect(!is_state || tensor.IsDense(), "a state is no dense tensor");
     Cell* const cell = &cells_.emplace_back(Cell());
     cell->name = name;
     cell->type = tensor.raw;
-    cell->dtype = tensor.dtype;
+    cell->dtype = static_cast<uint8_t>(tensor.dtype);
     cell->is_state = is_state;
     std::string described = Put(1, uint64_t{9});
     if (tensor.IsDense()) {
@@ -515,13 +533,12 @@ class Pair {
         Expect(place < inputs.size() && inputs[place].size() == tensor.of.size(),
                "it writes in place what it does not have");
         cells = inputs[place];
-        bool updates = false;
-        for (const Cell* cell : cells) {
+        for (Cell* cell : cells) {
           if (!cell->is_parameter) continue;
-          updates = true;
-          parameters_.insert(cell->name);
+          updates_.insert(static_cast<uint32_t>(next_kept_));
+          if (!cell->is_named) parameters_.push_back(cell);
+          cell->is_named = true;
         }
-        if (updates) update_operands_.insert(was.operands.begin(), was.operands.end());
       } else {
         const auto bound = names_.find(number);
         const std::string name =
@@ -555,7 +572,7 @@ class Pair {
 
   void DefineKept(int64_t number, int64_t new_number, const Tensor& tensor,
                   const std::vector<Cell*>& cells) {
-    std::vector<Ref*> was, now;
+    Refs was, now;
     for (size_t i = 0; i < cells.size(); ++i) {
       ++last_twin_;
       was.push_back(NewRef(cells[i], tensor.of[i], last_twin_));
@@ -573,12 +590,12 @@ class Pair {
                (combines ? op.results.size() == 1 && op.results[0].second.kind == "0.t_vec"
                          : op.operands.size() == 1),
            "a list lacks elements");
-    std::vector<Ref*> refs;
+    Refs refs;
     for (const int64_t operand : op.operands) {
       if (combines)
         refs.push_back(One(*values, operand));
       else
-        refs = Find(*values, operand).refs;
+        refs = Find(*values, operand).All();
     }
     Texts types;
     for (const auto& [number, tensor] : op.results) {
@@ -591,7 +608,7 @@ class Pair {
     }
     for (size_t i = 0; i < op.results.size(); ++i) {
       if (op.results[i].second.kind == "NULL") continue;
-      Define(values, op.results[i].first, combines ? refs : std::vector<Ref*>{refs[i]}, combines);
+      Define(values, op.results[i].first, combines ? refs : Refs{refs[i]}, combines);
     }
   }
 
@@ -601,8 +618,8 @@ class Pair {
     Expect((a == 0) == (b == 0), "an operand is missing");
     if (a == 0) return cells;
     const Value &list = Find(was_, a), &new_list = Find(now_, b);
-    const std::vector<Ref*>&was = list.refs, &now = new_list.refs;
-    Expect(was.size() == now.size() && list.is_list == new_list.is_list,
+    const Refs was = list.All(), now = new_list.All();
+    Expect(was.size() == now.size() && (list.list == nullptr) == (new_list.list == nullptr),
            "a list has other elements");
     for (size_t i = 0; i < was.size(); ++i) {
       Expect(now[i]->IsCurrent(), "it reads %", std::to_string(b), ", which a new op has used");
@@ -678,7 +695,6 @@ class Pair {
     for (const auto& [number, tensor] : op.results) {
       if (tensor.kind == "NULL") continue;
       Value& value = was_[number];
-      value.maker = op.raw;
       value.is_gradient = IsGradientOp(op) || (is_sum && has_any);
       value.is_constant = op.IsAnyOf(kConstants);
     }
@@ -687,29 +703,31 @@ class Pair {
   // Of each parameter that an op writes: the gradients that its operands come from, without others
   // between. An op that says so.
   std::string Gradients() {
-    std::vector<int64_t> todo(update_operands_.begin(), update_operands_.end());
-    std::set<int64_t> seen = {0};
-    std::set<std::string> gradients;
+    std::vector<uint32_t> todo(updates_.begin(), updates_.end());  // ops
+    std::vector<bool> seen(kept_.size());
+    std::vector<Cell*> gradients;
     while (!todo.empty()) {
-      const int64_t number = todo.back();
+      const PirOp op(kept_[todo.back()]);
       todo.pop_back();
-      if (!seen.insert(number).second) continue;
-      Spend(64);
-      const Value& value = Find(was_, number);
-      if (!value.is_gradient) {
-        const PirOp maker(value.maker);
-        todo.insert(todo.end(), maker.operands.begin(), maker.operands.end());
-        continue;
+      for (const int64_t operand : op.operands) {
+        if (operand == 0) continue;
+        const Value& value = Find(was_, operand);
+        if (!value.is_gradient) {
+          if (!seen[value.index]) todo.push_back(value.index);
+          seen[value.index] = true;
+          continue;
+        }
+        for (const Ref* ref : value.All()) {
+          if (!ref->cell->is_named) gradients.push_back(ref->cell);
+          ref->cell->is_named = true;
+        }
       }
-      for (const Ref* ref : value.refs) gradients.insert(ref->cell->name);
     }
     Expect(!parameters_.empty() && !gradients.empty(), "no op writes a parameter by a gradient");
     std::string names;
-    auto parameter = parameters_.begin(), gradient = gradients.begin();
     for (size_t i = 0; i < std::max(parameters_.size(), gradients.size()); ++i) {
-      names += Put(8, *parameter) + Put(8, *gradient);
-      if (std::next(parameter) != parameters_.end()) ++parameter;
-      if (std::next(gradient) != gradients.end()) ++gradient;
+      names += Put(8, parameters_[std::min(i, parameters_.size() - 1)]->name);
+      names += Put(8, gradients[std::min(i, gradients.size() - 1)]->name);
     }
     return Put(4, Text(Put(3, "gradients"), PutAttr("op_role", Attr::kInt, Put(3, uint64_t{1})),
                        PutAttr("op_role_var", Attr::kStrings, names)));
@@ -735,11 +753,10 @@ class Pair {
     Expect(op.operands.size() == operands && op.results.size() == 1 && op.attrs.empty(),
            "it has other operands, results or attributes");
     const Value& list = Find(now_, op.operands[0]);
-    Expect(
-        !list.maker.empty() && Members(list.maker).String("#") == "0.combine" && !list.refs.empty(),
-        "its operand is no new list");
+    Expect(list.is_new && Members(ops_[list.index]).String("#") == "0.combine",
+           "its operand is no new list");
     std::vector<Cell*> cells;
-    for (Ref* ref : list.refs) cells.push_back(Take(ref)->cell);
+    for (Ref* ref : list.All()) cells.push_back(Take(ref)->cell);
     return cells;
   }
   void EmitNew(std::string_view type, const std::string& slots, const std::string& attrs) {
@@ -768,8 +785,9 @@ class Pair {
   // 1.full of one element, and 1.full_int_array.
   const PirOp Constant(int64_t number, const char* type) const {
     const Value& value = Find(now_, number);
-    const PirOp op(value.maker.empty() ? R"({"#":"","O":[]})" : value.maker);
-    Expect(op.type == type, "%", std::to_string(number), " is no new constant of type ", type);
+    const PirOp op(ops_[value.index]);
+    Expect(value.is_new && op.type == type, "%", std::to_string(number),
+           " is no new constant of type ", type);
     return op;
   }
   void CheckAxis(int64_t number) const {
@@ -827,13 +845,12 @@ class Pair {
       Json(op.Get("dtype", "1.a_dtype")).String();
       Json(op.Get("value", "0.a_f64")).Number();
     }
-    Define(&now_, op.results[0].first, {}, true).maker = op.raw;
+    Define(&now_, op.results[0].first, {}, true);
   }
 
   void AddNewList(const PirOp& op) {
     Expect(op.attrs.empty(), "no rule allows its attributes");
     AddList(op, &now_);
-    if (op.type == "0.combine") now_[op.results[0].first].maker = op.raw;
   }
 
   void AddInPlace(const PirOp& op) {
@@ -909,7 +926,7 @@ class Pair {
     const Tensor& to = op.results[0].second;
     CheckAxis(op.operands[1]);
     int64_t size = 0;
-    for (const Ref* ref : Find(now_, op.operands[0]).refs) {
+    for (const Ref* ref : Find(now_, op.operands[0]).All()) {
       const Tensor part(ref->type);
       Expect(part.IsLike(to) && part.dtype == to.dtype && part.dims.size() == 1 &&
                  ref->cell->parts.empty(),
@@ -932,7 +949,7 @@ class Pair {
                sizes.size() == parts.size() && list.of.size() == parts.size(),
            "it takes apart what no concat made");
     const Tensor whole(x->type);
-    std::vector<Ref*> refs;
+    Refs refs;
     for (size_t i = 0; i < parts.size(); ++i) {
       const Tensor part(list.of[i]);
       Expect(sizes[i] == Tensor(parts[i]->type).Size() &&
@@ -962,7 +979,7 @@ class Pair {
     Expect(home != nullptr && x->type == x->cell->type && list.kind == "0.t_vec",
            "it takes apart what was not gathered");
     std::vector<Cell*> cells;
-    std::vector<Ref*> refs;
+    Refs refs;
     for (const std::string_view type : list.of) {
       Expect(type == home->type, "a part has another type than what was gathered");
       cells.push_back(AddCell(Tensor(type), home));
@@ -977,7 +994,7 @@ class Pair {
     Cell* const home = parts[0]->home;
     Expect(home != nullptr && op.results[0].second.raw == home->type,
            "it sums other values than gathered ones");
-    for (const Ref* ref : Find(now_, op.operands[0]).refs) {
+    for (const Ref* ref : Find(now_, op.operands[0]).All()) {
       Expect(ref->type == home->type, "it sums values of other types");
     }
     EmitNew("sum", Slot(1, "X", parts) + Slot(2, "Out", {home}), "");
@@ -995,9 +1012,10 @@ class Pair {
   std::deque<Cell> cells_;
   std::deque<Ref> refs_;
   Values was_, now_;
-  int64_t last_twin_ = 0;
-  std::set<std::string> parameters_;  // that ops write
-  std::set<int64_t> update_operands_;
+  uint32_t last_twin_ = 0;
+  bool is_new_ = false;            // the op at hand
+  std::vector<Cell*> parameters_;  // that ops write
+  std::set<uint32_t> updates_;     // these ops
   std::string decls_, new_decls_, kept_bytes_, new_bytes_, steps_;
 };
 
