@@ -516,9 +516,7 @@ class Pair {
     }
     std::string_view places;
     if (was.InPlace()) {
-      for (const auto& [base, known] : kInPlace) {
-        if (base == was.base) places = known;
-      }
+      places = PirInPlace(was.base);
       Expect(!places.empty(), "it is not known what this op does in place");
       Expect(places.size() == was.results.size(), "it has other results than known");
     }
@@ -1058,6 +1056,13 @@ OldFormat FromPir(const Files& files) {
               &old.original_startup, &old.startup);
   }
   return old;
+}
+
+std::string_view PirInPlace(std::string_view base) {
+  for (const auto& [known, places] : kInPlace) {
+    if (known == base) return places;
+  }
+  return "";
 }
 
 std::vector<std::string_view> PirOpsOf(std::string_view file) {

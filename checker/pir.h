@@ -21,6 +21,9 @@ struct OldFormat {
 bool IsPir(std::string_view file);
 OldFormat FromPir(const Files& files);
 
+// Of each result of an op in place, such as "sgd", the operand whose memory it has, or -; empty: it
+// is not known.
+std::string_view PirInPlace(std::string_view base);
 // The ops of a program that steps count, as they stand.
 std::vector<std::string_view> PirOpsOf(std::string_view file);
 // The name of an op, and the numbers of its results: "1.add 11".
