@@ -138,19 +138,19 @@ struct Value {
 using Values = std::unordered_map<int64_t, Value>;
 
 struct PirOp {
-  std::string_view raw, type, base, attrs_raw, name;
+  std::string_view type, base, name, regions = "[]";
   std::vector<int64_t> operands;
   std::vector<std::pair<int64_t, Tensor>> results;
   std::vector<std::pair<std::string_view, std::string_view>> attrs, rest;
   std::vector<bool> persistable;
   bool is_trained = false, is_plain = true;
 
-  explicit PirOp(std::string_view op) : raw(op) {
+  explicit PirOp(std::string_view op) {
     const Members members(op);
     type = members.String("#");
     base = type.substr(std::min<size_t>(2, type.size()));
     if (InPlace()) base.remove_suffix(1);
-    Expect(!members.Has("regions"), "no rule is for ops with blocks");
+    if (members.Has("regions")) regions = members.Get("regions");
     for (const auto& [key, value] : members.all) {
       if (key == "I") {
         for (const std::string_view operand : Elements(value)) {
@@ -254,6 +254,7 @@ constexpr std::pair<std::string_view, std::string_view> kInPlace[] = {
     {"set_value", "0"},
     {"set_value_with_tensor", "0"},
     {"sgd", "03"},
+    {"share_data", "0"},
     {"update_loss_scaling", "0234"},
 };
 
@@ -458,7 +459,8 @@ class Pair {
     Spend(64 + (is_list ? 48 + 8 * refs.size() : 0));
     const auto [entry, is_new] = values->try_emplace(number);
     Value& value = entry->second;
-    Expect(is_new && number > 0, "%", std::to_string(number), " is made twice");
+    Expect(is_new && (number > 0 || (number < 0 && in_block_)), "%", std::to_string(number),
+           " is made twice");
     if (is_list) {
       value.list = std::make_unique<Refs>(std::move(refs));
     } else {
@@ -504,6 +506,9 @@ class Pair {
     Expect(was.rest == now.rest && was.operands.size() == now.operands.size(),
            "the op of the original is another one");
     if (was.type == "p" || was.type == "1.data") return KeepData(was, now);
+    const Texts regions = Elements(was.regions);
+    Expect(regions.empty() || was.type == "1.if" || was.type == "1.while",
+           "no certificate for such ops with blocks");
     if (was.type == "0.combine" || was.type == "0.split") {
       AddList(was, &was_);
       AddList(now, &now_);
@@ -514,8 +519,10 @@ class Pair {
     for (size_t i = 0; i < was.operands.size(); ++i) {
       inputs.push_back(Read(was.operands[i], now.operands[i]));
     }
+    for (const std::string_view region : regions) inputs.push_back(KeepBlock(region, was, inputs));
     std::string_view places;
     if (was.InPlace()) {
+      Expect(!in_block_, "an op in a block writes in place");
       places = PirInPlace(was.base);
       Expect(!places.empty(), "it is not known what this op does in place");
       Expect(places.size() == was.results.size(), "it has other results than known");
@@ -554,7 +561,40 @@ class Pair {
     EmitKept(was, inputs, outputs);
   }
 
+  // Ops in blocks, which are the same text, as if each ran once: what an op with blocks does is a
+  // function of what they read. Returns what they give back.
+  std::vector<Cell*> KeepBlock(std::string_view region, const PirOp& op,
+                               const std::vector<std::vector<Cell*>>& inputs) {
+    std::vector<Cell*> given;
+    const bool was_in_block = std::exchange(in_block_, true);
+    const Texts blocks = Elements(Members(region, 2).Get("blocks"));
+    Expect(blocks.size() == 1, "expected one block");
+    const Members block(blocks[0], 3);
+    for (const std::string_view arg : Elements(block.Get("args"))) {
+      const Members members(arg, 2);
+      const int64_t number = Json(members.Get("#")).Integer();
+      const Tensor tensor(members.Get("TT"));
+      given.push_back(NewCell(Text("%", std::to_string(number)), tensor, false, false, &decls_));
+      DefineKept(number, number, tensor, {given.back()});
+      was_[number].index = static_cast<uint32_t>(next_kept_);
+    }
+    if (!given.empty()) EmitKept(op, inputs, Slot(2, "O", given));
+    for (const std::string_view raw : Elements(block.Get("ops"))) {
+      const PirOp inner(raw);
+      if (inner.type != "2.yield") {
+        Keep(inner, inner);
+        continue;
+      }
+      for (const int64_t operand : inner.operands) {
+        for (Cell* cell : Read(operand, operand)) given.push_back(cell);
+      }
+    }
+    in_block_ = was_in_block;
+    return given;
+  }
+
   void KeepData(const PirOp& was, const PirOp& now) {
+    Expect(!in_block_, "a state is made in a block");
     const std::string_view name =
         was.type == "p" ? was.name : Json(was.Get("name", "0.a_str")).String();
     Expect(!name.empty() && name[0] != '%' && was.results.size() == 1 && was.operands.empty(),
@@ -639,7 +679,8 @@ class Pair {
 
   void EmitKept(const PirOp& op, const std::vector<std::vector<Cell*>>& inputs,
                 const std::string& outputs) {
-    const std::string_view type = op.base == "add_n"      ? "sum"
+    const std::string_view type = op.base == "share_data" ? "assign"
+                                  : op.base == "add_n"    ? "sum"
                                   : op.base == "add"      ? "elementwise_add"
                                   : op.base == "subtract" ? "elementwise_sub"
                                                           : op.base;
@@ -1011,9 +1052,9 @@ class Pair {
   std::deque<Ref> refs_;
   Values was_, now_;
   uint32_t last_twin_ = 0;
-  bool is_new_ = false;            // the op at hand
-  std::vector<Cell*> parameters_;  // that ops write
-  std::set<uint32_t> updates_;     // these ops
+  bool is_new_ = false, in_block_ = false;  // the op at hand
+  std::vector<Cell*> parameters_;           // that ops write
+  std::set<uint32_t> updates_;              // these ops
   std::string decls_, new_decls_, kept_bytes_, new_bytes_, steps_;
 };
 

@@ -758,7 +758,7 @@ DTYPE_NAMES = {"float16": 4, "float32": 5, "float64": 6, "bfloat16": 22}
 CONSTANT_OPS = ("1.full", "1.full_int_array")
 # Sums and copies: of gradients, they are gradients.
 SUMS = ("1.add_n", "1.add", "1.cast", "1.scale", "1.assign", "1.concat", "1.stack", "1.flip", "0.combine", "0.split")
-WIRE_TYPES = {"add_n": "sum", "add": "elementwise_add", "subtract": "elementwise_sub"}
+WIRE_TYPES = {"share_data": "assign", "add_n": "sum", "add": "elementwise_add", "subtract": "elementwise_sub"}
 BINDERS = {"0.set_parameter": "parameter_name", "0.shadow_output": "output_name"}
 # Of each op in place, for each result the operand whose memory it has; -: memory of its own.
 IN_PLACE = {row.split()[0]: row.split()[1:] for row in """
@@ -785,6 +785,7 @@ scale 0
 set_value 0
 set_value_with_tensor 0
 sgd 0 3
+share_data 0
 update_loss_scaling 0 2 3 4
 """.strip().split("\n")}
 
@@ -889,7 +890,7 @@ class PirOp:
         self.rest = [(name, raw) for name, raw in found.items() if name not in ("I", "O")]
         self.rest.append(("types", [tensor.raw for _, tensor in self.results]))
         self.attrs, self.persistable = {}, []
-        expect("regions" not in found, "no rule is for ops with blocks")
+        self.regions = elements(found.get("regions", "[]"))
         if self.is_parameter:
             self.name, flags = elements(found["A"]), elements(found["OA"])
             expect(len(self.name) == 4 and self.name[0] == "0" and len(flags) == 3,
@@ -944,7 +945,7 @@ class Pir:
     """An original and its result, as programs in the old format."""
 
     def __init__(self, original, result, steps, is_startup):
-        self.is_startup, self.serial = is_startup, 0
+        self.is_startup, self.serial, self.in_block = is_startup, 0, False
         self.was, self.now = {}, {}  # refs, by id: a list, or the only one in a tuple
         self.constants, self.lists = {}, set()  # of new ones: values; ids of lists
         self.makers, self.gradients = {}, {}  # of values of the original: the op, and whether they are gradients
@@ -1022,9 +1023,8 @@ class Pir:
         expect(isinstance(refs, tuple), "%%%d is a list" % number)
         return refs[0]
 
-    @staticmethod
-    def define(values, number, refs):
-        expect(number > 0 and number not in values, "%%%d is made twice" % number)
+    def define(self, values, number, refs):
+        expect((number > 0 or (number < 0 and self.in_block)) and number not in values, "%%%d is made twice" % number)
         values[number] = refs
 
     def cell(self, name, tensor, persistable, is_data, decls):
@@ -1042,6 +1042,7 @@ class Pir:
                "the op of the original is another one")
         if op.is_parameter or op.type == "1.data":
             return self.keep_data(before, op)
+        expect(not op.regions or op.type in ("1.if", "1.while"), "no certificate for such ops with blocks")
         if op.type in ("0.combine", "0.split"):
             expect(op.operands and (op.type == "0.combine" or len(op.operands) == 1), "a list lacks elements")
             for values, of in ((self.was, before), (self.now, op)):
@@ -1051,7 +1052,10 @@ class Pir:
             return self.note(before)
         expect(op.type[:2] == "1.", "no certificate for such ops")
         inputs = [self.read_operand(a, b) for a, b in zip(before.operands, op.operands)]
+        for region in op.regions:
+            inputs.append([(Ref(cell, cell.tensor), None) for cell in self.keep_block(region, before, inputs)])
         places = IN_PLACE.get(op.base()) if op.type.endswith("_") else []
+        expect(not self.in_block or not op.type.endswith("_"), "an op in a block writes in place")
         expect(places is not None, "it is not known what this op does in place")
         expect(not op.type.endswith("_") or len(places) == len(op.results), "it has other results than known")
         outputs = []
@@ -1078,7 +1082,31 @@ class Pir:
         self.note(before)
         self.emit_kept(before, inputs, outputs)
 
+    def keep_block(self, region, op, inputs):
+        """Ops in blocks, which are the same text, as if each ran once: what an op with blocks does is a function of
+        what they read. Returns what they give back."""
+        was_in_block, self.in_block, given = self.in_block, True, []
+        blocks = elements(members(region, "#", "blocks")["blocks"])
+        expect(len(blocks) == 1, "expected one block")
+        block = members(blocks[0], "#", "args", "ops")
+        for arg in elements(block["args"]):
+            arg = members(arg, "#", "TT")
+            number, tensor = integer(arg["#"]), Tensor(arg["TT"])
+            given.append(self.cell("%%%d" % number, tensor, False, False, self.decls))
+            self.define_kept(number, number, tensor, [given[-1]])
+            self.makers[number], self.gradients[number] = op, False
+        if given:
+            self.emit_kept(op, inputs, [("", [cell.name for cell in given])])
+        for inner in map(PirOp, elements(block["ops"])):
+            if inner.type == "2.yield":
+                given += [was.cell for number in inner.operands for was, _ in self.read_operand(number, number)]
+            else:
+                self.keep(inner, inner)
+        self.in_block = was_in_block
+        return given
+
     def keep_data(self, before, op):
+        expect(not self.in_block, "a state is made in a block")
         is_state = before.persistable[0]
         name = before.name if op.is_parameter else string(members(before.attrs.get("name", "{}")).get("D", ""))
         expect(name and not name.startswith("%") and len(before.results) == 1 and not before.operands,
@@ -1147,7 +1175,7 @@ class Pir:
                 attrs.append((name, STRING, string(members(op.attrs[name]).get("D", "")).encode("latin-1")))
             elif name == "bias" and kind == "scale":
                 attrs.append((name, FLOAT, float(members(op.attrs[name]).get("D", ""))))
-        data = op_bytes(kind, slots, [("O%d%s" % (j, "@GRAD" if is_gradient else ""), names) for j, names in outputs],
+        data = op_bytes(kind, slots, [("O%s%s" % (j, "@GRAD" if is_gradient else ""), names) for j, names in outputs],
                         attrs)
         self.ops.append(data)
         self.new_ops.append(data)

@@ -205,6 +205,18 @@ TWICE = OPS[:UPDATES] + [op("0.combine", [13, 13], {20: listed(B, B)}), op("1.ad
     OPS[UPDATES:], {13: 21}, 0)
 
 
+def branching(inner="1.relu", changed=None, kind="1.if", reads=6, state=False):
+    """The original ends with a branch on a state, in which an op runs; perhaps it sets a state."""
+    def branch(inner):
+        ops = [op(inner, [reads], {61: dense(-1, 4)}), op("2.yield", [61], {})]
+        one = op(kind, [1], {62: dense(-1, 4)})
+        one["regions"] = [{"#": "region_%d" % i, "blocks": [{"#": "block_0", "args": [], "ops": block}]}
+                          for i, block in enumerate((ops, [op("2.yield", [5], {})]))]
+        return [one] + ([op("1.assign_out_", [62, 3], {63: B})] if state else [])
+    return case(BIAS, WEIGHT, use=BOTH, ops=OPS + branch(inner),
+                result=OPS + branch(changed or inner))
+
+
 def renumbered():
     ops = copy.deepcopy(MEANS["result"])
     for one in ops:
@@ -291,7 +303,14 @@ CASES = {
                                          "it is not known what this op does in place"),
     ("Keep", "what shares memory"): (both_changed(4, lambda one: one.update({"#": "1.view_shape"})), "share memory"),
     ("Keep", "what communicates"): (both_changed(4, lambda one: one.update({"#": "1.c_identity"})), "communicate"),
-    ("Keep", "an op with blocks"): (both_changed(4, lambda one: one.update(regions=[])), "no rule is for ops with blocks"),
+    ("Keep", "a branch"): (branching(), RIGHT),
+    ("Keep", "a name for the same memory"): (both_changed(5, lambda one: one.update(
+        {"#": "1.share_data_", "I": [{"%": 5}]})), RIGHT),
+    ("Keep", "another branch"): (branching(changed="1.tanh"), "the op of the original is another one"),
+    ("Keep", "a branch that writes"): (branching("1.scale_"), "an op in a block writes in place"),
+    ("Keep", "a branch that draws"): (branching("1.uniform", state=True), "b may differ between ranks"),
+    ("Keep", "a branch on what a new op has used"): (branching(reads=13), "it reads %13, which a new op has used"),
+    ("Keep", "another op with blocks"): (branching(kind="1.py_layer"), "no certificate for such ops with blocks"),
     ("Keep", "an op of another dialect"): (both_changed(4, lambda one: one.update({"#": "3.mine"})), "no certificate for"),
     ("Keep", "a parameter that ranks share"): (both_changed(2, lambda one: one.update(A=[1, 1, 1, "b"])), "distributed"),
     ("Gradients", "sums of gradients"): (case(reduce(30, 21, B), WEIGHT, ops=TWICE, at=15, use={21: 30, 15: 31}), RIGHT),
