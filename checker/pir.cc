@@ -821,7 +821,6 @@ class Pair {
     return attrs;
   }
 
-  // 1.full of one element, and 1.full_int_array.
   const PirOp Constant(int64_t number, const char* type) const {
     const Value& value = Find(now_, number);
     const PirOp op(ops_[value.index]);
@@ -829,16 +828,28 @@ class Pair {
            " is no new constant of type ", type);
     return op;
   }
+  double ScalarOf(int64_t number, const char* dtype) const {
+    const PirOp op = Constant(number, "1.full");
+    Expect(op.attrs.size() == 4 && op.Find("place") != nullptr &&
+               op.results[0].second.dims == std::vector<int64_t>{1} &&
+               Elements(op.Get("shape", "1.a_intarray")) == Texts{"1"} &&
+               Json(op.Get("dtype", "1.a_dtype")).String() == dtype,
+           "expected a constant of one element, of type ", dtype);
+    return Json(op.Get("value", "0.a_f64")).Number();
+  }
   void CheckAxis(int64_t number) const {
-    const PirOp axis = Constant(number, "1.full");
-    Expect(axis.Get("dtype") == "\"int32\"" && Json(axis.Get("value")).Number() == 0,
-           "expected axis 0");
+    Expect(ScalarOf(number, "int32") == 0, "expected axis 0");
   }
   std::vector<int64_t> IntegersOf(int64_t number) const {
+    const PirOp op = Constant(number, "1.full_int_array");
+    Expect(op.attrs.size() == 3 && op.Find("place") != nullptr &&
+               op.Get("dtype", "1.a_dtype") == "\"int64\"",
+           "expected whole numbers");
     std::vector<int64_t> integers;
-    for (const std::string_view element :
-         Elements(Constant(number, "1.full_int_array").Get("value"))) {
-      integers.push_back(Json(Members(element, 2).Get("D")).Integer());
+    for (const std::string_view element : Elements(op.Get("value", "0.a_array"))) {
+      const Members one(element, 2);
+      Expect(one.Get("#") == "\"0.a_i64\"", "expected whole numbers");
+      integers.push_back(Json(one.Get("D")).Integer());
     }
     return integers;
   }
@@ -863,27 +874,8 @@ class Pair {
     Fail("no rule inserts such an op");
   }
 
-  void AddConstant(const PirOp& op) {
-    const bool is_list = op.type == "1.full_int_array";
+  void AddConstant(const PirOp& op) {  // of which the op that reads it asks more
     Expect(op.operands.empty() && op.results.size() == 1, "expected a constant");
-    if (is_list) {
-      Expect(op.attrs.size() == 3 && op.Get("dtype", "1.a_dtype") == "\"int64\"" &&
-                 op.Find("place") != nullptr,
-             "expected whole numbers");
-      for (const std::string_view element : Elements(op.Get("value", "0.a_array"))) {
-        const Members one(element, 2);
-        Expect(one.Get("#") == "\"0.a_i64\"", "expected whole numbers");
-        Json(one.Get("D")).Integer();
-      }
-    } else {
-      Expect(op.attrs.size() == 4 && op.Find("place") != nullptr &&
-                 op.results[0].second.IsDense() &&
-                 op.results[0].second.dims == std::vector<int64_t>{1} &&
-                 Elements(op.Get("shape", "1.a_intarray")) == Texts{"1"},
-             "expected a constant of one element");
-      Json(op.Get("dtype", "1.a_dtype")).String();
-      Json(op.Get("value", "0.a_f64")).Number();
-    }
     Define(&now_, op.results[0].first, {}, true);
   }
 
@@ -900,11 +892,7 @@ class Pair {
     Expect(!cell->is_state || (op.persistable[0] && (is_startup_ || op.InPlace())), cell->name,
            " is a state, and its result is not");
     std::string attrs = AttrsOf(op);
-    if (scales) {
-      const PirOp factor = Constant(op.operands[1], "1.full");
-      Expect(factor.Get("dtype") == "\"float32\"", "expected a constant to scale by");
-      attrs += FloatAttr("scale", Json(factor.Get("value")).Number());
-    }
+    if (scales) attrs += FloatAttr("scale", ScalarOf(op.operands[1], "float32"));
     EmitNew(op.base, Slot(1, "X", {cell}) + Slot(2, "Out", {cell}), attrs);
     Give(op, cell);
   }

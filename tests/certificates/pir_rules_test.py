@@ -248,7 +248,7 @@ CASES = {
                                             "an op uses %13 before its reduction"),
     ("Scale", "of the gradient of the loss"): (scaled(40, full(40, 0.5)), RIGHT),
     ("Scale", "by another number"): (scaled(40, full(40, 0.25)), "attribute scale"),
-    ("Scale", "by a constant of another type"): (scaled(40, full(40, 0.5, "float64")), "expected a constant to scale"),
+    ("Scale", "by a constant of another type"): (scaled(40, full(40, 0.5, "float64")), "expected a constant"),
     ("Scale", "by what the original computes"): (scaled(9), "is no new constant"),
     ("Cast", "to half precision and back"): (reduced(*half()), RIGHT),
     ("Cast", "not back"): (reduced(*half()[:2], number=41), "it reads %41, and not what the original reads"),
