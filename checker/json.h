@@ -56,12 +56,9 @@ class Json {
     return std::strtoll(std::string(raw).c_str(), nullptr, 10);
   }
   double Number() {
-    const std::string raw(Any());
-    char* end = nullptr;
-    const double number = std::strtod(raw.c_str(), &end);
-    Expect(raw.find_first_not_of("+-.0123456789Ee") == raw.npos && end == raw.data() + raw.size(),
-           "expected a number, found ", raw.substr(0, 20));
-    return number;
+    const std::string_view raw = Any();
+    Expect(IsNumber(raw), "expected a number, found ", raw.substr(0, 20));
+    return std::strtod(std::string(raw).c_str(), nullptr);
   }
   // A value as it stands.
   std::string_view Any() {
@@ -98,7 +95,8 @@ class Json {
       at_ = std::min(text_.find_first_not_of("+-.0123456789Eaeflnrstu", at_), text_.size());
     }
     const std::string_view raw = text_.substr(begin, at_ - begin);
-    Expect(!raw.empty(), "this is not JSON: ", text_.substr(at_, 20));
+    const bool is_word = raw == "true" || raw == "false" || raw == "null";
+    Expect(first == '"' || is_word || IsNumber(raw), "this is not JSON: ", text_.substr(at_, 20));
     Space();
     return raw;
   }
@@ -122,6 +120,19 @@ class Json {
       }
     } while (depth > 0);
     return end;
+  }
+  static bool IsNumber(std::string_view raw) {
+    const auto skip = [&](std::string_view any, size_t most) {
+      const size_t count = std::min({raw.find_first_not_of(any), raw.size(), most});
+      raw.remove_prefix(count);
+      return count;
+    };
+    skip("-", 1);
+    const bool has_zero = raw.substr(0, 1) == "0";
+    const size_t whole = skip("0123456789", raw.npos);
+    const bool is_whole = whole > 0 && (!has_zero || whole == 1);
+    return is_whole && (skip(".", 1) == 0 || skip("0123456789", raw.npos) > 0) &&
+           (skip("eE", 1) == 0 || (skip("+-", 1), skip("0123456789", raw.npos) > 0)) && raw.empty();
   }
   char At() const {
     Expect(at_ < text_.size(), "the JSON is cut off");
