@@ -16,7 +16,8 @@ struct Certificate {
   std::string claim, proof;
 };
 
-// The contents of program files, binary or of PIR. Without startup programs, the last two are empty.
+// The contents of program files, binary or of PIR. Without startup programs, the last two are
+// empty.
 struct CertifiedFiles {
   std::string_view original, result, original_startup, startup;
 };
