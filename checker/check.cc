@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "checker/pir.h"
 #include "checker/state.h"
 
 namespace checker {
@@ -306,6 +307,19 @@ std::string LineOf(std::string_view text, size_t n) {
 }  // namespace
 
 std::string ClaimOf(const Files& files, const std::function<std::string(std::string_view)>& hash) {
+  if (IsPir(files.original)) {
+    Expect(ValueOf("gradients: ", files.claim) != "own", "no rule averages parameters of PIR");
+    const OldFormat old = FromPir(files);
+    const Files programs = {files.claim,          old.proof,  old.original, old.result,
+                            old.original_startup, old.startup};
+    const auto hash_of = [&](std::string_view program) {
+      return hash(program.data() == old.original.data()           ? files.original
+                  : program.data() == old.result.data()           ? files.result
+                  : program.data() == old.original_startup.data() ? files.original_startup
+                                                                  : files.startup);
+    };
+    return ClaimOf(programs, hash_of) + kPirClaim;
+  }
   const std::string ranks = ValueOf("ranks: ", files.claim);
   const std::string by = ValueOf("gradients: ", files.claim);
   State main, startup;

@@ -37,7 +37,7 @@ const auto kDraw = Words(
     "seed shuffle_batch standard_gamma tdm_sampler top_p_sampling truncated_gaussian_random "
     "truncated_gaussian_random_inplace uniform uniform_inplace uniform_random "
     "uniform_random_batch_size_like uniform_random_inplace weighted_sample_neighbors ");
-const auto kConstant = Words("fill_constant assign_value fill full arange ");
+const auto kConstant = Words("fill_constant assign_value fill full full_int_array arange ");
 // Linear in all inputs together. So are gradient ops, in the inputs that are gradients.
 const auto kLinear = Words("sum scale cast assign concat elementwise_add elementwise_sub ");
 

@@ -5,8 +5,10 @@ Needs the standard library only, and shares nothing with the checker in C++ but 
 certified; 1: not; 2: wrong usage.
 """
 
+import copy
 import hashlib
 import itertools
+import json
 import math
 import os
 import re
@@ -37,7 +39,7 @@ retinanet_target_assign rnn rpn_target_assign rrelu run_program sample_logits sa
 standard_gamma tdm_sampler top_p_sampling truncated_gaussian_random truncated_gaussian_random_inplace uniform
 uniform_inplace uniform_random uniform_random_batch_size_like uniform_random_inplace weighted_sample_neighbors
 """.split())
-CONSTANT = {"fill_constant", "assign_value", "fill", "full", "arange"}
+CONSTANT = {"fill_constant", "assign_value", "fill", "full", "full_int_array", "arange"}
 LINEAR = {"sum", "scale", "cast", "assign", "concat", "elementwise_add", "elementwise_sub"}
 ORIGIN = ("op_callstack", "op_namescope")
 NO_RULE = (  # what a setting says of results that no rule makes
@@ -1192,6 +1194,686 @@ class Schedule:
         return found
 
 
+# --- Programs of Paddle 3 (PIR) ---------------------------------------------------------------------
+
+WS = re.compile(r"[ \t\n\r]*")
+INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+DTYPES = {"0.t_bool": 0, "0.t_i16": 1, "0.t_i32": 2, "0.t_i64": 3, "0.t_f16": 4, "0.t_f32": 5, "0.t_f64": 6,
+          "0.t_ui8": 20, "0.t_i8": 21, "0.t_bf16": 22}
+DTYPE_NAMES = {"float16": 4, "float32": 5, "float64": 6, "bfloat16": 22}
+CONSTANT_OPS = ("1.full", "1.full_int_array")
+# Sums and copies: of gradients, they are gradients.
+SUMS = ("1.add_n", "1.add", "1.cast", "1.scale", "1.assign", "1.concat", "1.stack", "1.flip", "0.combine", "0.split")
+WIRE_TYPES = {"share_data": "assign", "add_n": "sum", "add": "elementwise_add", "subtract": "elementwise_sub"}
+BINDERS = {"0.set_parameter": "parameter_name", "0.shadow_output": "output_name"}
+# Of each op in place, for each result the operand whose memory it has; -: memory of its own.
+IN_PLACE = {row.split()[0]: row.split()[1:] for row in """
+adadelta 0 2 3 5
+adagrad 0 2 4
+adam 0 3 4 5 6 7 8
+adamax 0 3 4 6
+adamw 0 3 4 5 6 7 8
+asgd 0 3 4 6
+assign_out 1
+assign_value 0
+average_accumulates 1 2 3 4 5 6
+batch_norm - 1 2 - - -
+check_finite_and_unscale 0 -
+increment 0
+lamb 0 3 4 5 6 7
+lars_momentum 0 2 4
+momentum 0 2 4
+nadam 0 3 4 5 6 7 8
+radam 0 3 4 5 6 7 8
+rmsprop 0 3 1 5 6
+rprop 0 2 3 4
+scale 0
+set_value 0
+set_value_with_tensor 0
+sgd 0 3
+share_data 0
+update_loss_scaling 0 2 3 4
+""".strip().split("\n")}
+
+
+def parts_of_json(raw):
+    """The members of an object, or elements of a list (without a name), each as it stands."""
+    decoder = json.JSONDecoder(parse_constant=lambda name: expect(False, name + " is not JSON"))
+    is_object, at = raw[:1] == "{", WS.match(raw, 1).end()
+    expect(raw[:1] in ("{", "["), "expected an object or a list, found " + raw[:20])
+    found = []
+    while raw[at] != ("}" if is_object else "]"):
+        if found:
+            expect(raw[at] == ",", "expected a comma in the JSON")
+            at = WS.match(raw, at + 1).end()
+        name = None
+        if is_object:
+            end = decoder.raw_decode(raw, at)[1]
+            name, at = string(raw[at:end]), WS.match(raw, end).end()
+            expect(raw[at] == ":", "expected a colon in the JSON")
+            at = WS.match(raw, at + 1).end()
+        end = decoder.raw_decode(raw, at)[1]
+        found.append((name, raw[at:end]))
+        at = WS.match(raw, end).end()
+    expect(at == len(raw) - 1, "something follows the JSON")
+    return found
+
+
+def members(raw, *names):
+    """Of an object. Of a list, None is the only name. With names: these, and no other."""
+    found = parts_of_json(raw)
+    expect(raw[:1] == "{", "expected an object, found " + raw[:20])
+    expect(len({name for name, _ in found}) == len(found), "an object has two members of a name")
+    expect(not names or {name for name, _ in found} == set(names), "expected only " + ", ".join(names))
+    return dict(found)
+
+
+def elements(raw):
+    expect(raw[:1] == "[", "expected a list, found " + raw[:20])
+    return [element for _, element in parts_of_json(raw)]
+
+
+def string(raw):
+    expect(len(raw) > 1 and raw[0] == '"' and "\\" not in raw, "expected a text without escapes, found " + raw[:20])
+    return raw[1:-1]
+
+
+def integer(raw):
+    expect(INTEGER.fullmatch(raw), "expected an integer, found " + raw[:20])
+    return int(raw)
+
+
+class Tensor:
+    """The type of a value; dims is None if it is no dense tensor."""
+
+    def __init__(self, raw):
+        self.raw, self.dims, found = raw, None, members(raw)
+        self.kind = string(found["#"])
+        if self.kind == "0.t_dtensor":
+            dtype, dims, *self.rest = elements(found["D"])
+            self.dtype, self.dims = DTYPES.get(string(members(dtype, "#")["#"]), 99), list(map(integer, elements(dims)))
+        elif self.kind == "0.t_vec":
+            self.of = list(map(Tensor, elements(found["D"])))
+
+    def size(self):
+        expect(self.dims is not None and all(dim > 0 for dim in self.dims), "expected known dimensions")
+        return math.prod(self.dims)
+
+    def is_floats(self):
+        return self.dims is not None and self.dtype in FLOAT_BYTES
+
+    def is_like(self, other, dims):
+        """With the same dimensions or the same type of elements."""
+        return (self.dims is not None is not other.dims and self.rest == other.rest
+                and (self.dims == other.dims if dims else self.dtype == other.dtype))
+
+
+class Cell:
+    """A variable that the translation has for a value of PIR, and for what is made of it in place."""
+
+    def __init__(self, name, tensor, persistable):
+        self.name, self.tensor, self.persistable = name.encode("latin-1"), tensor, persistable
+        self.age, self.home, self.parts, self.is_parameter = 0, None, [], False
+
+
+class Ref:
+    """A value: its variable, when that was young. `twin`: of a value of the original, its number; None: new."""
+
+    def __init__(self, cell, tensor, twin=None):
+        self.cell, self.tensor, self.twin, self.age = cell, tensor, twin, cell.age
+
+
+class PirOp:
+    def __init__(self, raw):
+        found = members(raw)
+        expect("#" in found and "O" in found, "an op lacks its name or its results")
+        self.type = string(found["#"])
+        self.is_parameter = self.type == "p"
+        self.operands = [integer(members(operand, "%")["%"]) for operand in elements(found.get("I", "[]"))]
+        results = [found["O"]] if self.is_parameter else elements(found["O"])
+        results = [members(result, "%", "TT") for result in results]
+        self.results = [(integer(result["%"]), Tensor(result["TT"])) for result in results]
+        self.rest = [(name, raw) for name, raw in found.items() if name not in ("I", "O")]
+        self.rest.append(("types", [tensor.raw for _, tensor in self.results]))
+        self.attrs, self.persistable = {}, []
+        self.regions = elements(found.get("regions", "[]"))
+        if self.is_parameter:
+            self.name, flags = elements(found["A"]), elements(found["OA"])
+            expect(len(self.name) == 4 and self.name[0] == "0" and len(flags) == 3,
+                   "a parameter is distributed, or not as Paddle writes it")
+            self.name, self.is_trained, self.persistable = string(self.name[3]), flags[2] == "1", [flags[0] == "1"]
+            return
+        for attr in elements(found.get("A", "[]")):
+            attr = members(attr, "N", "AT")
+            expect(self.attrs.setdefault(string(attr["N"]), attr["AT"]) is attr["AT"], "an attribute is there twice")
+        for attr in elements(found.get("OA", "[]")):
+            attr = members(attr, "N", "AT")
+            if string(attr["N"]) == "persistable":
+                self.persistable = [members(flag)["D"] == "true" for flag in elements(members(attr["AT"])["D"])]
+        self.persistable += [False] * (len(self.results) - len(self.persistable))
+        self.only = set(found) <= {"#", "A", "I", "O", "OA"}
+
+    def base(self):
+        return self.type[2:-1] if self.type.endswith("_") else self.type[2:]
+
+    def value(self, attr, kind):
+        expect(attr in self.attrs, "attribute %s is missing" % attr)
+        found = members(self.attrs[attr], "#", "D")
+        expect(string(found["#"]) == kind, "attribute %s has another type" % attr)
+        return found["D"]
+
+
+def put(number, value):
+    """A field."""
+    def varint(value):
+        value &= (1 << 64) - 1
+        data = b""
+        while value > 127:
+            data, value = data + bytes([value & 127 | 128]), value >> 7
+        return data + bytes([value])
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def op_bytes(kind, inputs, outputs, attrs):
+    slots = [put(number, put(1, slot.encode()) + b"".join(put(2, name) for name in names))
+             for number, given in ((1, inputs), (2, outputs)) for slot, names in given]
+    values = [put(4, put(1, name.encode("latin-1")) + put(2, kind) + b"".join(
+        put(VALUE_FIELD[kind], value) for value in (value if kind in LISTS else [value])))
+        for name, kind, value in attrs]
+    return put(4, b"".join(slots) + put(3, kind.encode("latin-1")) + b"".join(values))
+
+
+class Pir:
+    """An original and its result, as programs in the old format."""
+
+    def __init__(self, original, result, steps, is_startup):
+        self.is_startup, self.serial, self.in_block = is_startup, 0, False
+        self.was, self.now = {}, {}  # refs, by id: a list, or the only one in a tuple
+        self.constants, self.lists = {}, set()  # of new ones: values; ids of lists
+        self.makers, self.gradients = {}, {}  # of values of the original: the op, and whether they are gradients
+        self.parameters, self.todo = set(), []  # that ops write, and what these ops read
+        self.decls, self.new_decls, self.ops, self.new_ops, self.steps = [], [], [], [], []
+        kept, (ops, setting) = self.read(original)[0], self.read(result, original)
+        self.names = {op.operands[0]: self.bound_name(op) for op in kept if op.type in BINDERS}
+        bound = [{self.bound_name(op): op for op in of if op.type in BINDERS} for of in (kept, ops)]
+        expect(len(self.names) == len(bound[0]) == sum(op.type in BINDERS for op in kept)
+               and len(bound[1]) == sum(op.type in BINDERS for op in ops), "a state is set twice")
+        for of in (kept, ops):
+            made = set()
+            for op in of:
+                expect(op.type not in BINDERS or op.operands[0] in made, "a state is set before its value is made")
+                made.update(number for number, _ in op.results)
+        kept, ops = ([op for op in of if op.type not in BINDERS] for of in (kept, ops))
+        was, now = iter(kept), iter(ops)
+        for index, is_new in enumerate(steps):
+            op = next(now, None)
+            before = None if is_new else next(was, None)
+            expect(op is not None and (is_new or before is not None), "proof.txt: a program has no further op")
+            try:
+                self.add_new(op) if is_new else self.keep(before, op)
+            except Failure as failure:
+                raise Failure("op %d (%s): %s" % (index, op.type, failure)) from None
+        expect(next(was, None) is None and next(now, None) is None, "proof.txt: it leaves out the last ops")
+        expect(bound[0].keys() == bound[1].keys(), "the result sets other states")
+        for name, op in bound[1].items():
+            ref = self.one(self.now, op.operands[0])
+            expect(op.rest == bound[0][name].rest and self.is_current(ref) and ref.cell.name == name.encode("latin-1")
+                   and self.one(self.was, bound[0][name].operands[0]).cell is ref.cell,
+                   "the result sets %s to another value" % name)
+        if not is_startup:
+            self.find_gradients()
+        block = put(1, 0) + put(2, -1)
+        self.original = put(1, block + b"".join(self.decls) + b"".join(self.ops)) + put(4, put(1, 3000000))
+        self.result = put(1, block + b"".join(self.decls + self.new_decls) + b"".join(self.new_ops)) + \
+            put(4, put(1, 3000000)) + put(1001, setting)
+
+    def bound_name(self, op):
+        expect(self.is_startup and len(op.operands) == 1 and not op.results, "expected it in startup programs only")
+        name = string(members(op.attrs.get(BINDERS[op.type], "{}")).get("D", ""))
+        expect(not name.startswith("%"), "the name of a state begins with %")
+        return name
+
+    @staticmethod
+    def read(data, original=None):
+        found = members(data)
+        expect(set(found) <= {"base_code", "program", "weft_setting"} and "program" in found,
+               "the file has another member")
+        code = members(found.get("base_code", "{}"))
+        expect(code.get("magic") == '"pir"' and code.get("trainable") == "true"
+               and code.get("version") in ("1", "2", "3", "4"), "expected PIR of versions 1 to 4, for training")
+        expect(original is None or found["base_code"] == members(original)["base_code"],
+               "the result has another version")
+        regions = elements(members(found["program"], "regions")["regions"])
+        blocks = [elements(members(region, "#", "blocks")["blocks"]) for region in regions]
+        expect(len(blocks) == 1 and len(blocks[0]) == 1, "expected one block")
+        block = members(blocks[0][0], "#", "args", "ops")
+        expect(not elements(block["args"]), "expected a block without arguments")
+        return list(map(PirOp, elements(block["ops"]))), found.get("weft_setting", "").encode("latin-1")
+
+    # Values.
+
+    def is_current(self, ref):
+        return ref.age == ref.cell.age
+
+    @staticmethod
+    def refs(values, number):
+        expect(number in values, "no op before it makes %%%d" % number)
+        return values[number]
+
+    def one(self, values, number):
+        refs = self.refs(values, number)
+        expect(isinstance(refs, tuple), "%%%d is a list" % number)
+        return refs[0]
+
+    def define(self, values, number, refs):
+        expect((number > 0 or (number < 0 and self.in_block)) and number not in values, "%%%d is made twice" % number)
+        values[number] = refs
+
+    def cell(self, name, tensor, persistable, is_data, decls):
+        expect(not persistable or tensor.dims is not None, "a state is no dense tensor")
+        cell = Cell(name, tensor, persistable)
+        described = put(1, 9) if tensor.dims is None else put(1, DENSE) + put(
+            3, put(1, put(1, tensor.dtype) + b"".join(put(2, dim) for dim in tensor.dims)))
+        decls.append(put(3, put(1, cell.name) + put(2, described) + put(3, int(persistable)) + put(4, int(is_data))))
+        return cell
+
+    # Ops of the original.
+
+    def keep(self, before, op):
+        expect(before.rest == op.rest and len(before.operands) == len(op.operands),
+               "the op of the original is another one")
+        if op.is_parameter or op.type == "1.data":
+            return self.keep_data(before, op)
+        expect(not op.regions or op.type in ("1.if", "1.while"), "no certificate for such ops with blocks")
+        if op.type in ("0.combine", "0.split"):
+            expect(op.operands and (op.type == "0.combine" or len(op.operands) == 1), "a list lacks elements")
+            for values, of in ((self.was, before), (self.now, op)):
+                refs = [ref for operand in of.operands for ref in (
+                    [self.one(values, operand)] if op.type == "0.combine" else self.refs(values, operand))]
+                self.define_list(values, of, refs)
+            return self.note(before)
+        expect(op.type[:2] == "1.", "no certificate for such ops")
+        inputs = [self.read_operand(a, b) for a, b in zip(before.operands, op.operands)]
+        for region in op.regions:
+            inputs.append([(Ref(cell, cell.tensor), None) for cell in self.keep_block(region, before, inputs)])
+        places = IN_PLACE.get(op.base()) if op.type.endswith("_") else []
+        expect(not self.in_block or not op.type.endswith("_"), "an op in a block writes in place")
+        expect(places is not None, "it is not known what this op does in place")
+        expect(not op.type.endswith("_") or len(places) == len(op.results), "it has other results than known")
+        outputs = []
+        for j, (number, tensor) in enumerate(before.results):
+            if tensor.kind == "NULL":
+                continue
+            if j < len(places) and places[j] != "-":
+                place = int(places[j])
+                expect(place < len(inputs) and inputs[place], "it writes in place what it does not have")
+                cells = [was.cell for was, _ in inputs[place]]
+                expect(len(cells) == (len(tensor.of) if tensor.kind == "0.t_vec" else 1),
+                       "it writes in place a list of another length")
+                if any(cell.is_parameter for cell in cells):
+                    self.parameters.update(cell.name for cell in cells if cell.is_parameter)
+                    self.todo += before.operands
+            elif tensor.kind == "0.t_vec":
+                cells = [self.cell("%%%d.%d" % (number, i), of, False, False, self.decls)
+                         for i, of in enumerate(tensor.of)]
+            else:
+                name = self.names.get(number, "%%%d" % number)
+                cells = [self.cell(name, tensor, op.persistable[j], False, self.decls)]
+            outputs.append((j, [cell.name for cell in cells]))
+            self.define_kept(number, op.results[j][0], tensor, cells)
+        self.note(before)
+        self.emit_kept(before, inputs, outputs)
+
+    def keep_block(self, region, op, inputs):
+        """Ops in blocks, which are the same text, as if each ran once: what an op with blocks does is a function of
+        what they read. Returns what they give back."""
+        was_in_block, self.in_block, given = self.in_block, True, []
+        blocks = elements(members(region, "#", "blocks")["blocks"])
+        expect(len(blocks) == 1, "expected one block")
+        block = members(blocks[0], "#", "args", "ops")
+        for arg in elements(block["args"]):
+            arg = members(arg, "#", "TT")
+            number, tensor = integer(arg["#"]), Tensor(arg["TT"])
+            given.append(self.cell("%%%d" % number, tensor, False, False, self.decls))
+            self.define_kept(number, number, tensor, [given[-1]])
+            self.makers[number], self.gradients[number] = op, False
+        if given:
+            self.emit_kept(op, inputs, [("", [cell.name for cell in given])])
+        for inner in map(PirOp, elements(block["ops"])):
+            if inner.type == "2.yield":
+                given += [was.cell for number in inner.operands for was, _ in self.read_operand(number, number)]
+            else:
+                self.keep(inner, inner)
+        self.in_block = was_in_block
+        return given
+
+    def keep_data(self, before, op):
+        expect(not self.in_block, "a state is made in a block")
+        is_state = before.persistable[0]
+        name = before.name if op.is_parameter else string(members(before.attrs.get("name", "{}")).get("D", ""))
+        expect(name and not name.startswith("%") and len(before.results) == 1 and not before.operands,
+               "a state has no proper name, or no value")
+        number, tensor = before.results[0]
+        cell = self.cell(name, tensor, is_state, not is_state, self.decls)
+        cell.is_parameter = op.is_parameter and op.is_trained
+        self.define_kept(number, op.results[0][0], tensor, [cell])
+        self.note(before)
+
+    def define_kept(self, number, new_number, tensor, cells):
+        was, now = [], []
+        for cell, of in zip(cells, tensor.of if tensor.kind == "0.t_vec" else [tensor]):
+            self.serial += 1
+            was.append(Ref(cell, of, self.serial))
+            now.append(Ref(cell, of, self.serial))
+        for values, at, refs in ((self.was, number, was), (self.now, new_number, now)):
+            self.define(values, at, refs if tensor.kind == "0.t_vec" else tuple(refs))
+
+    def define_list(self, values, op, refs):
+        results = op.results
+        types = [of for _, tensor in results for of in (tensor.of if tensor.kind == "0.t_vec" else [tensor])]
+        expect((op.type == "0.split" or (len(results) == 1 and results[0][1].kind == "0.t_vec"))
+               and len(types) == len(refs) and all(of.kind == "NULL" or of.raw == ref.tensor.raw
+                                                   for of, ref in zip(types, refs)),
+               "a list has other types than its elements")
+        for i, (number, tensor) in enumerate(results):
+            if tensor.kind != "NULL":
+                self.define(values, number, refs if op.type == "0.combine" else (refs[i],))
+
+    def read_operand(self, a, b):
+        """Pairs of a value of the original and one of the result that is the same."""
+        if a == 0 or b == 0:
+            expect(a == b, "an operand is missing")
+            return []
+        refs, found = self.refs(self.was, a), self.refs(self.now, b)
+        expect(type(refs) is type(found) and len(refs) == len(found), "a list has other elements")
+        for was, now in zip(refs, found):
+            expect(self.is_current(now), "it reads %%%d, which a new op has used" % b)
+            # From now on, a new value stands for the one of the original that it is read for first. What an op in
+            # place made later of the same variable is that variable, too, with more order.
+            now.twin = now.twin or was.twin
+            expect(was.cell is now.cell and now.twin >= was.twin and was.tensor.raw == now.tensor.raw,
+                   "it reads %%%d, and not what the original reads" % b)
+        return list(zip(refs, found))
+
+    def emit_kept(self, op, inputs, outputs):
+        kind = WIRE_TYPES.get(op.base(), op.base())
+        is_gradient = kind.endswith("_grad")
+        given = [k for k, number in enumerate(op.operands) if self.makers.get(number, op).type not in CONSTANT_OPS
+                 and any(was.cell.tensor.is_floats() for was, _ in inputs[k])]
+        slots = []
+        for k, refs in enumerate(inputs):
+            slot = "Out@GRAD" if is_gradient and k in given[-1:] else "I%d" % k
+            slot = "ScaleTensor" if k == 1 and kind in ("scale", "concat") else slot
+            slots.append((slot, [was.cell.name for was, _ in refs]))
+        attrs = []
+        for name in op.attrs:
+            if "seed" in name or "Seed" in name:
+                attrs.append((name, INT, 0))
+            elif name == "ring_id":
+                attrs.append((name, LONG, integer(members(op.attrs[name]).get("D", ""))))
+            elif name == "ring_ids":
+                attrs.append((name, INTS, []))
+            elif name == "execution_stream":
+                attrs.append((name, STRING, string(members(op.attrs[name]).get("D", "")).encode("latin-1")))
+            elif name == "bias" and kind == "scale":
+                attrs.append((name, FLOAT, float(members(op.attrs[name]).get("D", ""))))
+        data = op_bytes(kind, slots, [("O%s%s" % (j, "@GRAD" if is_gradient else ""), names) for j, names in outputs],
+                        attrs)
+        self.ops.append(data)
+        self.new_ops.append(data)
+        self.steps.append(b"=1")
+
+    # Gradients.
+
+    def note(self, op):
+        """Which values are gradients: results of gradient ops, and sums of such results alone."""
+        given = [number for number in op.operands if number and self.makers[number].type not in CONSTANT_OPS]
+        is_gradient = op.base().endswith("_grad") or (op.type in SUMS and given and all(
+            self.gradients[number] for number in given))
+        for number, tensor in op.results:
+            if tensor.kind != "NULL":
+                self.makers[number], self.gradients[number] = op, bool(is_gradient)
+
+    def find_gradients(self):
+        """Of each parameter that an op writes: the gradients that its operands come from, without others between."""
+        todo, seen, found = self.todo, set(), set()
+        while todo:
+            number = todo.pop()
+            if number in seen or number == 0:
+                continue
+            seen.add(number)
+            if self.gradients[number]:
+                found.update(ref.cell.name for ref in self.was[number])
+            else:
+                todo += self.makers[number].operands
+        expect(self.parameters and found, "no op writes a parameter by a gradient")
+        pairs = itertools.zip_longest(sorted(self.parameters), sorted(found))
+        last = max(self.parameters), max(found)
+        names = [name or other for pair in pairs for name, other in zip(pair, last)]
+        data = op_bytes("gradients", [], [], [("op_role", INT, 1), ("op_role_var", STRINGS, names)])
+        self.ops.insert(0, data)
+        self.new_ops.insert(0, data)
+        self.steps.insert(0, b"=1")
+
+    # New ops. Each uses up what it reads: its result takes over the variable.
+
+    def take(self, ref):
+        expect(self.is_current(ref), "it reads %s, which a new op has used" % text(ref.cell.name))
+        ref.cell.age += 1
+        return ref
+
+    def give(self, op, cell):
+        number, tensor = op.results[0]
+        self.define(self.now, number, (Ref(cell, tensor),))
+
+    def constant(self, number):
+        expect(number in self.constants, "%%%d is no new constant" % number)
+        return self.constants[number]
+
+    def emit_new(self, kind, inputs, outputs, attrs):
+        self.new_ops.append(op_bytes(kind, [(slot, [cell.name for cell in cells]) for slot, cells in inputs],
+                                     [(slot, [cell.name for cell in cells]) for slot, cells in outputs], attrs))
+        self.steps.append(b"+1")
+
+    @staticmethod
+    def attrs_of(op):
+        """The data orders the ops: it does not matter on which stream they are."""
+        attrs = [("use_calc_stream", BOOL, 1)] if "ring_id" in op.attrs else []
+        for name, raw in op.attrs.items():
+            found = members(raw, "#", "D")
+            kind, value = string(found["#"]), found["D"]
+            expect(kind in ("0.a_i32", "0.a_i64", "0.a_f32", "0.a_f64", "0.a_bool", "0.a_str"),
+                   "no rule allows attribute " + name)
+            if name in ("execution_stream", "scheduling_priority"):
+                continue
+            attrs.append((name, BOOL, int(value == "true")) if kind == "0.a_bool" else
+                         (name, STRING, string(value).encode("latin-1")) if kind == "0.a_str" else
+                         (name, FLOAT, float(value)) if kind[:5] == "0.a_f" else (name, LONG, integer(value)))
+        return attrs
+
+    def add_new(self, op):
+        expect(not op.is_parameter and op.only and len(op.results) > 0, "no rule inserts such an op")
+        rules = {"1.full": self.new_full, "1.full_int_array": self.new_full, "0.combine": self.new_list,
+                 "0.split": self.new_list, "1.cast": self.new_cast, "1.reshape": self.new_reshape,
+                 "1.concat": self.new_concat, "1.split": self.new_split, "1.all_gather": self.new_gather,
+                 "1.split_with_num": self.new_parts, "1.add_n": self.new_sum}
+        in_place = ("1.all_reduce", "1.all_reduce_", "1.broadcast", "1.broadcast_", "1.scale", "1.scale_")
+        expect(op.type in rules or op.type in in_place, "no rule inserts such an op")
+        rules.get(op.type, self.new_in_place)(op)
+
+    def new_full(self, op):
+        number, tensor = op.results[0]
+        expect(not op.operands and len(op.results) == 1, "expected a constant")
+        if op.type == "1.full":
+            expect(set(op.attrs) == {"shape", "value", "dtype", "place"} and tensor.dims == [1]
+                   and elements(op.value("shape", "1.a_intarray")) == ["1"], "expected a constant of one element")
+            value = string(op.value("dtype", "1.a_dtype")), float(op.value("value", "0.a_f64"))
+        else:
+            expect(set(op.attrs) == {"value", "dtype", "place"} and op.value("dtype", "1.a_dtype") == '"int64"',
+                   "expected whole numbers")
+            value = []
+            for element in elements(op.value("value", "0.a_array")):
+                element = members(element, "#", "D")
+                expect(element["#"] == '"0.a_i64"', "expected whole numbers")
+                value.append(integer(element["D"]))
+        self.define(self.now, number, [])
+        self.constants[number] = value
+
+    def new_list(self, op):
+        expect(op.operands and not op.attrs and (op.type == "0.combine" or len(op.operands) == 1),
+               "a list lacks elements")
+        refs = [ref for operand in op.operands for ref in (
+            [self.one(self.now, operand)] if op.type == "0.combine" else self.refs(self.now, operand))]
+        self.define_list(self.now, op, refs)
+        if op.type == "0.combine":
+            self.lists.add(op.results[0][0])
+
+    def take_list(self, op, operands):
+        expect(len(op.operands) == operands and len(op.results) == 1 and not op.attrs,
+               "it has other operands, results or attributes")
+        expect(op.operands[0] in self.lists, "its operand is no new list")
+        return [self.take(ref) for ref in self.now[op.operands[0]]]
+
+    def x_of(self, op, operands):
+        expect(len(op.operands) == operands and len(op.results) == 1, "it has other operands or results")
+        return self.take(self.one(self.now, op.operands[0]))
+
+    def new_in_place(self, op):
+        base = op.base()
+        x = self.x_of(op, 2 if base == "scale" else 1)
+        cell, attrs = x.cell, self.attrs_of(op)
+        expect(x.tensor.raw == op.results[0][1].raw, "its result has another type")
+        expect(not cell.persistable or (op.persistable[0] and (self.is_startup or op.type.endswith("_"))),
+               "%s is a state, and its result is not" % text(cell.name))
+        if base == "scale":
+            factor = self.constant(op.operands[1])
+            expect(isinstance(factor, tuple) and factor[0] == "float32", "expected a constant to scale by")
+            attrs.append(("scale", FLOAT, factor[1]))
+        self.emit_new(base, [("X", [cell])], [("Out", [cell])], attrs)
+        self.give(op, cell)
+
+    def new_cell(self, op, tensor, home):
+        cell = self.cell("%%new.%d" % len(self.new_decls), tensor, False, False, self.new_decls)
+        cell.home = home
+        return cell
+
+    def coalesce(self, cell, parts, copies):
+        cell.parts = parts
+        self.emit_new("coalesce_tensor", [("Input", parts)], [("Output", parts), ("FusedOutput", [cell])],
+                      [("copy_data", BOOL, int(copies)), ("use_align", BOOL, 0), ("dtype", INT, cell.tensor.dtype)])
+
+    def new_cast(self, op):
+        x = self.x_of(op, 1)
+        tensor = op.results[0][1]
+        expect(set(op.attrs) == {"dtype"} and x.tensor.is_like(tensor, dims=True), "its result has another type")
+        cell, home = x.cell, x.cell.home
+        if home is None or home.tensor.dtype != tensor.dtype:
+            home = self.like(op, cell, tensor)
+            if cell.parts:
+                self.coalesce(home, [self.like(op, part, tensor) for part in cell.parts], False)
+        self.emit_new("cast", [("X", [cell])], [("Out", [home])], [
+            ("in_dtype", INT, x.tensor.dtype),
+            ("out_dtype", INT, DTYPE_NAMES.get(string(op.value("dtype", "1.a_dtype")), -1))])
+        self.give(op, home)
+
+    def like(self, op, cell, tensor):
+        """A new variable for a cast of another one."""
+        other = copy.copy(cell.tensor)
+        other.dtype = tensor.dtype
+        return self.new_cell(op, other, cell.home or cell)
+
+    def new_reshape(self, op):
+        x = self.x_of(op, 2)
+        tensor = op.results[0][1]
+        expect(not op.attrs and x.tensor.is_like(tensor, dims=False) and x.tensor.size() == tensor.size()
+               and self.constant(op.operands[1]) == tensor.dims and not x.cell.parts, "it is no reshape")
+        self.give(op, x.cell)
+
+    def axis(self, number):
+        expect(self.constant(number) == ("int32", 0), "expected axis 0")
+
+    def new_concat(self, op):
+        refs, tensor = self.take_list(op, 2), op.results[0][1]
+        self.axis(op.operands[1])
+        expect(all(ref.tensor.is_like(tensor, dims=False) and len(ref.tensor.dims) == 1 for ref in refs)
+               and tensor.dims == [sum(ref.tensor.size() for ref in refs)] and not any(ref.cell.parts for ref in refs),
+               "its result has another type")
+        cell = self.new_cell(op, tensor, None)
+        self.coalesce(cell, [ref.cell for ref in refs], True)
+        self.give(op, cell)
+
+    def new_split(self, op):
+        x = self.x_of(op, 3)
+        self.axis(op.operands[2])
+        number, tensor = op.results[0]
+        sizes = [part.tensor.size() for part in x.cell.parts]
+        expect(sizes and not op.attrs and self.constant(op.operands[1]) == sizes and tensor.kind == "0.t_vec"
+               and [of.dims for of in tensor.of] == [[size] for size in sizes]
+               and all(of.is_like(x.tensor, dims=False) for of in tensor.of), "it takes apart what no concat made")
+        self.define(self.now, number, [Ref(part, of) for part, of in zip(x.cell.parts, tensor.of)])
+
+    def new_gather(self, op):
+        x = self.x_of(op, 1)
+        expect(x.cell.home is None and x.tensor.raw == x.cell.tensor.raw and x.tensor.rest == op.results[0][1].rest,
+               "it gathers another value than a gradient")
+        cell = self.new_cell(op, op.results[0][1], x.cell)
+        self.emit_new("all_gather", [("X", [x.cell])], [("Out", [cell])], self.attrs_of(op))
+        self.give(op, cell)
+
+    def new_parts(self, op):
+        x = self.x_of(op, 2)
+        self.axis(op.operands[1])
+        number, tensor = op.results[0]
+        home = x.cell.home
+        expect(home is not None and x.tensor.raw == x.cell.tensor.raw and tensor.kind == "0.t_vec" and all(of.raw == home.tensor.raw for of in tensor.of),
+               "it takes apart what was not gathered")
+        cells = [self.new_cell(op, of, home) for of in tensor.of]
+        self.emit_new("split", [("X", [x.cell])], [("Out", cells)], self.attrs_of(op))
+        self.define(self.now, number, [Ref(cell, of) for cell, of in zip(cells, tensor.of)])
+
+    def new_sum(self, op):
+        refs = self.take_list(op, 1)
+        home = refs[0].cell.home
+        expect(home is not None and all(of.raw == home.tensor.raw for of in [op.results[0][1]] + [
+            ref.tensor for ref in refs]), "it sums other values than gathered ones")
+        self.emit_new("sum", [("X", [ref.cell for ref in refs])], [("Out", [home])], [])
+        self.give(op, home)
+
+
+def check_depth(data):
+    depth = 0
+    for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', data):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token.group(), 0)
+        expect(depth <= 64, "the JSON has too many values inside one another")
+
+
+def from_pir(words, files):
+    """The steps and the files, in the old format."""
+    words = list(words)
+    at = next((i for i in range(0, len(words), 2) if words[i] != b"own"), len(words))
+    expect(words[at:at + 1] == [b"main"], "proof.txt: expected the steps of the main program")
+    middle = words.index(b"startup", at) if b"startup" in words[at:] else len(words)
+    expect((middle < len(words)) == (len(files) == 4), "proof.txt: it is for other files")
+    files = [file.decode("latin-1").strip(" \t\n\r") for file in files]
+    translated, new_words = [], words[:at]
+    for i, steps in enumerate((words[at + 1:middle], words[middle + 1:])[:len(files) // 2]):
+        expect(all(re.fullmatch(b"[=+][0-9]{1,18}", step) for step in steps), "proof.txt: expected a step")
+        many = (step[:1] == b"+" for step in steps for _ in range(int(step[1:])))
+        try:
+            for file in files[2 * i:2 * i + 2]:
+                check_depth(file)
+            pir = Pir(files[2 * i], files[2 * i + 1], many, i == 1)
+        except (ValueError, IndexError, KeyError, RecursionError, OverflowError) as error:
+            raise Failure("the file is no PIR: %s" % error) from None
+        translated += [pir.original, pir.result]
+        new_words += [(b"main", b"startup")[i]] + pir.steps
+    return iter(new_words), translated
+
+
 # --- The certificate -------------------------------------------------------------------------------
 
 
@@ -1230,6 +1912,11 @@ CHANGED = """  but when step s ends (s = 1, 2, ...), states change, by what they
 SYNCHRONIZED = """- states that are equal on all ranks after their change: %s
 - states that may travel when a step ends: %s
 """
+PIR_CLAIM = """Assumed of Paddle 3:
+- Ops that use one variable, and calls on rings, run in the order of the file.
+- Ops whose names end in _ overwrite what is known of them, and other ops overwrite nothing.
+- Gradient ops are linear in their last operand of floats; the process has set up the rings.
+"""
 STARTUP = ("Not checked, as no startup programs were given: that states are equal at first.",
            "After the startup program, states are equal: what the original's leaves on rank 0.",
            "After the startup program, states are what the original's leaves on rank 0; new ones are 0,\n"
@@ -1254,7 +1941,11 @@ def check(claim, proof, files):
            "claim.txt: expected at most 2^20 ranks, and sum, mean or own")
     words = iter(proof.split())
     expect((next(words, None), next(words, None)) == (b"weft-proof", b"1"), "proof.txt: unknown version")
-    main = Walk(files[0], files[1], nranks, by, None)
+    programs = files
+    if files[0].lstrip()[:1] == b"{":
+        expect(by != "own", "no rule averages parameters of PIR")
+        words, programs = from_pir(words, files)
+    main = Walk(programs[0], programs[1], nranks, by, None)
     own, word = set(), next(words, None)
     while word == b"late":
         ring, var = next(words, b""), main.var(next(words, b""))
@@ -1283,7 +1974,7 @@ def check(claim, proof, files):
     expect(main.run(words) == (len(files) == 4), "proof.txt: it is for other files")
     rank = "all"
     if len(files) == 4:
-        startup = Walk(files[2], files[3], nranks, by, main)
+        startup = Walk(programs[2], programs[3], nranks, by, main)
         startup.run(words)
         if startup.endpoints:
             rank = "%d, endpoints %s" % (startup.rank, b" ".join(startup.endpoints).decode())
@@ -1297,6 +1988,7 @@ def check(claim, proof, files):
                                        for names in (sorted(main.synchronized), main.late))
     right = CLAIM % (*hashes, rank, nranks or "any", by, schedule, len(main.schedule), len(main.rings), statement,
                      STARTUP[(len(files) == 4) * (1 + main.averages)], states, changed, main.num_rounded, main.num_others)
+    right += PIR_CLAIM if programs is not files else ""
     lines = itertools.zip_longest(right.encode("latin-1").split(b"\n"), claim.split(b"\n"))
     for i, (expected, found) in enumerate(lines):
         expect(expected == found, "claim.txt, line %d: expected %s, found %s" % (i + 1, quoted(expected), quoted(found)))

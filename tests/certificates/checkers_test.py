@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Both checkers certify what modes write, and say the same of damaged programs and certificates.
 
-usage: checkers_test.py TRANSPILE WEFT WEFT_CHECK WEFT_CHECK_PY PROGRAMS_TAR [DAMAGES]
+usage: checkers_test.py TRANSPILE WEFT WEFT_CHECK WEFT_CHECK_PY PROGRAMS_TAR PIR_TAR [DAMAGES]
 
 Damages one of the files of each certificate DAMAGES times (default 40), in a few bytes. No damaged program or claim
 may be certified, but for claims of a program for any number of ranks, which names another one; and no input
@@ -36,6 +36,18 @@ MODES = (
     "--mode local_sgd --k_steps 4 --outer slowmo --mix 0.25 --paddle_version 3",
     "--mode local_sgd --k_steps 4 --outer nesterov --fragments 2 --delay 1 --comm_dtype bf16 --nranks 2",
     "--mode singa_partial --threshold 300 --nranks 2",
+)
+# Of programs of Paddle 3.
+PIR_MODELS = ("fit_a_line", "mlp_adam", "two_losses", "wide_deep")
+PIR_MODES = (
+    "--mode grad_allreduce",
+    "--mode grad_allreduce --nranks 2 --buckets none --device_kind cpu",
+    "--mode multi_thread --trans_mode all_gather --nranks 3",
+    "--mode mindspore_reducer --nranks 4",
+    "--mode mindspore_reducer --reduce_method mean --comm_dtype fp16 --nranks 4",
+    "--mode singa_plain --nranks 4",
+    "--mode singa_half --nranks 4",
+    "--mode megengine --reduce_method mean --bcast_period 1 --nranks 4",
 )
 # Refused by transpile: half precision on the CPU, and gradients that are no fp32.
 REFUSED = {("mlp_amp", MODES[2]), ("mlp_amp", MODES[9])}
@@ -230,53 +242,54 @@ def damaged(data, rng):
     return bytes(data)
 
 
-def main(transpile, weft, weft_check, script, programs, damages="40"):
+def main(transpile, weft, weft_check, script, programs, pir, damages="40"):
     checkers, rng = Checkers(weft_check, script), random.Random(1)
     tried = certified = 0
     with tempfile.TemporaryDirectory() as tmp:
         check_crafted(checkers, tmp)
-        with tarfile.open(programs) as tar:
-            tar.extractall(tmp)
-        for model in MODELS:
-            original, startup = ("%s/%s/%s.pb" % (tmp, model, part) for part in ("main", "startup"))
-            for mode in MODES:
-                if (model, mode) in REFUSED:
-                    continue
-                result, new_startup, cert = tmp + "/out.pb", tmp + "/out_startup.pb", tmp + "/cert"
-                done = subprocess.run([transpile, *mode.split(), "--certificate", cert, "--startup_in", startup,
-                                       "--startup_out", new_startup, original, result], capture_output=True)
-                assert done.returncode == 0, (model, mode, done)
-                files = [cert, original, result, startup, new_startup]
-                assert checkers.agree(files) == b"", (model, mode, checkers.agree(files))
-                claim, proof = read(cert + "/claim.txt"), read(cert + "/proof.txt")
-                assert claim.count(b"\n") <= 40, claim
-                write(cert + "/claim.txt", claim + b"- And more.\n" * 40)
-                last = b'claim.txt, line %d: expected "", found "- And more."\n' % (claim.count(b"\n") + 1)
-                for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
-                    assert verdict == b"not certified: " + last, verdict
-                write(cert + "/claim.txt", claim)
-                schedule = next(line for line in claim.split(b"\n") if line.startswith(b"schedule: "))
-                assert cert.encode() + b": " + schedule in done.stderr, done.stderr
-                if model == MODELS[0] and "--dialect" not in mode:
-                    # weft verify writes the same.
-                    again = tmp + "/again"
-                    done = subprocess.run([weft, "verify", result, "--startup", new_startup, "--original", original,
-                                           "--original_startup", startup, "--certificate", again],
-                                          capture_output=True)
-                    assert done.returncode == 0, (mode, done)
-                    assert read(again + "/claim.txt") == claim and read(again + "/proof.txt") == proof, mode
-                for i in range(int(damages)):
-                    at = rng.randrange(6)
-                    path = [cert + "/claim.txt", cert + "/proof.txt", *files[1:]][at]
-                    before = read(path)
-                    write(path, damaged(before, rng))
-                    tried += 1
-                    is_certified = checkers.agree(files) == b""
-                    # Hashes of programs are in the claim; the claim is compared as a whole.
-                    if at != 1 and read(path) != before and is_certified:
-                        assert at == 0 and b"ranks: any" not in read(path), (model, mode, path, i)
-                    certified += is_certified
-                    write(path, before)
+        for archive, to in ((programs, ""), (pir, "/pir")):
+            with tarfile.open(archive) as tar:
+                tar.extractall(tmp + to)
+        cases = [("/" + model, ".pb", mode) for model in MODELS for mode in MODES if (model, mode) not in REFUSED]
+        cases += [("/pir/" + model, ".json", mode) for model in PIR_MODELS for mode in PIR_MODES]
+        for model, ending, mode in cases:
+            original, startup = ("%s%s/%s%s" % (tmp, model, part, ending) for part in ("main", "startup"))
+            result, new_startup, cert = tmp + "/out" + ending, tmp + "/out_startup" + ending, tmp + "/cert"
+            done = subprocess.run([transpile, *mode.split(), "--certificate", cert, "--startup_in", startup,
+                                   "--startup_out", new_startup, original, result], capture_output=True)
+            assert done.returncode == 0, (model, mode, done)
+            files = [cert, original, result, startup, new_startup]
+            assert checkers.agree(files) == b"", (model, mode, checkers.agree(files))
+            claim, proof = read(cert + "/claim.txt"), read(cert + "/proof.txt")
+            assert claim.count(b"\n") <= 40, claim
+            write(cert + "/claim.txt", claim + b"- And more.\n" * 40)
+            last = b'claim.txt, line %d: expected "", found "- And more."\n' % (claim.count(b"\n") + 1)
+            for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
+                assert verdict == b"not certified: " + last, verdict
+            write(cert + "/claim.txt", claim)
+            schedule = next(line for line in claim.split(b"\n") if line.startswith(b"schedule: "))
+            assert cert.encode() + b": " + schedule in done.stderr, done.stderr
+            if model.endswith(MODELS[0]) and "--dialect" not in mode:
+                # weft verify writes the same.
+                again = tmp + "/again"
+                done = subprocess.run([weft, "verify", result, "--startup", new_startup, "--original", original,
+                                       "--original_startup", startup, "--certificate", again],
+                                      capture_output=True)
+                assert done.returncode == 0, (mode, done)
+                assert read(again + "/claim.txt") == claim and read(again + "/proof.txt") == proof, mode
+            # Python takes long for JSON.
+            for i in range(int(damages) // (1 if ending == ".pb" else 4)):
+                at = rng.randrange(6)
+                path = [cert + "/claim.txt", cert + "/proof.txt", *files[1:]][at]
+                before = read(path)
+                write(path, damaged(before, rng))
+                tried += 1
+                is_certified = checkers.agree(files) == b""
+                # Hashes of programs are in the claim; the claim is compared as a whole.
+                if at != 1 and read(path) != before and is_certified:
+                    assert at == 0 and b"ranks: any" not in read(path), (model, mode, path, i)
+                certified += is_certified
+                write(path, before)
     print("%d damaged: both checkers say the same, %d certified" % (tried, certified))
     assert tried > 100
     return 0

@@ -1,12 +1,15 @@
 // The checker has lists of its own, which must have what the schemas of ops say.
 #include <string>
+#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "checker/pir.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
+#include "proto/formats/pir/op_table.h"
 #include "proto/text/program_text.h"
 #include "tools/files/certificate.h"
 
@@ -65,6 +68,21 @@ TEST(CheckerLists, HaveAllOpsThatGiveTwoNamesToOneMemory) {
     }
   }
   EXPECT_GT(num_found, 5);
+}
+
+TEST(CheckerLists, HaveTheOperandsThatOpsOfPirOverwrite) {
+  int num_found = 0;
+  for (const pir::OpRule& rule : pir::AllRules()) {
+    const std::string_view places = checker::PirInPlace(std::string(pir::BaseName(rule.pir)));
+    if (!pir::IsInPlace(rule.pir) || places.empty()) continue;
+    std::string expected;
+    for (const pir::ResultRule& result : rule.results) {
+      expected += result.in_place_of < 0 ? "-" : absl::StrCat(result.in_place_of);
+    }
+    EXPECT_EQ(places, expected) << rule.pir;
+    ++num_found;
+  }
+  EXPECT_EQ(num_found, 24);
 }
 
 }  // namespace

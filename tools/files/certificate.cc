@@ -16,13 +16,39 @@
 #include "base/status_macros.h"
 #include "checker/check.h"
 #include "checker/format.h"
+#include "checker/pir.h"
 #include "proto/formats/program_file.h"
 
 namespace weft {
 namespace {
 
 // For each op of the result, whether it is the next one of the original: "=12\n+1\n".
-std::string EditScript(std::string_view original, std::string_view result) {
+class EditScript {
+ public:
+  void Add(bool is_kept) {
+    if (is_kept != (step_ == '=')) {
+      End();
+      step_ = is_kept ? '=' : '+';
+    }
+    ++count_;
+  }
+  std::string Take() {
+    End();
+    return std::move(script_);
+  }
+
+ private:
+  void End() {
+    if (count_ > 0) absl::StrAppend(&script_, std::string(1, step_), count_, "\n");
+    count_ = 0;
+  }
+
+  std::string script_;
+  char step_ = '=';
+  int64_t count_ = 0;
+};
+
+std::string CompareBinary(std::string_view original, std::string_view result) {
   const auto ops_of = [](std::string_view program) {
     checker::Fields blocks(program);
     return checker::Fields(blocks.Next(1) ? blocks.Bytes() : "");
@@ -33,25 +59,32 @@ std::string EditScript(std::string_view original, std::string_view result) {
            (checker::TextOf(op, 3) == checker::TextOf(next, 3) && checker::AreSameOps(op, next));
   };
   checker::Fields kept = ops_of(original), ops = ops_of(result);
-  std::string script;
-  char step = '=';
-  int64_t count = 0;
-  const auto add = [&] {
-    if (count > 0) absl::StrAppend(&script, std::string(1, step), count, "\n");
-    count = 0;
-  };
+  EditScript script;
   bool has_next = kept.Next(4);
   while (ops.Next(4)) {
     const bool is_kept = has_next && is_same(ops.Bytes(), kept.Bytes());
     if (is_kept) has_next = kept.Next(4);
-    if (is_kept != (step == '=')) {
-      add();
-      step = is_kept ? '=' : '+';
-    }
-    ++count;
+    script.Add(is_kept);
   }
-  add();
-  return script;
+  return script.Take();
+}
+
+// Weft leaves the numbers of results of ops that it keeps.
+std::string ComparePir(std::string_view original, std::string_view result) {
+  const std::vector<std::string_view> kept = checker::PirOpsOf(original);
+  EditScript script;
+  size_t next = 0;
+  for (const std::string_view op : checker::PirOpsOf(result)) {
+    const bool is_kept =
+        next < kept.size() && checker::PirLabelOf(op) == checker::PirLabelOf(kept[next]);
+    if (is_kept) ++next;
+    script.Add(is_kept);
+  }
+  return script.Take();
+}
+
+std::string Compare(std::string_view original, std::string_view result) {
+  return checker::IsPir(original) ? ComparePir(original, result) : CompareBinary(original, result);
 }
 
 // The hashes of files, each of which a thread of its own finds meanwhile.
@@ -114,14 +147,15 @@ absl::StatusOr<Certificate> TryToProve(const CertifiedFiles& files, const Hashes
   }
 }
 
-absl::StatusOr<FileBytes> ReadBinary(const std::string& path) {
+absl::StatusOr<FileBytes> ReadCertified(const std::string& path) {
   if (path.empty()) return FileBytes();
   absl::StatusOr<FileBytes> file = path == "-" ? FileBytes() : ReadFile(path);
   WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
   const absl::StatusOr<ProgramFormat> format = FormatOfFile(path, file->bytes);
-  if (path == "-" || !format.ok() || *format != ProgramFormat::kBinary) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": expected a binary program file, of which there are certificates"));
+  if (path == "-" || !format.ok() ||
+      (*format != ProgramFormat::kBinary && *format != ProgramFormat::kPir)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": expected a binary program file or one of PIR, of which there are certificates"));
   }
   return file;
 }
@@ -134,11 +168,13 @@ absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
   std::string steps;
   bool averages = false;
   try {
-    const std::string_view setting = checker::TextOf(files.result, 1001);
-    averages = setting.find("\"averaging\"") != setting.npos;
-    steps = absl::StrCat("main\n", EditScript(files.original, files.result));
+    if (!checker::IsPir(files.result)) {
+      const std::string_view setting = checker::TextOf(files.result, 1001);
+      averages = setting.find("\"averaging\"") != setting.npos;
+    }
+    steps = absl::StrCat("main\n", Compare(files.original, files.result));
     if (!files.startup.empty()) {
-      absl::StrAppend(&steps, "startup\n", EditScript(files.original_startup, files.startup));
+      absl::StrAppend(&steps, "startup\n", Compare(files.original_startup, files.startup));
     }
   } catch (const checker::Failure& failure) {
     return absl::FailedPreconditionError(failure.why);
@@ -159,10 +195,10 @@ absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
 absl::StatusOr<std::string> WriteCertificate(const CertifiedPaths& paths,
                                              const CertificateClaim& claim,
                                              const std::string& dir) {
-  WEFT_ASSIGN_OR_RETURN(const FileBytes original, ReadBinary(paths.original));
-  WEFT_ASSIGN_OR_RETURN(const FileBytes result, ReadBinary(paths.result));
-  WEFT_ASSIGN_OR_RETURN(const FileBytes original_startup, ReadBinary(paths.original_startup));
-  WEFT_ASSIGN_OR_RETURN(const FileBytes startup, ReadBinary(paths.startup));
+  WEFT_ASSIGN_OR_RETURN(const FileBytes original, ReadCertified(paths.original));
+  WEFT_ASSIGN_OR_RETURN(const FileBytes result, ReadCertified(paths.result));
+  WEFT_ASSIGN_OR_RETURN(const FileBytes original_startup, ReadCertified(paths.original_startup));
+  WEFT_ASSIGN_OR_RETURN(const FileBytes startup, ReadCertified(paths.startup));
   const auto view = [](const FileBytes& file) {
     return std::string_view(file.bytes.data(), file.bytes.size());
   };

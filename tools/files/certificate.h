@@ -16,7 +16,8 @@ struct Certificate {
   std::string claim, proof;
 };
 
-// The contents of binary program files. Without startup programs, the last two are empty.
+// The contents of program files, binary or of PIR. Without startup programs, the last two are
+// empty.
 struct CertifiedFiles {
   std::string_view original, result, original_startup, startup;
 };
@@ -40,7 +41,7 @@ struct CertifiedPaths {
 
 // Writes claim.txt and proof.txt to a directory, which is made if it is missing. Returns the line
 // of the claim with the fingerprint of the schedule. Errors name the file at fault; InvalidArgument
-// for files that are not binary, or are standard input or output.
+// for files in other formats, and for standard input or output.
 absl::StatusOr<std::string> WriteCertificate(const CertifiedPaths& paths,
                                              const CertificateClaim& claim, const std::string& dir);
 
