@@ -623,9 +623,6 @@ TEST_F(WeftProcessesTest, ProgramsOfAllFormatsTrainToTheStatesOfThreads) {
       ExpectSameStates();
     }
     SCOPED_TRACE(absl::StrCat(archive, " groups"));
-    // PIR has no form of their condition that Weft writes.
-    main_ = TestPath("main.pb");
-    startup_ = TestPath("startup.pb");
     Transpile({"--nranks", "4", "--mode", "local_sgd", "--group_size", "2", "--rounds", "3"}, main,
               startup);
     ExpectSameStates(/*ranks_of_each=*/2);

@@ -50,6 +50,7 @@ constexpr FormRow kForms[] = {
     {"less_than", "", true},
     {"logical_and", "", true},
     {"logical_or", "", true},
+    {"not_equal", "", true},
     {"reduce_scatter", "nranks ring_id"},
     {"scale", "bias bias_after_scale scale", false, true},
     {"slice", "axes ends starts"},
