@@ -62,7 +62,7 @@ constexpr FormRow kForms[] = {
 
 // Written on every op that has them: the verifier tells by them what an op divides by and what it
 // is meant for. Paddle's loader keeps them.
-constexpr absl::string_view kHints[] = {"accumulate_type", "nranks", "per_rank"};
+constexpr absl::string_view kHints[] = {"accumulate_type", "group_ranks", "nranks", "per_rank"};
 
 // Of every op; data orders a collective as a stream would.
 constexpr absl::string_view kWithoutMeaning[] = {
@@ -115,6 +115,10 @@ void AddHints(const Op& op, const FormRow& form, std::vector<std::string>* attrs
     if (attr.type() == pb::INT) attrs->push_back(IntJson(name, attr.i()));
     if (attr.type() == pb::BOOLEAN) attrs->push_back(BoolJson(name, attr.b()));
     if (attr.type() == pb::STRING) attrs->push_back(StringJson(name, attr.s()));
+    if (attr.type() == pb::INTS) {
+      const std::vector<int64_t> values(attr.ints().begin(), attr.ints().end());
+      attrs->push_back(AttrJson(name, "0.a_array", IntegersJson(values)));
+    }
   }
 }
 
