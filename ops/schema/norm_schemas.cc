@@ -84,8 +84,8 @@ OpSchema WithBatchNormAttrs(OpSchema schema) {
 }
 
 // sync_batch_norm takes its moments over the batches of all ranks (across_ranks.h).
-// unbiased_variance is Weft's own, for PyTorch: the running variance is mixed with n / (n - 1) times
-// the variance of the n elements of a channel.
+// unbiased_variance is Weft's own, for PyTorch: the running variance is mixed with n / (n - 1)
+// times the variance of the n elements of a channel.
 OpSchema BatchNorm(const char* type) {
   return WithBatchNormAttrs(
       OpSchema(type,

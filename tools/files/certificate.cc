@@ -105,18 +105,19 @@ class Hashes {
 // "own w\n" for each state, or what is left out, if that is less.
 std::string OwnLines(const std::set<std::string>& own, std::string_view original) {
   std::set<std::string> others = own;
-  std::string common = "all\n";
+  std::string lines, common = "all\n";
   size_t num_common = 0;
-  checker::Fields blocks(original);
-  const checker::Block block(blocks.Next(1) ? blocks.Bytes() : "");
+  checker::Fields blocks(checker::IsPir(original) ? "" : original);
+  const bool has_block = blocks.Next(1);
+  const checker::Block block(has_block ? blocks.Bytes() : "");
   for (checker::Fields decls(block.decls); decls.Next(3);) {
     const checker::Decl decl(decls.Bytes());
     if (!decl.IsState() || others.erase(std::string(decl.name)) > 0) continue;
     absl::StrAppend(&common, "common ", std::string(decl.name), "\n");
     ++num_common;
   }
-  const bool names_all = num_common + others.size() < own.size();
-  std::string lines = names_all ? common : "";
+  const bool names_all = has_block && num_common + others.size() < own.size();
+  if (names_all) lines = common;
   for (const std::string& name : names_all ? others : own) {
     absl::StrAppend(&lines, "own ", name, "\n");
   }

@@ -48,9 +48,12 @@ TEST(ExporterTest, NoAttributeIsLost) {
     attr->add_ints(0);
     attr->add_ints(2);
   };
-  EXPECT_THAT(std::string(insert("all_reduce", "group_ranks", group).status().message()),
-              HasSubstr("op 11 (all_reduce): attribute group_ranks: the op has none in PIR, found "
+  EXPECT_THAT(std::string(insert("all_reduce", "rings", group).status().message()),
+              HasSubstr("op 11 (all_reduce): attribute rings: the op has none in PIR, found "
                         "ints[0, 2]"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string in_group, insert("all_reduce", "group_ranks", group));
+  EXPECT_THAT(in_group, HasSubstr(R"({"AT":{"#":"0.a_array","D":[{"#":"0.a_i64","D":0},)"
+                                  R"({"#":"0.a_i64","D":2}]},"N":"group_ranks"})"));
   EXPECT_THAT(std::string(insert("square", "axis", integer(0)).status().message()),
               HasSubstr("op 11 (square): attribute axis: the op has none in PIR, found 0"));
   WEFT_EXPECT_OK(insert("square", "axis", integer(-1)).status());

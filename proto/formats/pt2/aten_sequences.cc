@@ -93,7 +93,7 @@ Slots Translator::NormGradOutputs(const Node& node) {
 absl::Status Translator::LayerNorm(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const auto shape, node.Ints("normalized_shape", absl::nullopt));
-  if (shape.size() != 1) return node.ArgumentError("normalized_shape", "that of the last axis");
+  if (shape.size() != 1) return node.ArgumentError("normalized_shape", "the size of the last axis");
   WEFT_ASSIGN_OR_RETURN(const double epsilon, node.Number("eps"));
   WEFT_ASSIGN_OR_RETURN(const std::string input, node.Tensor("input"));
   const TensorMeta& meta = MetaOf(input);

@@ -441,7 +441,7 @@ absl::Status Translator::FillBatch(const Node& node, double value, const std::st
         .Int("output_dim_idx", static_cast<int64_t>(axis));
     return absl::OkStatus();
   }
-  return node.Error("expected known sizes, and at most that of the batch besides");
+  return node.Error("expected known sizes, and at most the size of the batch besides");
 }
 
 // As the numbers themselves.

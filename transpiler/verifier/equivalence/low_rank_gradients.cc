@@ -264,7 +264,7 @@ class LowRankChecker {
       const absl::string_view param = main_.name(sent.param);
       Report(sent.update, param,
              absl::StrCat("a state is made of the gradient of ", param,
-                          " itself, beside what is sent in its place"));
+                          " itself, beside what is sent for it"));
     }
   }
 
