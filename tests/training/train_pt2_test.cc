@@ -46,7 +46,7 @@ class TrainPt2Test : public ::testing::TestWithParam<const char*> {
   // For two ranks, which take the statistics of both batches.
   static ProcessResult Transpile(const std::string& out) {
     return Run({"transpile", "--mode", "grad_allreduce", "--nranks", "2", "--buckets", "none",
-                "--sync_batch_norm", "true", Path(".pt2"), out});
+                "--sync_batch_norm", Path(".pt2"), out});
   }
 
   // The gradient of the bias of keys is zero but for rounding, which Adam makes as large as others.
