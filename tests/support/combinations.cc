@@ -19,7 +19,7 @@ struct VerdictText {
 constexpr VerdictText kVerdicts[] = {
     {'y', Verdict::kYes, ""},
     {'l', Verdict::kWhole,
-     "Accumulated gradients, and those of a scaled loss, travel whole: no gradient is compressed."},
+     "Gradients that are accumulated, or of a scaled loss, travel whole: none is compressed."},
     {'r', Verdict::kPerRank,
      "Each rank clips its own gradients, so that ranks do not compute what one device computes."},
     {'s', Verdict::kOwnScale,
