@@ -878,6 +878,12 @@ class BatchesTest(unittest.TestCase):
             with self.assertRaisesRegex(weft.Error, message):
                 weft.batches(files, batch_size=size)
 
+    def test_files_need_numpy(self):
+        np.savez(self.path("a.npz"), x=np.zeros(2))
+        with unittest.mock.patch.dict(sys.modules, {"numpy": None}):
+            with self.assertRaisesRegex(weft.Error, "a.npz: expected NumPy, .*pip install numpy"):
+                weft.batches(self.path("a.npz"), batch_size=1)
+
 
 class TurnsTest(unittest.TestCase):
     def test_runs_have_the_newest_values_of_common_variables(self):

@@ -197,11 +197,14 @@ class _Safetensors(_Npz):
 
 def _open(path):
     path = os.fspath(path)
-    if path.endswith(".npz"):
-        return _Npz(path)
-    if path.endswith(".safetensors"):
-        return _Safetensors(path)
-    raise _error("%s: expected a .npz or .safetensors file" % path)
+    kinds = {".npz": _Npz, ".safetensors": _Safetensors}
+    kind = kinds.get(os.path.splitext(path)[1])
+    if kind is None:
+        raise _error("%s: expected a .npz or .safetensors file" % path)
+    try:
+        return kind(path)
+    except ModuleNotFoundError as error:
+        raise _error("%s: expected NumPy, which reads such files; pip install numpy" % path) from error
 
 
 def batches_of(files, batch_size, seed, drop_last):
