@@ -102,6 +102,7 @@ TEST_P(TrainPt2Test, TwoRanksTrainAsPyTorchWithTheWholeBatch) {
   const ProcessResult verified =
       Run({"weft", "verify", out, "--original", Path(".pt2"), "--nranks", "2"});
   EXPECT_EQ(verified.status, 0) << verified.err << verified.out;
+  EXPECT_THAT(verified.out + verified.err, Not(HasSubstr("warning")));
   ExpectTrains({"weft", "run", out, "--params", Path(".pt2"), "--ranks", "2"});
 }
 

@@ -239,6 +239,13 @@ absl::Status Translator::BatchNormGrad(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const bool trains, node.Bool("train", absl::nullopt));
   if (!trains) return node.ArgumentError("train", "true");
   WEFT_ASSIGN_OR_RETURN(const double epsilon, node.Number("eps"));
+  WEFT_ASSIGN_OR_RETURN(const std::string deviation, node.Tensor("save_invstd"));
+  const Node* const norm = makers_.Of(deviation);
+  if (norm == nullptr || norm->target != "aten._native_batch_norm_legit_functional.default") {
+    return node.Error("expected the gradient of a batch norm of the step");
+  }
+  // The gradient does not need it; analyses find the op by it.
+  WEFT_ASSIGN_OR_RETURN(const double momentum, norm->Number("momentum"));
   Slots inputs;
   for (const auto& [slot, argument] : {std::make_pair("SavedMean", "save_mean"),
                                        {"SavedVariance", "save_invstd"},
@@ -248,7 +255,9 @@ absl::Status Translator::BatchNormGrad(const Node& node) {
     WEFT_ASSIGN_OR_RETURN(const std::string var, Var(node, argument));
     inputs.push_back({slot, {var}});
   }
-  Add("batch_norm_grad", inputs, NormGradOutputs(node)).Float("epsilon", epsilon);
+  Add("batch_norm_grad", inputs, NormGradOutputs(node))
+      .Float("momentum", 1 - momentum)
+      .Float("epsilon", epsilon);
   return absl::OkStatus();
 }
 

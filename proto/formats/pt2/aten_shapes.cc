@@ -273,25 +273,17 @@ absl::Status Translator::DivideByCount(const Node& node) {
 
 // --- Parts of tensors
 
-absl::Status Translator::Concat(const Node& node) {
+// Along an axis that there is, or a new one.
+absl::Status Translator::Join(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> values, node.TensorList("tensors"));
   WEFT_ASSIGN_OR_RETURN(const int64_t axis,
                         Axis(node, "dim", MetaOf(node.outputs[0]).dims.size(), 0));
   std::vector<std::string> vars;
   for (const std::string& value : values) vars.push_back(VarOf(value));
-  Add("concat", {{"X", vars}}, {{"Out", {Output(node.outputs[0])}}}).Int("axis", axis);
-  return absl::OkStatus();
-}
-
-absl::Status Translator::Stack(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> values, node.TensorList("tensors"));
-  WEFT_ASSIGN_OR_RETURN(const int64_t axis,
-                        Axis(node, "dim", MetaOf(node.outputs[0]).dims.size(), 0));
-  std::vector<std::string> vars;
-  for (const std::string& value : values) vars.push_back(VarOf(value));
-  Add("stack", {{"X", vars}}, {{"Y", {Output(node.outputs[0])}}}).Int("axis", axis);
+  const absl::string_view op = Rules().at(node.target).op;
+  Add(op, {{"X", vars}}, {{op == "stack" ? "Y" : "Out", {Output(node.outputs[0])}}})
+      .Int("axis", axis);
   return absl::OkStatus();
 }
 

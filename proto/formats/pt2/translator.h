@@ -161,8 +161,7 @@ class Translator {
   absl::Status Permute(const Node& node);
   absl::Status Reshape(const Node& node);
   absl::Status Expand(const Node& node);
-  absl::Status Concat(const Node& node);
-  absl::Status Stack(const Node& node);
+  absl::Status Join(const Node& node);
   absl::Status Split(const Node& node);
   absl::Status Unbind(const Node& node);
   absl::Status Slice(const Node& node);
