@@ -1,16 +1,8 @@
 #include "executor/run/run_control.h"
 
-#include <chrono>
-#include <thread>
+#include "base/wait_briefly.h"
 
 namespace weft {
-namespace {
-
-// Longer than a caller takes between two steps to convert results and batches, and short compared
-// with what the system gives a thread at a time.
-constexpr std::chrono::microseconds kSpin(50);
-
-}  // namespace
 
 void RunControl::Give(Order order) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -27,8 +19,7 @@ void RunControl::GiveValues(const std::map<std::string, Tensor>* values) {
 
 RunControl::Order RunControl::Next(int64_t* number) {
   const auto is_there = [&] { return number_ > *number || has_ended_; };
-  const auto end = std::chrono::steady_clock::now() + kSpin;
-  while (!is_there() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  WaitBriefly(is_there);
   std::unique_lock<std::mutex> lock(mutex_);
   is_given_.wait(lock, is_there);
   if (has_ended_) return Order::kEnd;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "base/wait_briefly.h"
 #include "executor/plan/run_checks.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/run_messages.h"
@@ -269,7 +270,9 @@ void RunSession::Run() {
     if (fetch_.empty()) fetch_ = *result.names;
     results_.push_back(result);
     results_.back().names = &fetch_;
-    if (static_cast<int>(results_.size()) == nranks()) changed_.notify_all();
+    if (static_cast<int>(results_.size()) < nranks()) return absl::OkStatus();
+    is_done_ = true;
+    changed_.notify_all();
     return absl::OkStatus();
   };
   bool is_asked = true;  // not for the state at the end
@@ -344,6 +347,7 @@ absl::StatusOr<absl::Span<const StepResult>> RunSession::Step(absl::Span<const s
     std::lock_guard<std::mutex> lock(mutex_);
     if (end_.has_value()) return Fail();
     results_.clear();
+    is_done_ = false;
   }
   WEFT_RETURN_IF_ERROR(SetBatch(std::move(batch)));
   control_.Give(RunControl::Order::kStep);
@@ -387,9 +391,9 @@ absl::Status RunSession::WaitForResults() {
     batch_ = std::vector<Tensor>();
     return absl::OkStatus();
   }
+  WaitBriefly([this] { return is_done_.load(); });
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto is_done = [this] { return static_cast<int>(results_.size()) == nranks(); };
-  changed_.wait(lock, [&] { return is_done() || end_.has_value(); });
+  changed_.wait(lock, [this] { return is_done_ || end_.has_value(); });
   batch_ = std::vector<Tensor>();
   // A loss that is not finite is the result of a step, too.
   for (const StepResult& result : results_) {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -148,6 +149,8 @@ class RunSession {
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::vector<StepResult> results_;  // of the last step
+  std::atomic<bool> is_done_{
+      false};  // results_ has those of all ranks; read without the mutex, too
   std::deque<std::string> heard_;
   absl::optional<Checkpoint> checkpoint_;  // that was ordered
   // Else checkpoint_ only says that the order is carried out. Written while there is no order.

@@ -1,0 +1,23 @@
+// Waiting that sleeps only if it takes long.
+#ifndef WEFT_BASE_WAIT_BRIEFLY_H_
+#define WEFT_BASE_WAIT_BRIEFLY_H_
+
+#include <chrono>
+#include <thread>
+
+namespace weft {
+
+// Asks `is_there`, an atomic flag or comparison, again and again for up to 100 us. A thread that
+// sleeps takes tens of microseconds to wake, longer on an idle machine. The caller sleeps on a
+// condition variable afterwards, which returns at once if `is_there`. The time is longer than a
+// small step and what a caller does between two, and short compared with what the system gives a
+// thread at a time.
+template <typename Predicate>
+void WaitBriefly(const Predicate& is_there) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+  while (!is_there() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
+}  // namespace weft
+
+#endif  // WEFT_BASE_WAIT_BRIEFLY_H_
