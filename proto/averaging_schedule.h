@@ -23,8 +23,8 @@ struct AveragingSchedule {
   int first_step = 1;
   int begin_step = 1;
   // In groups of so many ranks, 0 to n - 1, n to 2 n - 1 and so on, ranks average parameters every
-  // `period` steps, and all ranks do so every `rounds` times that. 0: there are no groups, and
-  // rounds is 1.
+  // `period` steps, and all ranks do so, or move them by `outer`, every `rounds` times that. 0:
+  // there are no groups, and rounds is 1.
   int group_size = 0;
   int rounds = 1;
   // Instead of these: each step averages one of K partitions of the parameters, in the order of the
@@ -136,9 +136,8 @@ inline std::string ProblemOf(const AveragingSchedule& schedule) {
   if (schedule.HasGroups() && schedule.group_size == 1) {
     return "group_size: expected at least 2, found 1";
   }
-  if (schedule.HasGroups() &&
-      (begins_late || schedule.fragments > 1 || schedule.outer.HasState())) {
-    return "group_size: expected neither begin_step, first_average, fragments nor outer with it";
+  if (schedule.HasGroups() && (begins_late || schedule.fragments > 1 || schedule.delay > 0)) {
+    return "group_size: expected neither begin_step, first_average, fragments nor delay with it";
   }
   if (schedule.HasGroups() && schedule.rounds > std::numeric_limits<int>::max() / schedule.period) {
     return absl::StrCat("rounds: expected at most ",

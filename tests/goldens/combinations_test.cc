@@ -100,8 +100,6 @@ std::pair<absl::StatusCode, std::string> RefusalOf(const FeaturePair& pair) {
                                                    "parameters-served already holds"))
                  : std::pair(kRefused, std::string("pass periodic-broadcast cannot run: "
                                                    "parameters-divided already holds"));
-    case Verdict::kNeedsAllRanks:
-      return {absl::StatusCode::kInvalidArgument, "option group_size: expected neither"};
     default:
       return {absl::StatusCode::kOk, ""};
   }

@@ -121,7 +121,7 @@ absl::StatusOr<Trained> TrainApart(const FeaturePair& pair, const TrainingProgra
       const bool is_served = absl::c_linear_search(served, name);
       const int n = in_groups && !is_served ? kPairGroup : ranks;
       for (int first = 0; first < ranks; first += n) Average(name, first, n, &states);
-      if (pair.Has(Feature::kOuter) && !is_served) {
+      if (pair.Has(Feature::kOuter) && !in_groups && !is_served) {
         MoveByOuter(&last.at(name), &velocity.at(name), name, &states);
       }
       trained[step][0].push_back(AsDoubles(states[0].at(name)));

@@ -44,7 +44,6 @@ constexpr VerdictText kVerdicts[] = {
     {'w', Verdict::kNeedsWhole,
      "Each rank has a part of the parameters: none has what a broadcast sends, and servers have "
      "none."},
-    {'o', Verdict::kNeedsAllRanks, "Outer gradients are averaged over all ranks."},
 };
 
 // A row for each feature, with a letter for each feature before it.
@@ -64,7 +63,7 @@ constexpr absl::string_view kTable[] = {
     "lyylyyyeeeee",         // low rank
     "yrrsyyeeeeeee",        // LocalSGD
     "yrrsyyeeeeeeey",       // groups
-    "yrrsyyeeeeeeeyo",      // outer
+    "yrrsyyeeeeeeeyy",      // outer
     "yrrsyyeeeeeeeeee",     // partial
     "yyyyyyyyyyywybbbb",    // broadcast
     "yyyyyyyyyyyyyyyyyy",   // placement

@@ -55,7 +55,6 @@ enum class Verdict {
   kNeedsEveryStep,
   kNeedsMerged,
   kNeedsWhole,
-  kNeedsAllRanks,
 };
 
 inline bool IsRefused(Verdict verdict) { return verdict >= Verdict::kOneExchange; }

@@ -185,11 +185,13 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
     WEFT_ASSIGN_OR_RETURN(const std::vector<RankGroup> groups,
                           EqualGroups(context, schedule.group_size));
     const GroupConditions conditions = WriteGroupConditions(schedule, &edits);
-    place.block = AppendBranch(/*parent=*/0, conditions.groups, VariablesOf(plan),
-                               "local_sgd_scope_groups", &edits);
+    AveragingPlan in_groups = plan;
+    in_groups.outer.clear();
     AveragingPlace of_groups = place;
     of_groups.groups = groups;
-    WriteAveraging(plan, of_groups, /*nranks=*/absl::nullopt, &edits);
+    of_groups.block = AppendBranch(/*parent=*/0, conditions.groups, VariablesOf(in_groups),
+                                   "local_sgd_scope_groups", &edits);
+    WriteAveraging(in_groups, of_groups, /*nranks=*/absl::nullopt, &edits);
     place.block =
         AppendBranch(/*parent=*/0, conditions.all, VariablesOf(plan), "local_sgd_scope", &edits);
     WriteAveraging(plan, place, nranks, &edits);

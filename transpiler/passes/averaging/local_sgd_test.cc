@@ -463,7 +463,8 @@ TEST(LocalSgd, GroupsAreOfEquallyManyRanks) {
   EXPECT_THAT(refused("group_size=2", 4), is_invalid("group_size: expected rounds, more than 1"));
   EXPECT_THAT(refused("rounds=2", 4), is_invalid("rounds with group_size only"));
   EXPECT_THAT(refused("group_size=1,rounds=2", 4), is_invalid("at least 2, found 1"));
-  EXPECT_THAT(refused("group_size=2,rounds=2,outer=sgd", 4), is_invalid("nor outer with it"));
+  EXPECT_THAT(refused("group_size=2,rounds=2,fragments=2,k_steps=2", 4),
+              is_invalid("fragments nor delay with it"));
   EXPECT_THAT(refused("group_size=2,rounds=2,state=reset", 4),
               StatusIs(kRefused, HasSubstr("found option state=reset")));
 }

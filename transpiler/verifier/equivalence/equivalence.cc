@@ -588,12 +588,16 @@ void EquivalenceChecker::CheckOuter(const Compared& values) {
     const ExprId yes = operands[1], no = operands[2];
     param.condition = operands[0];
     // Between two synchronizations.
-    if (table_.Scaled(no, values.found.factor) != expected) return ReportDifference(values);
+    param.local = table_.Scaled(no, values.found.factor);
+    const bool is_local =
+        param.local == expected || (SameFactor(values.found.factor, values.expected.factor) &&
+                                    IsAveragedInGroups(no, values.expected.expr));
+    if (!is_local) return ReportDifference(values);
     param.value = table_.Scaled(yes, values.found.factor);
   }
   // A parameter with master weights is cast from them. Factors are outside of casts.
   const ExpressionTable::Term value = table_.Unscaled(param.value),
-                              local = table_.Unscaled(expected);
+                              local = table_.Unscaled(param.local);
   const bool is_cast = table_.IsCast(value.expr) && table_.IsCast(local.expr) &&
                        table_.OperationOf(value.expr) == table_.OperationOf(local.expr);
   if (is_cast) {
