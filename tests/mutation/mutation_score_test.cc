@@ -320,6 +320,11 @@ const std::vector<Configuration>& Configurations() {
       {"zero", {{"stage", "3"}, {"buckets", "count{count=2}"}}, true, Dialect::kWeft, 3},
       {"local_sgd", {{"k_steps", "2"}, {"outer", "nesterov"}}, true},
       {"local_sgd", {{"group_size", "2"}, {"rounds", "2"}}, false, Dialect::kWeft, 4},
+      {"local_sgd",
+       {{"group_size", "2"}, {"rounds", "2"}, {"outer", "nesterov"}},
+       false,
+       Dialect::kWeft,
+       4},
       {"power_sgd", {{"rank_approximation", "1"}, {"start_step", "3"}}},
       {"power_sgd", {{"rank_approximation", "1"}, {"start_step", "2"}}, true, Dialect::kWeft, 3},
   };
