@@ -128,7 +128,8 @@ weft_status* weft_options_set(weft_options* options, const char* name, const cha
     }
     if (!IsSettable(*command, *option)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--", name, " of the command is an argument or a result here"));
+          absl::StrCat("--", name,
+                       " is of the command alone: expected what this call takes, and returns"));
     }
     // Flags take no other value than that they are there.
     const absl::string_view text = value;

@@ -41,7 +41,7 @@ absl::optional<Program> CopyOf(const weft_program* program) {
 
 weft_status* weft_program_read(const char* path, weft_program** program) {
   return Guard([&]() -> absl::Status {
-    absl::StatusOr<weft::Program> read = weft::ReadProgram(path);
+    absl::StatusOr<weft::Program> read = weft::ReadProgramCopy(path);
     WEFT_RETURN_IF_ERROR(weft::Annotate(path, read.status()));
     *program = weft::c::NewProgram(*std::move(read), path);
     return absl::OkStatus();

@@ -280,17 +280,12 @@ absl::Status Step(weft_run* run, absl::Span<const char* const> names,
   return absl::OkStatus();
 }
 
-// Rows of a taller tensor are an array of the rows, and one of their indices.
-void AddFetched(const std::string& name, const Tensor& tensor, weft_arrays* arrays) {
-  if (!tensor.is_rows()) {
-    arrays->tensors.emplace_back(name, tensor);
-    return;
-  }
+// The indices of rows of a taller tensor.
+Tensor IndicesOf(const Tensor& tensor) {
   Tensor rows;
   rows.Resize(DType::kInt64, {static_cast<int64_t>(tensor.rows().size())});
   std::copy(tensor.rows().begin(), tensor.rows().end(), rows.data<int64_t>());
-  arrays->tensors.emplace_back(name + "/values", tensor.RowValues());
-  arrays->tensors.emplace_back(name + "/rows", std::move(rows));
+  return rows;
 }
 
 }  // namespace
@@ -354,11 +349,15 @@ weft_status* weft_run_take_fetched(weft_run* run, weft_arrays** arrays) {
   return Guard([&] {
     auto made = std::make_unique<weft_arrays>();
     const std::vector<std::string>& fetch = run->session->fetch();
+    std::vector<std::pair<std::string, weft::Tensor>> rows;
     for (size_t i = 0; i < fetch.size(); ++i) {
       for (const weft::StepResult& result : run->results) {
-        weft::c::AddFetched(fetch[i], result.values[i], made.get());
+        const weft::Tensor& value = result.values[i];
+        made->tensors.emplace_back(fetch[i], value.is_rows() ? value.RowValues() : value);
+        if (value.is_rows()) rows.emplace_back(fetch[i] + "/rows", weft::c::IndicesOf(value));
       }
     }
+    for (auto& one : rows) made->tensors.push_back(std::move(one));
     *arrays = made.release();
     return absl::OkStatus();
   });

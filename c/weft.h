@@ -130,8 +130,7 @@ typedef enum weft_format {
   WEFT_FORMAT_PIR = 3           /* .json: Paddle 3's own */
 } weft_format;
 
-/* Reads a file; its name tells the format. A binary file is mapped, and must not be shortened while
- * the program lives. O(file). */
+/* Reads a file; its name tells the format. The file may change afterwards. O(file). */
 weft_status* weft_program_read(const char* path, weft_program** program);
 /* Reads bytes, which are copied. WEFT_FORMAT_BINARY takes the bytes of PIR, too. `name` stands for
  * the file in messages. */
@@ -279,11 +278,13 @@ const char* weft_run_fetched_name(const weft_run* run, size_t index);
 /* As weft run prints it: the mean over the ranks, or the sum if ranks have partial sums; of a
  * tensor with several elements, of their means. Not a number if there is no such variable. */
 double weft_run_fetched_number(const weft_run* run, size_t index);
-/* The array of a rank in the last step; valid until the next call that changes the run. All zeros,
- * without data, if there is no such variable or rank. */
+/* The array of a rank in the last step, as weft_run_take_fetched has it; valid until the next call
+ * that changes the run. All zeros, without data, if there is no such variable or rank. */
 weft_array weft_run_fetched(const weft_run* run, size_t index, int rank);
-/* The arrays of all fetched variables of the last step, by variable and, within one, by rank. They
- * share the memory of the results, and outlive the run. */
+/* The arrays of all fetched variables of the last step: array i * ranks + r is that of variable i
+ * on rank r. Of rows of a taller tensor (SelectedRows), it has the values; their indices, int64,
+ * follow all others, by variable and rank, named VARIABLE/rows. Arrays share the memory of the
+ * results, and outlive the run. */
 weft_status* weft_run_take_fetched(weft_run* run, weft_arrays** arrays);
 /* Parameters and state before the next step, copied: what weft run --save writes. Where ranks have
  * values of their own, those of the first. */

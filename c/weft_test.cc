@@ -125,7 +125,7 @@ TEST_F(CTest, MessagesAreThoseOfTheCommands) {
   EXPECT_EQ(Message(weft_options_set(options.get(), "mod", "x")),
             "unexpected argument: --mod; did you mean --mode?");
   EXPECT_EQ(Message(weft_options_set(options.get(), "startup_in", "x")),
-            "--startup_in of the command is an argument or a result here");
+            "--startup_in is of the command alone: expected what this call takes, and returns");
   EXPECT_THAT(Message(weft_options_set(options.get(), "exact_loss", "yes")),
               HasSubstr("expected true or false, found yes"));
   EXPECT_THAT(TranspileError({{"mode", "grad_alreduce"}}), HasSubstr("grad_allreduce"));

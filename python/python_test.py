@@ -6,9 +6,11 @@ usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS
 import array
 import ast
 import contextlib
+import copy
 import io
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -38,6 +40,24 @@ def batches():
         return [{"x": file["%d/x" % step], "y": file["%d/y" % step]} for step in range(steps)]
 
 
+SPARSE = """program {
+  block 0 parent=-1 {
+    var ids : int64[-1, 1] need_check_feed
+    var w : fp32[10, 4] parameter persistable
+    var w@GRAD : selected_rows<fp32[10, 4]>
+    var e : fp32[-1, 1, 4]
+    var e@GRAD : fp32[-1, 1, 4]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    Out=[e] = lookup_table_v2(Ids=[ids], W=[w]) role=forward {padding_idx=-1, is_sparse=true}
+    Out=[loss] = reduce_mean(X=[e]) role=loss {dim=ints[], reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward {dtype=5, shape=longs[], value=1.0}
+    X@GRAD=[e@GRAD] = reduce_mean_grad(Out@GRAD=[loss@GRAD], X=[e]) role=backward {dim=ints[], reduce_all=true}
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[e@GRAD], W=[w]) role=backward {padding_idx=-1, is_sparse=true}
+  }
+}"""
+
+
 class ProgramTest(unittest.TestCase):
     def test_comes_from_a_path_bytes_or_text(self):
         program = weft.Program(MAIN)
@@ -57,6 +77,38 @@ class ProgramTest(unittest.TestCase):
             self.assertFalse(weft.diff(path, MAIN))
             with self.assertRaisesRegex(weft.Error, "unknown kind of program file"):
                 weft.Program(MAIN).save(os.path.join(folder, "main.txt"))
+
+    def test_stays_when_its_file_changes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "main.pb")
+            weft.Program(MAIN).save(path)
+            program = weft.Program(path)
+            with open(path, "r+b") as file:
+                file.write(b"\0" * os.path.getsize(path))
+                file.flush()
+                self.assertEqual(program, weft.Program(MAIN))
+                file.truncate(0)
+            self.assertEqual(program, weft.Program(MAIN))
+
+    def test_is_pickled_and_copied(self):
+        program = weft.Program(MAIN)
+        for other in (pickle.loads(pickle.dumps(program)), copy.deepcopy(program)):
+            self.assertEqual(other, program)
+            self.assertEqual(other.name, MAIN)
+
+    def test_none_is_no_program(self):
+        for call in (lambda: weft.transpile(None, mode="grad_allreduce"), lambda: weft.Run(None),
+                     lambda: weft.stats(None), lambda: weft.plan(None), lambda: weft.verify([None]),
+                     lambda: weft.evaluate(None, [], {}), lambda: weft.diff(None, MAIN)):
+            with self.assertRaisesRegex(weft.Error, "expected a program, found None"):
+                call()
+
+    def test_a_nul_ends_no_text(self):
+        for call in (lambda: weft.Program(MAIN + "\0x"),
+                     lambda: weft.transpile(MAIN, mode="grad_allreduce\0x"),
+                     lambda: weft.Program(MAIN).save("/tmp\0x")):
+            with self.assertRaisesRegex(weft.Error, "expected no character NUL"):
+                call()
 
     def test_errors_say_what_was_expected(self):
         with self.assertRaisesRegex(weft.Error, "^missing.pb: ") as raised:
@@ -114,6 +166,12 @@ class TranspileTest(unittest.TestCase):
         self.assertIsNone(out.startup)
         self.assertIn("passes", out.remarks)
         self.assertTrue(out.diff())
+
+    def test_an_error_of_progress_comes_out(self):
+        def stop(_):
+            raise KeyboardInterrupt
+        with self.assertRaises(KeyboardInterrupt):
+            weft.transpile(MAIN, STARTUP, mode="grad_allreduce", progress=stop)
 
     def test_warnings_are_pythons(self):
         # Without the wait for the ring, a race.
@@ -217,6 +275,24 @@ class RunTest(unittest.TestCase):
                 losses.append(float(run.step({"y": y, "x": fed})[0]))
         self.assertEqual(len(set(losses)), 1, losses)
 
+    def test_takes_tensors_of_paddle_while_it_makes_static_programs(self):
+        class Static:
+            def __init__(self, value):
+                self._value = value
+
+            def __array__(self, dtype=None, copy=None):
+                return self._value
+
+            def __dlpack__(self):
+                raise AssertionError("dynamic graph mode only")
+
+            __dlpack_device__ = __dlpack__
+
+        with weft.Run(MAIN, STARTUP) as run, weft.Run(MAIN, STARTUP) as other:
+            batch = batches()[0]
+            self.assertEqual(run.step({"x": Static(batch["x"]), "y": batch["y"]})[0],
+                             other.step(batch)[0])
+
     def test_wrong_arrays_are_errors(self):
         batch = batches()[0]
         for fed, message in ((batch["x"].astype("float64"), "expected fp32.*astype"),
@@ -239,6 +315,49 @@ class RunTest(unittest.TestCase):
         np.testing.assert_array_equal(again, first)
         self.assertEqual(first.shape, (20, 1))
         self.assertAlmostEqual(float(loss.ranks[0]), float(loss), places=5)
+
+    def test_results_are_numbers(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            loss, = run.step(batches()[0])
+            self.assertLess(loss, 11)
+            self.assertEqual(loss + 1, float(loss) + 1)
+            self.assertEqual(np.mean([loss, loss]), float(loss))
+            self.assertEqual(pickle.loads(pickle.dumps(loss)), float(loss))
+            self.assertIsNone(loss.rows)
+
+    def test_sparse_gradients_do_not_move_other_results(self):
+        program = weft.Program.from_text(SPARSE)
+        w = np.arange(40, dtype="f4").reshape(10, 4)
+        with weft.Run(program, params={"w": w}, fetch=["w@GRAD", "loss", "e"]) as run:
+            gradient, loss, e = run.step({"ids": np.array([[1], [7]])})
+            self.assertEqual(gradient.ranks[0].shape, (2, 4))
+            self.assertEqual(gradient.rows[0].tolist(), [1, 7])
+            self.assertEqual(float(loss.ranks[0]), w[[1, 7]].mean())
+            np.testing.assert_array_equal(e.ranks[0], w[[[1], [7]]])
+
+    def test_threads_take_turns(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            batch = batches()[0]
+            seen, ends = [], threading.Event()
+
+            def watch():
+                while not ends.is_set():
+                    seen.append(sorted(run.state_dict()))
+
+            def train():
+                for _ in range(50):
+                    run.step(batch)
+
+            watcher = threading.Thread(target=watch)
+            threads = [threading.Thread(target=train) for _ in range(2)]
+            for thread in [watcher] + threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            ends.set()
+            watcher.join()
+            self.assertEqual(run.next_step, 100)
+            self.assertTrue(seen)
 
     def test_parameters_are_arrays_or_a_file(self):
         with tempfile.TemporaryDirectory() as folder, weft.Run(MAIN, STARTUP) as run:
@@ -684,6 +803,27 @@ class FitTest(unittest.TestCase):
         with weft.Run(MAIN, STARTUP) as run:
             run.fit(made, epochs=2)
         self.assertEqual([batch["y"].tolist() for batch in made], orders[2])
+
+    def test_batches_of_files_go_on_where_the_run_is(self):
+        data = weft.batches(FEEDS, shuffle=3)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "half.weft")
+            with weft.Run(MAIN, STARTUP) as run:
+                next(iter(data))  # does not matter
+                run.fit(data, steps=len(data) - 2, checkpoint=path)
+                run.fit(data, steps=4, epochs=2)
+                state = {name: one.numpy().copy() for name, one in run.state_dict().items()}
+            with weft.Run(MAIN, STARTUP, resume=path) as run:
+                self.assertEqual(run.fit(weft.batches(FEEDS, shuffle=3), epochs=1).steps, 2)
+                run.fit(data, steps=2)
+                for name, one in run.state_dict().items():
+                    np.testing.assert_array_equal(one, state[name])
+
+    def test_a_checkpoint_that_cannot_be_written_is_an_error_first(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            with self.assertRaisesRegex(weft.Error, "cannot create a file in /nowhere: No such"):
+                run.fit(batches(), checkpoint="/nowhere/c.weft")
+            self.assertEqual(run.next_step, 0)
 
     def test_logs_go_on(self):
         for name in ("log.jsonl", "log.csv"):

@@ -14,6 +14,9 @@ namespace weft {
 // a format that cannot hold the program, and OutOfRange for more bytes than can be read again.
 absl::StatusOr<std::string> ProgramBytes(const Program& program, ProgramFormat format);
 
+// As ReadProgram, for a program that may outlive its file: reads the bytes instead of mapping them.
+absl::StatusOr<Program> ReadProgramCopy(const std::string& path);
+
 }  // namespace weft
 
 #endif  // WEFT_PROTO_FORMATS_PROGRAM_BYTES_H_

@@ -210,6 +210,13 @@ absl::StatusOr<Program> ReadProgram(const std::string& path) {
   return ParseProgramFile(file, format);
 }
 
+absl::StatusOr<Program> ReadProgramCopy(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const FileBytes file, ReadFile(path, INT_MAX));
+  const auto owned = std::make_shared<std::string>(file.bytes);
+  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, FormatOfFile(path, *owned));
+  return ParseProgramFile({owned, *owned}, format);
+}
+
 absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
     absl::Span<const std::string> paths) {
   std::vector<std::shared_ptr<const Program>> programs;

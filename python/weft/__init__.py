@@ -46,7 +46,7 @@ def diff(a: Any, b: Any) -> Diff:
 def batches(files: Union[str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]],
             batch_size: Optional[int] = None, shuffle: Optional[int] = None,
             drop_last: bool = False) -> Iterable[Any]:
-    """Batches of .npz and .safetensors files: iterate over them once for each epoch.
+    """Batches of .npz and .safetensors files: iterate over them once for each epoch, or use Run.fit.
 
     files       a path, or several
     batch_size  None: arrays are named <step>/<variable>, a batch each. A number: arrays are named

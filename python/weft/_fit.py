@@ -1,6 +1,7 @@
 """Runs with many batches: where they come from, validation, checkpoints and logs."""
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
@@ -57,6 +58,9 @@ class Batches:
                 raise _error("%s: expected arrays of %s, as in %s, found %s" % (
                     part.path, ", ".join(first.variables()), first.path,
                     ", ".join(part.variables())))
+            if batch_size is not None and part.types() != first.types():
+                raise _error("%s: expected samples like those of %s (%s), found %s" % (
+                    part.path, first.path, first.types(), part.types()))
         self._batch_size = batch_size
 
     def __len__(self) -> int:
@@ -64,12 +68,23 @@ class Batches:
 
     def __iter__(self):
         epoch, self._epoch = self._epoch, self._epoch + 1
+        return self._epoch_from(epoch, 0)
+
+    def from_step(self, step, epochs):
+        """What a run gets that has done so many steps: the rest of its epoch, and further ones."""
+        epoch, first = divmod(step, len(self))
+        self._epoch = epoch + epochs
+        return itertools.chain.from_iterable(
+            self._epoch_from(epoch + i, 0 if i else first) for i in range(epochs))
+
+    def _epoch_from(self, epoch, first):
         if self._batch_size is None:
-            order = self._order(len(self._items), epoch)
+            order = self._order(len(self._items), epoch)[first:]
             return (self._items[i][0].batch(self._items[i][1]) for i in order)
         total = self._offsets[-1] + self._parts[-1].num_samples()
         order = self._order(total, epoch)
-        return (self._samples(order[begin:begin + self._batch_size]) for begin in self._items)
+        return (self._samples(order[begin:begin + self._batch_size])
+                for begin in self._items[first:])
 
     def _order(self, count, epoch):
         import random  # pylint: disable=import-outside-toplevel
@@ -144,8 +159,16 @@ class _Npz:
             self._read[name] = self.read(name)
         return self._read[name]
 
+    def types(self):
+        """What a sample is."""
+        return ", ".join("%s: %s%s" % (name, self.array(name).dtype, list(self.array(name).shape[1:]))
+                         for name in self.variables())
+
     def num_samples(self):
         """Of all arrays."""
+        if self._indexed():
+            raise _error("%s: its arrays are named <step>/<variable>: they are batches already; "
+                         "leave batch_size out" % self.path)
         for name in self.variables():
             if not self.array(name).ndim:
                 raise _error("%s: %s: expected samples along the first axis, found a number" % (
@@ -226,6 +249,8 @@ def named(batch, names):
     """A batch by name: tuples and lists take `names`."""
     if hasattr(batch, "keys"):
         return batch
+    if isinstance(batch, (list, tuple)) and len(batch) == 1 and hasattr(batch[0], "keys"):
+        return batch[0]  # of Paddle's DataLoader, for its one device
     if names is None:
         raise _error("batch: expected name -> array, found %s; names=[...] names its parts" %
                      type(batch).__name__)
@@ -259,7 +284,7 @@ class Evaluator:
     """A test program, which is evaluated again and again."""
 
     def __init__(self, program, startup, params, options):
-        test, begin = programs.program(program, "test"), programs.program(startup, "startup")
+        test, begin = programs.program(program, "test"), programs.optional(startup, "startup")
         made = _options.make("eval", options)
         names, values, _kept = _tensor.fill_all(params)
         self._handle = _native.Handle(
@@ -416,6 +441,8 @@ def _logger(log, begin):
         return None, lambda: None
     if callable(log):
         return log, lambda: None
+    if not isinstance(log, (str, os.PathLike)):
+        raise _error("log: expected a function or a path, found %s" % type(log).__name__)
     path = os.fspath(log)
     kinds = {".jsonl": _Jsonl, ".csv": _Csv, "": _Board}
     ending = os.path.splitext(path)[1]
@@ -529,12 +556,25 @@ class _Validation:
         return self._function is None and hasattr(self._batches, "__next__")
 
 
+def _is_whole(number):
+    return hasattr(number, "__index__") and not isinstance(number, bool)
+
+
+def _check_folder(path):
+    """Raises Error if no file can be made there, before anything is trained that it would keep."""
+    folder = os.path.dirname(os.path.abspath(os.fspath(path)))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        found = errno.EACCES if os.path.isdir(folder) else errno.ENOENT
+        raise _error("%s: cannot create a file in %s: %s" % (
+            os.fspath(path), folder, os.strerror(found)))
+
+
 def _check_calls(batches, steps, epochs, valid, ema, log, log_every, numbers):
     for name, number in numbers:
-        if number is not None and number < 1:
-            raise _error("%s: expected 1 or more, found %s" % (name, number))
-    if steps is not None and steps < 0:
-        raise _error("steps: expected 0 or more, found %s" % steps)
+        if number is not None and not (_is_whole(number) and number >= 1):
+            raise _error("%s: expected 1 or more, found %r" % (name, number))
+    if steps is not None and not (_is_whole(steps) and steps >= 0):
+        raise _error("steps: expected 0 or more, found %r" % (steps,))
     if ema and callable(valid):
         raise _error("ema: expected valid=(test program, batches), found a function")
     if log_every is not None and log is None:
@@ -544,10 +584,10 @@ def _check_calls(batches, steps, epochs, valid, ema, log, log_every, numbers):
             epochs, type(batches).__name__))
 
 
-def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=None, ema=False,
-        checkpoint=None, save_every=None, keep_best=None, log=None, log_every=None, progress=False):
+def fit(run, batches, names, steps, epochs, valid, every, ema, checkpoint, save_every, keep_best,
+        log, log_every, progress):
     """weft.Run.fit."""
-    # pylint: disable=too-many-locals
+    # pylint: disable=too-many-locals, too-many-arguments
     if keep_best is not None and (checkpoint is None or valid is None):
         raise _error("keep_best: expected valid=, and checkpoint=FILE, beside which it keeps "
                      "FILE.best")
@@ -557,8 +597,10 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
         raise _error("save_every: expected checkpoint=FILE")
     _check_calls(batches, steps, epochs, valid, ema, log, log_every, (
         ("every", every), ("save_every", save_every), ("log_every", log_every),
-        ("epochs", epochs)))
+        ("epochs", 0 if epochs is None else epochs)))
     log_every = log_every or 1
+    if checkpoint is not None and run.process == 0:
+        _check_folder(checkpoint)
     validation = None if valid is None else _Validation(run, valid, names,
                                                         {"ema": True} if ema else {})
     if every is not None and validation.is_once():
@@ -568,9 +610,10 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
     begin = run.next_step
     is_first = run.process == 0  # which writes files
     write, end = _logger(log if is_first or callable(log) else None, begin)
+    goes_on = isinstance(batches, Batches)
     total = steps
     if total is None and hasattr(batches, "__len__"):
-        total = len(batches) * epochs
+        total = len(batches) * epochs - (begin % len(batches) if goes_on else 0)
     bar = Bar(total) if progress and is_first and run._bar is None else None
     fitted = Fitted()
     validated = None
@@ -585,7 +628,8 @@ def fit(run, batches, *, names=None, steps=None, epochs=1, valid=None, every=Non
             run.checkpoint(best)
 
     try:
-        source = itertools.chain.from_iterable(itertools.repeat(batches, epochs))
+        source = batches.from_step(begin, epochs) if goes_on else (
+            itertools.chain.from_iterable(itertools.repeat(batches, epochs)))
         for batch in source if steps is None else itertools.islice(source, steps):
             fetched = run.step(named(batch, names))
             fitted.steps += 1

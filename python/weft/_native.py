@@ -118,6 +118,14 @@ _FUNCTIONS = {
 }
 
 
+def c_text(value):
+    """The bytes of a str or a path, which end with the first NUL in C."""
+    data = os.fsencode(value)
+    if b"\0" in data:
+        raise Error("%r: expected no character NUL" % (value,), "INVALID_ARGUMENT")
+    return data
+
+
 def check(status):
     """Raises the error that a function has returned."""
     if not status:
@@ -187,6 +195,9 @@ class Handle:
         self.value = value
         self._free = getattr(lib(), free)
         self._process = os.getpid()
+
+    def __reduce__(self):
+        raise TypeError("what it stands for is in the memory of this process")
 
     def __del__(self, getpid=os.getpid):  # at the end of Python, os may be gone
         value, self.value = self.value, None

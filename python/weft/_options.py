@@ -50,7 +50,8 @@ def make(command, values):
         texts = [_text(one) for one in value] if isinstance(value, (list, tuple)) and _is_list(
             command, name) else [_text(value)]
         for text in texts:
-            _native.check(library.weft_options_set(handle.value, name.encode(), text.encode()))
+            _native.check(library.weft_options_set(
+                handle.value, _native.c_text(name), _native.c_text(text)))
     return handle
 
 

@@ -27,9 +27,12 @@ class Program:
         elif isinstance(source, (bytes, bytearray, memoryview)):
             self._parse(bytes(source), _BINARY, name)
         elif isinstance(source, (str, os.PathLike)):
-            self._take(_native.new("weft_program_read", os.fsencode(source)))
+            self._take(_native.new("weft_program_read", _native.c_text(source)))
         else:
             from weft import _paddle  # pylint: disable=import-outside-toplevel
+            if source is None:
+                raise _native.Error("%s: expected a program, found None" % name,
+                                    "INVALID_ARGUMENT")
             self._parse(_paddle.program_bytes(source, name), _BINARY, name)
 
     @classmethod
@@ -52,7 +55,7 @@ class Program:
         self._handle = _native.Handle(handle, "weft_program_free")
 
     def _parse(self, data, kind, name):
-        self._take(_native.new("weft_program_parse", data, len(data), kind, name.encode()))
+        self._take(_native.new("weft_program_parse", data, len(data), kind, _native.c_text(name)))
 
     @property
     def name(self) -> str:
@@ -80,12 +83,15 @@ class Program:
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes a file, whose extension tells the format: all of it, or none."""
-        _native.check(_native.lib().weft_program_write(self._handle.value, os.fsencode(path)))
+        _native.check(_native.lib().weft_program_write(self._handle.value, _native.c_text(path)))
 
     def to_paddle(self) -> Any:
         """A program of the Paddle that is installed, in the same format."""
         from weft import _paddle  # pylint: disable=import-outside-toplevel
         return _paddle.program_of(self)
+
+    def __reduce__(self):
+        return Program, (self.to_bytes(), self.name)
 
     def __str__(self):
         return self.to_bytes("prog").decode(errors="replace")
@@ -106,8 +112,13 @@ class Program:
 
 
 def program(source, name):
-    """The Program of whatever Program takes, or None."""
-    return source if source is None or isinstance(source, Program) else Program(source, name)
+    """The Program of whatever Program takes."""
+    return source if isinstance(source, Program) else Program(source, name)
+
+
+def optional(source, name):
+    """The same, or None."""
+    return None if source is None else program(source, name)
 
 
 def handle_of(one):

@@ -88,15 +88,26 @@ class Transpiled:
 
 def transpile(main, startup, options, progress):
     """weft.transpile."""
-    main, startup = programs.program(main, "main"), programs.program(startup, "startup")
+    main, startup = programs.program(main, "main"), programs.optional(startup, "startup")
     made = _options.make("transpile", options)
-    callback = None
+    raised = []
+
+    def call(_, name):
+        if raised:
+            return
+        try:
+            progress(name.decode())
+        except BaseException as error:  # pylint: disable=broad-except  # C passes none on
+            raised.append(error)
+
+    callback = _native.PROGRESS(call)
     if progress is not None:
-        callback = _native.PROGRESS(lambda _, name: progress(name.decode()))
         _native.lib().weft_options_set_progress(made.value, callback, None)
-    result = Transpiled(
-        _native.new("weft_transpile", made.value, programs.handle_of(main),
-                    programs.handle_of(startup)), main, startup)
+    handle = _native.new("weft_transpile", made.value, programs.handle_of(main),
+                         programs.handle_of(startup))
+    result = Transpiled(handle, main, startup)
+    if raised:
+        raise raised[0]
     warn(result.notes, stacklevel=3)
     return result
 
@@ -194,7 +205,7 @@ def verify(main, startup, original, original_startup, server, options):
         server = main.server if server is None else server
         main = main.main
     mains, startups = _list(main, "main"), _list(startup, "startup")
-    others = [programs.program(one, name) for one, name in (
+    others = [programs.optional(one, name) for one, name in (
         (original, "original"), (original_startup, "original_startup"), (server, "server"))]
     made = _options.make("verify", options)
     return Report(_native.new(

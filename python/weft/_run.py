@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+from _thread import RLock
 from ctypes import POINTER, byref
 
 from weft import _native, _options, _tensor
@@ -10,31 +11,48 @@ from weft._results import Note, Transpiled, warn
 
 TYPE_CHECKING = False  # as of typing, which takes a while to import
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
+    from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+
+    from typing_extensions import Self
 
     from weft._fit import Fitted
 
 
-class Fetched:
+class Fetched(float):
     """What the ranks have of a variable after a step.
 
-    float() is what weft run prints: the mean over the ranks, or the sum if ranks have partial sums;
-    of a tensor with several elements, of their means. `ranks` are the tensors, by rank.
+    As a number, it is what weft run prints: the mean over the ranks, or the sum if ranks have
+    partial sums; of a tensor with several elements, of their means. `ranks` are the tensors, by
+    rank.
     """
 
-    __slots__ = ("name", "_number", "_arrays", "_first", "_count")
+    __slots__ = ("name", "_arrays", "_first", "_count")
 
-    def __init__(self, name, number, arrays, first, count):
-        self.name = name
-        self._number = number
-        self._arrays, self._first, self._count = arrays, first, count
+    def __new__(cls, number, name, arrays, first, count):  # pylint: disable=too-many-arguments
+        made = float.__new__(cls, number)
+        made.name = name
+        made._arrays, made._first, made._count = arrays, first, count
+        return made
+
+    def __reduce__(self):
+        return float, (float(self),)
 
     @property
     def ranks(self) -> List[_tensor.Tensor]:
-        """A Tensor for each rank. They keep their values."""
+        """A Tensor for each rank. They keep their values. Of a sparse gradient, its rows."""
         get = _native.lib().weft_arrays_get
         return [_tensor.Tensor(self._arrays, get(self._arrays.value, self._first + rank))
                 for rank in range(self._count)]
+
+    @property
+    def rows(self) -> Optional[List[_tensor.Tensor]]:
+        """Of a sparse gradient, the indices of its rows: a Tensor for each rank. Else None."""
+        library, arrays = _native.lib(), self._arrays.value
+        name = self.name.encode() + b"/rows"
+        found = [_tensor.Tensor(self._arrays, library.weft_arrays_get(arrays, i))
+                 for i in range(library.weft_arrays_count(arrays))
+                 if library.weft_arrays_name(arrays, i) == name]
+        return found or None
 
     def numpy(self) -> Any:
         """Of a run on one rank, its tensor as a NumPy array; of others, use `ranks`."""
@@ -43,31 +61,31 @@ class Fetched:
                 self.name, self._count), "FAILED_PRECONDITION")
         return self.ranks[0].numpy()
 
-    def __float__(self) -> float:
-        return self._number
-
-    def __format__(self, spec):
-        return format(self._number, spec)
-
     def __repr__(self):
-        return "<%s %.7g>" % (self.name, self._number)
+        return "<%s %.7g>" % (self.name, self)
+
+    __str__ = float.__repr__
 
 
 class Run:  # pylint: disable=too-many-instance-attributes
     __slots__ = ("_notes", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main", "_startup",
-                 "_known", "_bar")
+                 "_known", "_bar", "_lock")
 
     def _begin(self, main, startup, params, progress, options):  # pylint: disable=too-many-arguments
         if isinstance(main, Transpiled):
             startup = main.startup if startup is None else startup
             main = main.main
         self._main = programs.program(main, "main")
-        self._startup = programs.program(startup, "startup")
+        self._startup = programs.optional(startup, "startup")
+        self._lock = RLock()  # a signal's handler may come between
         self._notes = []
         self._names = None
         self._known = None
         self._bar = None
         arrays = params if params is not None and not isinstance(params, (str, os.PathLike)) else {}
+        if not hasattr(arrays, "items"):
+            raise _native.Error("params: expected name -> array, or a path, found %s" %
+                                type(params).__name__, "INVALID_ARGUMENT")
         if not arrays and params is not None:
             options["params"] = params
         made = _options.make("run", options)
@@ -99,9 +117,16 @@ class Run:  # pylint: disable=too-many-instance-attributes
         feeds   variable -> array: NumPy's, one with DLPack (PyTorch, Paddle), or a buffer. Every
                 step has the variables of the first. Arrays are read, not kept.
 
-        KeyboardInterrupt comes after the step. The first error ends the run.
+        KeyboardInterrupt comes after the step. The first error ends the run. Calls of other threads
+        wait until it is done.
         """
-        feeds = feeds or {}
+        with self._lock:
+            return self._step({} if feeds is None else feeds)
+
+    def _step(self, feeds):
+        if not hasattr(feeds, "keys"):
+            raise _native.Error("feeds: expected name -> array, found %s" % type(feeds).__name__,
+                                "INVALID_ARGUMENT")
         names = tuple(feeds)
         if names != self._names:
             if self._names is not None and set(names) == set(self._names):
@@ -124,7 +149,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._names = names
         arrays = _native.Handle(_native.new("weft_run_take_fetched", handle), "weft_arrays_free")
         number, ranks = library.weft_run_fetched_number, library.weft_run_num_ranks(handle)
-        fetched = [Fetched(name, number(handle, i), arrays, i * ranks, ranks)
+        fetched = [Fetched(number(handle, i), name, arrays, i * ranks, ranks)
                    for i, name in enumerate(self._fetch)]
         if self._bar is not None:
             self._show(fetched)
@@ -161,7 +186,8 @@ class Run:  # pylint: disable=too-many-instance-attributes
 
         Where ranks have values of their own, those of the first.
         """
-        handle = _native.new("weft_run_state", self._handle.value)
+        with self._lock:
+            handle = _native.new("weft_run_state", self._handle.value)
         arrays = _native.Handle(handle, "weft_arrays_free")
         library = _native.lib()
         return {library.weft_arrays_name(handle, i).decode():
@@ -189,15 +215,23 @@ class Run:  # pylint: disable=too-many-instance-attributes
                     "INVALID_ARGUMENT")
             state = {name: value for name, value in state.items() if name in known}
         names, values, _kept = _tensor.fill_all(state)
-        _native.check(_native.lib().weft_run_set_state(
-            self._handle.value, names, values, len(state)))
+        with self._lock:
+            _native.check(_native.lib().weft_run_set_state(
+                self._handle.value, names, values, len(state)))
 
     def _state_names(self):
         if self._known is None:
             self._known = set(self.state_dict())
         return self._known
 
-    def fit(self, batches: Iterable[Any], **options: Any) -> Fitted:
+    def fit(self, batches: Iterable[Any], *, names: Optional[Sequence[str]] = None,
+            steps: Optional[int] = None, epochs: int = 1,
+            valid: Union[Tuple[Any, Iterable[Any]], Callable[[Run], Mapping[str, float]], None] = None,
+            every: Optional[int] = None, ema: bool = False,
+            checkpoint: Union[str, os.PathLike[str], None] = None,
+            save_every: Optional[int] = None, keep_best: Optional[str] = None,
+            log: Union[Callable[[int, Dict[str, float]], Any], str, os.PathLike[str], None] = None,
+            log_every: Optional[int] = None, progress: bool = False) -> Fitted:
         """Runs a step for each batch, validates, and keeps checkpoints; returns a Fitted.
 
         batches        an iterable of name -> array, for all ranks together: a list, a generator,
@@ -205,7 +239,9 @@ class Run:  # pylint: disable=too-many-instance-attributes
                        or lists, `names` are the names
         names          a sequence of str
         steps          ends after so many steps, or, with a warning, with the batches
-        epochs         goes through the batches so many times (default 1)
+        epochs         goes through the batches so many times (default 1). Batches of weft.batches
+                       go on where the run is: step S gets the batch that it gets in a run from the
+                       beginning, and the first of these times is the rest of its epoch
         valid          (test program, batches), or a function that takes the run and returns
                        name -> number. The batches are gone through again at each validation
         every          validates after so many steps; default: at the end alone
@@ -228,28 +264,33 @@ class Run:  # pylint: disable=too-many-instance-attributes
         after the first step.
         """
         from weft import _fit  # pylint: disable=import-outside-toplevel
-        return _fit.fit(self, batches, **options)
+        return _fit.fit(self, batches, names, steps, epochs, valid, every, ema, checkpoint,
+                        save_every, keep_best, log, log_every, progress)
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes parameters and state: .npz, .safetensors, .pdparams and .pdopt, or a save_combine
         stream (any other extension), as weft run --save does."""
-        _native.check(_native.lib().weft_run_save(self._handle.value, os.fsencode(path)))
+        with self._lock:
+            _native.check(_native.lib().weft_run_save(self._handle.value, _native.c_text(path)))
 
     def checkpoint(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the state of all ranks, with which option resume goes on, with the same bits."""
-        _native.check(_native.lib().weft_run_checkpoint(self._handle.value, os.fsencode(path)))
+        with self._lock:
+            _native.check(_native.lib().weft_run_checkpoint(
+                self._handle.value, _native.c_text(path)))
 
     def close(self) -> None:
         """Ends the run. Later steps are errors, and so are state_dict, save and checkpoint."""
-        _native.lib().weft_status_free(_native.lib().weft_run_end(self._handle.value))
+        with self._lock:
+            _native.lib().weft_status_free(_native.lib().weft_run_end(self._handle.value))
         if self._bar not in (None, True):
             self._bar.close()
         self._bar = None
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self):

@@ -47,7 +47,7 @@ class _Managed(ctypes.Structure):
 
 _DELETER = ctypes.CFUNCTYPE(None, POINTER(_Managed))
 _Managed._fields_ = [("tensor", _DLTensor), ("context", c_void_p), ("deleter", _DELETER)]
-_CPU = 1
+_CPU, _PINNED = 1, 3  # both are memory of the host
 _lent = {}  # by address of a _Managed: it, its shape, and the tensor whose memory it has
 
 
@@ -111,19 +111,26 @@ class Tensor:
     def __dlpack_device__(self):
         return (_CPU, 0)
 
-    def __dlpack__(self, stream=None, **_):
+    def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
         name, size, _, _, code = _DTYPES[self._number]
         if code is None:
             raise BufferError("DLPack has no %s" % name)
+        if dl_device is not None and int(dl_device[0]) != _CPU:
+            raise BufferError("expected device type %d, the host, found %d" % (_CPU, dl_device[0]))
         shape = (c_int64 * len(self.shape))(*self.shape)
+        of = self if not copy else ctypes.create_string_buffer(self.tobytes(), max(self.nbytes, 1))
+        data = ctypes.addressof(of) if copy else self._data
         managed = _Managed(
-            _DLTensor(self._data, _CPU, 0, len(self.shape), code, size * 8, 1,
+            _DLTensor(data, _CPU, 0, len(self.shape), code, size * 8, 1,
                       ctypes.cast(shape, POINTER(c_int64)), None, 0), None, _give_back)
         address = ctypes.addressof(managed)
-        _lent[address] = managed, shape, self
+        _lent[address] = managed, shape, of
         make = ctypes.pythonapi.PyCapsule_New
         make.restype, make.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
         return make(address, b"dltensor", ctypes.cast(_free_capsule, c_void_p))
+
+    def __reduce__(self):
+        return _of_bytes, (self._number, self.shape, self.tobytes())
 
     def tobytes(self) -> bytes:
         """A copy of the elements, in row-major order."""
@@ -159,6 +166,15 @@ class Tensor:
 
     def __repr__(self):
         return "<weft.Tensor %s%s>" % (self.dtype, list(self.shape))
+
+
+def _of_bytes(number, shape, data):
+    """A copy of a tensor, in memory of Python."""
+    array = _native.Array()
+    _, dims = _set(array, number, shape, None, None)
+    buffer = ctypes.create_string_buffer(data, max(len(data), 1))
+    array.data = ctypes.addressof(buffer)
+    return Tensor((buffer, dims), array)
 
 
 class Bits:
@@ -252,7 +268,7 @@ def names_of(arrays):
     other = next((name for name in arrays if not isinstance(name, str)), None)
     if other is not None:
         raise _native.Error("expected names that are str, found %r" % (other,), "INVALID_ARGUMENT")
-    return (c_char_p * len(arrays))(*(name.encode() for name in arrays))
+    return (c_char_p * len(arrays))(*map(_native.c_text, arrays))
 
 
 def fill_all(arrays):
@@ -285,12 +301,18 @@ def _set(array, number, shape, data, keep):
 
 
 def _fill_from_dlpack(array, value, name):
-    device = value.__dlpack_device__()[0]
-    if int(device) != _CPU:
+    try:
+        device = value.__dlpack_device__()[0]
+    except AssertionError:  # a tensor of Paddle, while it makes static programs
+        import numpy  # pylint: disable=import-outside-toplevel
+        return fill(array, numpy.asarray(value), name)
+    if int(device) not in (_CPU, _PINNED):
         raise _native.Error("feed %s: expected memory of the host, found device type %d; with "
                             "PyTorch: .cpu()" % (name, device), "INVALID_ARGUMENT")
     if getattr(value, "requires_grad", False):
         value = value.detach()
+    if hasattr(value, "contiguous"):  # PyTorch's; copies what has gaps
+        value = value.contiguous()
     capsule = value.__dlpack__()
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = c_void_p, [py_object, c_char_p]

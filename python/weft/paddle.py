@@ -165,7 +165,13 @@ class Job:  # pylint: disable=too-many-instance-attributes
         if nranks == 1:
             return
         self._source = programs.Program(main, "main")
-        self.out = transpile(self._source, startup, mode=mode, nranks=nranks, **options)
+        try:
+            self.out = transpile(self._source, startup, mode=mode, nranks=nranks, **options)
+        except _native.Error as error:
+            if "device_kind" not in str(error):
+                raise
+            raise _error("mode %s: Paddle's ranks are on CPUs here, and communicate by Gloo: %s" % (
+                mode, error), error.code) from error
         self.main, self.startup = self.out.main.to_paddle(), self.out.startup.to_paddle()
         self._keep_schedule()
 
@@ -324,7 +330,10 @@ class Trainer(Run):
                  **options: Any) -> None:  # pylint: disable=redefined-outer-name, super-init-not-called
         self._of_paddle = main
         self._scope = scope or _paddle().static.global_scope()
-        source, begin = programs.Program(main, "main"), programs.program(startup, "startup")
+        source, begin = programs.Program(main, "main"), programs.optional(startup, "startup")
+        if not all(isinstance(name, str) for name in options.get("fetch") or ()):
+            raise _error("fetch: expected names of variables, found %s" % type(next(
+                one for one in options["fetch"] if not isinstance(one, str))).__name__)
         if mode is not None or ranks > 1:
             out = globals()["transpile"](source, begin, mode=mode or "grad_allreduce", nranks=ranks,
                                          **(transpile or {}))
