@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from weft._run import Fetched, Run
 
+    _Numbers = Dict[str, float]
+else:
+    _Numbers = dict
+
 
 def _error(message):
     return _native.Error(message, "INVALID_ARGUMENT")
@@ -266,7 +270,7 @@ def named(batch, names):
 # --- Evaluation -----------------------------------------------------------------------------------
 
 
-class Evaluated(dict):
+class Evaluated(_Numbers):
     """Metrics of a test program: name -> number.
 
     batches, samples   how many they are of
@@ -690,7 +694,7 @@ class Turns:
     errors, as of Run.load_state_dict.
     """
 
-    def __init__(self, *runs):
+    def __init__(self, *runs: Run) -> None:
         if len(runs) < 2:
             raise _error("Turns: expected two runs or more, found %d" % len(runs))
         self._runs = runs

@@ -14,7 +14,9 @@ SEVERITIES = ("error", "warning", "note")
 class Error(Exception):
     """What the commands print after "error: "; `code` says of what kind it is."""
 
-    def __init__(self, message, code="UNKNOWN"):
+    code: str
+
+    def __init__(self, message: str, code: str = "UNKNOWN") -> None:
         super().__init__(message)
         self.code = code
 

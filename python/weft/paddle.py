@@ -353,7 +353,7 @@ class Trainer(Run):
                 scheduler.step()
         self._steps_in_scope = self.next_step
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind: object = None, *_: object) -> None:
         try:
             if kind is None:
                 self.to_scope()
