@@ -292,19 +292,34 @@ struct Op {
   }
 };
 
-// But for the order of fields, and for where in a script they were made.
+// The fields of an op in an order of their own, but for what says where in a script it was made.
+// Without those of lower numbers than `first`: 2 leaves out inputs, 3 outputs, too.
+inline std::vector<std::string_view> SortedFields(std::string_view op, uint64_t first = 1) {
+  std::vector<std::string_view> kept;
+  for (Fields fields(op); fields.Next();) {
+    const std::string_view name = fields.number == 4 ? TextOf(fields.Bytes(), 1) : "";
+    const bool is_of_script = name == "op_callstack" || name == "op_namescope";
+    if (!is_of_script && fields.number >= first) kept.push_back(fields.whole);
+    Expect(kept.size() <= 512, "it has too many fields");
+  }
+  std::sort(kept.begin(), kept.end());
+  return kept;
+}
+
+// The attributes, and what is neither an argument nor the type, but for names.
+inline std::vector<std::string_view> AttrsOf(std::string_view op) {
+  std::vector<std::string_view> attrs;
+  for (const std::string_view field : SortedFields(op, 4)) {
+    Fields attr(field);
+    attr.Next();
+    const bool names = attr.number == 4 && TextOf(attr.Bytes(), 1) == "op_role_var";
+    if (!names) attrs.push_back(field);
+  }
+  return attrs;
+}
+
 inline bool AreSameOps(std::string_view op, std::string_view other) {
-  const auto sorted = [](std::string_view op) {
-    std::vector<std::string_view> kept;
-    for (Fields fields(op); fields.Next();) {
-      const std::string_view name = fields.number == 4 ? TextOf(fields.Bytes(), 1) : "";
-      if (name != "op_callstack" && name != "op_namescope") kept.push_back(fields.whole);
-      Expect(kept.size() <= 512, "it has too many fields");
-    }
-    std::sort(kept.begin(), kept.end());
-    return kept;
-  };
-  return op == other || sorted(op) == sorted(other);
+  return op == other || SortedFields(op) == SortedFields(other);
 }
 
 }  // namespace checker
