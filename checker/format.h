@@ -235,9 +235,13 @@ struct Op {
     std::string_view name;
     bool is_output;
   };
-  struct Arg : Slot {  // of that slot
+  struct Arg : Slot {  // of that slot, the one at that place
     std::string_view var;
+    size_t place;
   };
+  static bool AreAtOnePlace(const Arg& a, const Arg& b) {
+    return a.name == b.name && a.is_output == b.is_output && a.place == b.place;
+  }
   std::string_view bytes, type;
   std::vector<Slot> slots;
   std::vector<Arg> args;  // without empty names and @EMPTY@
@@ -263,10 +267,11 @@ struct Op {
                  added.is_output ? "output slot " : "input slot ", added.name, " is there twice");
         }
         slots.push_back(added);
-        for (Fields vars(fields.Bytes()); vars.Next(2);) {
+        size_t place = 0;
+        for (Fields vars(fields.Bytes()); vars.Next(2); ++place) {
           const std::string_view var = vars.Bytes();
           if (var.empty() || var == "@EMPTY@") continue;
-          args.push_back({added, var});
+          args.push_back({added, var, place});
           Expect(Memory() <= memory_left, "its arguments take more memory than such files may");
         }
       }

@@ -152,8 +152,7 @@ void FindCopies(const Op& op, const Op& now, bool has_blocks, State* state,
   size_t i = 0;
   for (size_t a = 0; a < now.args.size(); ++a) {
     const Op::Arg& arg = now.args[a];
-    Expect(arg.name == op.args[a].name && arg.is_output == op.args[a].is_output,
-           "the op of the original has other slots");
+    Expect(Op::AreAtOnePlace(arg, op.args[a]), "the op of the original has other slots");
     if (arg.is_output) continue;
     Var *const var = (*from)[i], *const copy = state->VarOf(arg.var);
     (*from)[i++] = copy;

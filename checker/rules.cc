@@ -254,7 +254,10 @@ struct NewOp : Slots {
   // Each rank gets its part of the sums.
   uint32_t Scatter() {
     const std::vector<Var*> vars = PackedVars(X(), Out(), state.nranks);
-    for (Var* var : vars) ReplaceGradient(var, false);
+    for (Var* var : vars) {
+      Expect(var->of == var, var->name, " is a copy");
+      ReplaceGradient(var, false);
+    }
     const Kind kind = vars.empty() ? kLost : vars[0]->kind;
     Expect(op.Find("nranks") != nullptr &&
                std::all_of(vars.begin(), vars.end(), [&](Var* var) { return var->kind == kind; }),
@@ -455,7 +458,7 @@ std::vector<Var*> VarsOf(const Op& op, bool is_output, std::string_view slot, St
 
 void Insert(const Op& op, State* state) {
   const bool is_main = state->main == nullptr;
-  if (IsUpdateOfShares(op, *state)) return UpdateShares(op, state);
+  if (UpdatesShares(op, *state)) return UpdateShares(op, state);
   const char* const programs = state->averages      ? (is_main ? "a" : "t")
                                : state->HasShares() ? (is_main ? "dm" : "es")
                                : is_main            ? "m"

@@ -89,9 +89,14 @@ bool DoesSame(const Op& op, const LeftOut& other, size_t i, State* state) {
   const Var* like = nullptr;  // all tensors have its dimensions
   for (size_t a = 0; a < op.args.size(); ++a) {
     const Op::Arg& arg = op.args[a];
-    if (arg.name != was.args[a].name || arg.is_output != was.args[a].is_output) return false;
+    if (!Op::AreAtOnePlace(arg, was.args[a])) return false;
     Var* const var = state->VarOf(arg.var);
     const Part& part = other.args[a];
+    // What is written is what the other one writes in place, and nothing else.
+    for (size_t b = 0; arg.is_output && b < op.args.size(); ++b) {
+      state->Spend(1, 0);
+      if ((arg.var == op.args[b].var) != (part.of == other.args[b].of)) return false;
+    }
     const auto share = state->shares.find(var);
     const bool is_number =
         arg.is_output ? Names(kind.numbers, arg.name) : share == state->shares.end();
@@ -246,17 +251,19 @@ void LeaveOut(const Op& op, std::vector<Part> before, State* state) {
 }
 
 void KeepConstant(const Op& op, State* state) {
-  if (op.type != "fill_constant" || op.args.size() != 1) return;
+  if (op.type != "fill_constant" || op.args.size() != 1 || !op.args[0].is_output) return;
   Filling& constant = state->constants[state->VarOf(op.args[0].var)];
   for (const std::string_view attr : AttrsOf(op.bytes)) constant.attrs += attr;
   state->Spend(0, 128 + constant.attrs.size());
   constant.is_zero = IsZero(op);
 }
 
-bool IsUpdateOfShares(const Op& op, const State& state) {
+bool UpdatesShares(const Op& op, const State& state) {
   const auto is_share = [&](const Op::Arg& arg) {
-    const auto share = state.shares.find(state.Find(arg.var));
-    return !arg.is_output && share != state.shares.end() && share->second.kind == kSame;
+    Var* const var = state.Find(arg.var);
+    const auto share =
+        var == nullptr || arg.is_output ? state.shares.end() : state.shares.find(var);
+    return share != state.shares.end() && share->second.kind == kSame;
   };
   return state.main == nullptr && FindElementwise(op.type) != nullptr &&
          std::any_of(op.args.begin(), op.args.end(), is_share);
@@ -278,11 +285,12 @@ void UpdateShares(const Op& op, State* state) {
   const size_t count = first->parts.size();
   Expect(count > 0, "its shares hold nothing");
   std::vector<std::vector<Part>> values(vars.size());  // of outputs
+  state->Spend(0, count * vars.size() * sizeof(Part));
   for (size_t i = 0; i < count; ++i) {
     const auto [begin, end] = state->left_out.equal_range(first->parts[i].of);
     auto same = begin;
     for (; same != end; ++same) {
-      state->Spend(1, 0);
+      state->Spend(1 + same->second.op.size() / 8, 0);
       if (DoesSame(op, same->second, i, state)) break;
     }
     Expect(same != end, "no op that is left out does the same with ", first->parts[i].of->name);

@@ -21,7 +21,7 @@ void LeaveOut(const Op& op, std::vector<Part> before, State* state);
 // In startup programs: what an op makes a constant.
 void KeepConstant(const Op& op, State* state);
 
-bool IsUpdateOfShares(const Op& op, const State& state);
+bool UpdatesShares(const Op& op, const State& state);
 void UpdateShares(const Op& op, State* state);  // one op for several that are left out
 
 // The variables that a buffer holds, one after the other, before padding. It has `times` as many
