@@ -182,7 +182,7 @@ struct NewOp : Slots {
         continue;
       }
       if (copies) var->read_first = var->read_first || !var->has_value;
-      if (!copies) var->kind = kLost;
+      if (!copies) var->kind = kLost, state.constants.erase(var);
     }
     const std::vector<uint64_t> its_shapes = op.Numbers("concated_shapes");
     const std::vector<uint64_t> its_ranks = op.Numbers("concated_ranks");
@@ -262,7 +262,7 @@ struct NewOp : Slots {
     Expect(op.Find("nranks") != nullptr &&
                std::all_of(vars.begin(), vars.end(), [&](Var* var) { return var->kind == kind; }),
            "expected a number of ranks, and sums of one kind");
-    HoldShare(vars, kind, &Out(), &state);
+    HoldShare(vars, X(), kind, &Out(), &state);
     for (Var* var : vars) var->kind = kLost;  // as it was before, of this rank
     return LaunchCall("scatter", X());
   }

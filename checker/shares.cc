@@ -337,7 +337,8 @@ std::vector<Var*> PackedVars(const Var& buffer, const Var& other, uint64_t times
   return vars;
 }
 
-void HoldShare(const std::vector<Var*>& vars, Kind kind, Var* share, State* state) {
+void HoldShare(const std::vector<Var*>& vars, const Var& buffer, Kind kind, Var* share,
+               State* state) {
   Share& held = Set(share, state);
   held.kind = kind;
   for (const Var* var : vars) {
@@ -347,6 +348,11 @@ void HoldShare(const std::vector<Var*>& vars, Kind kind, Var* share, State* stat
     held.parts.push_back({var->of, var->of->version, 0});
   }
   Expect(!vars.empty(), "the buffer holds nothing");
+  for (size_t i = vars.size(); i < buffer.parts.size(); ++i) {
+    const auto padding = state->constants.find(buffer.parts[i].first);
+    Expect(padding != state->constants.end() && padding->second.is_zero,
+           buffer.parts[i].first->name, " is padding, and does not hold 0");
+  }
 }
 
 void DivideShare(Var* share, State* state) {
@@ -363,6 +369,7 @@ void GatherShare(const Var& share, const Var& buffer, State* state) {
   for (size_t i = 0; i < buffer.parts.size(); ++i) {
     Var* const var = buffer.parts[i].first;
     var->kind = kLost;
+    state->constants.erase(var);
     if (i >= count) continue;
     const Part& part = held.parts[i];
     Expect(IsCurrent(part) && part.of->equal, part.of->name,
@@ -385,7 +392,7 @@ void SendParts(Var* buffer, Var* out, State* state) {
            " has no value");
   }
   Expect(!out->persistable, out->name, " is a state");
-  HoldShare(vars, kSame, out, state);
+  HoldShare(vars, *buffer, kSame, out, state);
   state->shares[out].is_of_ranks = true;
 }
 
@@ -417,6 +424,7 @@ void FillNew(const Slots& slots) {
          var.name, " is declared otherwise, or is no new variable");
   var.kind = kLost;
   slots.state.shares.erase(&var);
+  slots.state.constants[&var].is_zero = IsZero(slots.op);
   if (var.persistable) Set(&var, &slots.state).is_zero = IsZero(slots.op);
 }
 
@@ -429,9 +437,9 @@ void CheckShares(State* state) {
   for (const auto& [name, named] : main.layout) {
     Var* const var = state->VarOf(name);
     const auto share = state->shares.find(var);
-    Expect(
-        share != state->shares.end() && share->second.kind == kSame && !share->second.is_of_ranks,
-        name, " does not hold the parts of its states");
+    Expect(var->persistable && share != state->shares.end() && share->second.kind == kSame &&
+               !share->second.is_of_ranks,
+           name, " does not hold the parts of its states");
     size_t i = 0;
     for (const State::Named& of : named) {
       if (of.name.empty()) continue;

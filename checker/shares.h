@@ -27,7 +27,9 @@ void UpdateShares(const Op& op, State* state);  // one op for several that are l
 // The variables that a buffer holds, one after the other, before padding. It has `times` as many
 // elements as `other`.
 std::vector<Var*> PackedVars(const Var& buffer, const Var& other, uint64_t times);
-void HoldShare(const std::vector<Var*>& vars, Kind kind, Var* share, State* state);
+// A variable gets a part of these, which are in the buffer, and of its padding.
+void HoldShare(const std::vector<Var*>& vars, const Var& buffer, Kind kind, Var* share,
+               State* state);
 void DivideShare(Var* share, State* state);
 void GatherShare(const Var& share, const Var& buffer, State* state);
 void SendParts(Var* buffer, Var* out, State* state);

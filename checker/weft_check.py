@@ -379,11 +379,13 @@ def packed(buffer, other, times):
     return found
 
 
-def hold_share(variables, kind, out):
+def hold_share(variables, buffer, kind, out):
     for var in variables:
         expect(is_tensor(var.of) and (var.dtype, var.dims) == (var.of.dtype, var.of.dims),
                "%s is no tensor of several elements" % var)
     expect(variables, "the buffer holds nothing")
+    for padding, _ in buffer.parts[len(variables):]:
+        expect(padding.constant and padding.constant[1], "%s is padding, and does not hold 0" % padding)
     set_share(out, Share([(var.of, var.of.version, None) for var in variables], kind))
 
 
@@ -856,7 +858,7 @@ class Walk:
             elif copies:
                 var.read_first |= not var.has_value
             else:
-                var.kind = LOST
+                var.kind, var.constant = LOST, None
         fused.parts = parts
         expect((self.op.ints("concated_shapes"), self.op.ints("concated_ranks")) in (([], []), (shapes, ranks)),
                "its attributes have other shapes than the variables")
@@ -1129,7 +1131,7 @@ class Walk:
             self.reduce(var, False)
         expect("nranks" in self.op.attrs and len({var.kind for var in variables}) <= 1,
                "expected a number of ranks, and sums of one kind")
-        hold_share(variables, variables[0].kind if variables else LOST, out)
+        hold_share(variables, x, variables[0].kind if variables else LOST, out)
         for var in variables:
             var.kind = LOST  # as it was before, of this rank
         return self.call("scatter", x)
@@ -1144,7 +1146,7 @@ class Walk:
         expect(share.kind == SAME and not share.is_of_ranks and len(buffer.parts) >= len(share.parts),
                "%s has too few parts" % buffer)
         for i, (target, _) in enumerate(buffer.parts):
-            target.kind = LOST
+            target.kind, target.constant = LOST, None
             if i >= len(share.parts):
                 continue
             state, version, _ = part = share.parts[i]
@@ -1160,7 +1162,7 @@ class Walk:
         for var in variables:
             expect(var.of is var and var.kind == SAME and self.has_value(var), "%s has no value" % var)
         expect(not out.persistable, "%s is a state" % out)
-        hold_share(variables, SAME, out)
+        hold_share(variables, x, SAME, out)
         out.share.is_of_ranks = True
         return self.call("all-to-all", x)
 
@@ -1177,7 +1179,7 @@ class Walk:
         expect(var.of is not var and var.type == DENSE and not var.parts and "shape" in self.op.attrs
                and self.op.ints("shape") == var.dims and self.op.number("dtype", -1) == var.dtype,
                "%s is declared otherwise, or is no new variable" % var)
-        var.kind, var.share = LOST, None
+        var.kind, var.share, var.constant = LOST, None, (None, self.is_zero(self.op))
         if var.persistable:
             set_share(var, Share([], is_zero=self.is_zero(self.op)))
         return self.launch()
@@ -1186,7 +1188,7 @@ class Walk:
         for name, of in self.layout.items():
             var = self.var(name)
             share = var.share
-            expect(share and share.kind == SAME and not share.is_of_ranks, "%s does not hold the parts of its states" % var)
+            expect(var.persistable and share and share.kind == SAME and not share.is_of_ranks, "%s does not hold the parts of its states" % var)
             states = [self.var(state) for state, _ in of if state]
             if share.is_zero:
                 for state in states:
