@@ -109,8 +109,6 @@ bool DoesSame(const Op& op, const LeftOut& other, size_t i, State* state) {
     if (like != nullptr && like->Dims() != part.of->Dims()) return false;
     like = part.of;
     if (arg.is_output) continue;
-    Expect(share->second.kind == kSame && share->second.parts.size() > i, var->name,
-           " has no such part");
     if (!AreEqual(share->second.parts[i], part)) return false;
   }
   return like != nullptr;
@@ -281,6 +279,7 @@ void UpdateShares(const Op& op, State* state) {
     if (first == nullptr) first = &share->second, elements = var->elements;
     Expect(var->elements == elements && share->second.parts.size() == first->parts.size(),
            var->name, " has other parts than the shares before it");
+    Expect(share->second.kind == kSame, var->name, " holds sums, where means are claimed");
   }
   const size_t count = first->parts.size();
   Expect(count > 0, "its shares hold nothing");
@@ -451,13 +450,12 @@ void CheckShares(State* state) {
         continue;
       }
       const auto& parts = share->second.parts;
-      Expect(i < parts.size() && parts[i].of == state_of && IsCurrent(parts[i]), name,
-             " does not hold the part of ", of.name);
+      Expect(i < parts.size() && parts[i].of == state_of, name, " holds other parts");
+      Expect(IsCurrent(parts[i]), name, " does not hold the part of ", of.name);
       ++i;
       Expect(state->main != nullptr || state_of->equal, of.name, " may differ between ranks");
     }
-    Expect(share->second.is_zero || i == share->second.parts.size(), name,
-           " holds other parts, too");
+    Expect(share->second.is_zero || i == share->second.parts.size(), name, " holds other parts");
   }
   for (const auto& [name, names] : main.common) {
     Var* const one = state->VarOf(name);

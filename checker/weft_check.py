@@ -1088,7 +1088,7 @@ class Walk:
             if not is_tensor(part[0]) or part[0].dtype != var.dtype or (like and like.dims != part[0].dims):
                 return False
             like = part[0]
-            if not is_output and (var.share.kind != SAME or not are_equal(var.share.parts[i], part)):
+            if not is_output and not are_equal(var.share.parts[i], part):
                 return False
         return like is not None
 
@@ -1099,6 +1099,7 @@ class Walk:
         for var in inputs:
             expect(var.elements == elements and len(var.share.parts) == count,
                    "%s has other parts than the shares before it" % var)
+            expect(var.share.kind == SAME, "%s holds sums, where means are claimed" % var)
         expect(count, "its shares hold nothing")
         values = []
         for first, _, _ in inputs[0].share.parts:
