@@ -299,6 +299,7 @@ constexpr std::string_view kSynchronized =
 )";
 constexpr std::string_view kUpdated =
     "- Each rank's ops on its parts compute each element as ops on whole states do.\n";
+constexpr std::string_view kAdded = "- Sums of squares are rounded, which ranks add up (%).\n";
 constexpr char kNotStarted[] =
     "Not checked, as no startup programs were given: that states are equal at first.";
 constexpr char kStarted[] =
@@ -422,22 +423,24 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
     synchronized += Text(synchronized.empty() ? "" : " ", state);
   }
   if (main.averages) statement = Filled(kChanged, main.changes);
-  return Filled(
-      kClaim, hash(files.original), hash(files.result),
-      has_startup ? hash(files.original_startup) : "none",
-      has_startup ? hash(files.startup) : "none", rank,
-      main.nranks == 0 ? "any" : number(main.nranks), by, Sha256(main.schedule).substr(0, 16),
-      number(main.num_calls), number(main.rings.size()), statement,
-      !has_startup       ? kNotStarted
-      : main.averages    ? kBegun
-      : main.HasShares() ? kShared
-                         : kStarted,
-      own_states,
-      main.averages      ? Filled(kSynchronized, synchronized.empty() ? "none" : synchronized,
-                             late.empty() ? "none" : late)
-      : main.HasShares() ? SharesOfClaim(main)
-                         : "",
-      number(main.num_rounded), number(main.num_others), main.HasShares() ? kUpdated : "");
+  return Filled(kClaim, hash(files.original), hash(files.result),
+                has_startup ? hash(files.original_startup) : "none",
+                has_startup ? hash(files.startup) : "none", rank,
+                main.nranks == 0 ? "any" : number(main.nranks), by,
+                Sha256(main.schedule).substr(0, 16), number(main.num_calls),
+                number(main.rings.size()), statement,
+                !has_startup       ? kNotStarted
+                : main.averages    ? kBegun
+                : main.HasShares() ? kShared
+                                   : kStarted,
+                own_states,
+                main.averages ? Filled(kSynchronized, synchronized.empty() ? "none" : synchronized,
+                                       late.empty() ? "none" : late)
+                : main.HasShares() ? SharesOfClaim(main)
+                                   : "",
+                number(main.num_rounded), number(main.num_others),
+                Text(main.HasShares() ? kUpdated : "",
+                     main.num_sums > 0 ? Filled(kAdded, number(main.num_sums)) : ""));
 }
 
 void Check(const Files& files) {

@@ -232,6 +232,7 @@ void Keep(const Op& op, const Op* now, State* state) {
     var->is_rounded = false;
     var->number = 0;
     state->constants.erase(var);
+    state->totals.erase(var);
     ++var->version;
     if (now != nullptr) state->Touch(0, var, true);
   }

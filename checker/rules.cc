@@ -102,6 +102,11 @@ struct NewOp : Slots {
     const int64_t reduction = op.Number("reduce_type", 0);
     Expect(reduction == 0 || reduction == 4, "attribute reduce_type: expected 0 or 4");
     const bool averages = op.type == "c_allreduce_avg" || reduction == 4;
+    if (state.totals.count(&InPlace()) > 0) {
+      Expect(!averages, "expected a sum");
+      AddUp(&X(), &state);
+      return LaunchCall("sum", X());
+    }
     for (Var* var : PartsOf(&InPlace())) ReplaceGradient(var, averages);
     return LaunchCall(averages ? "mean" : "sum", X());
   }
@@ -152,10 +157,10 @@ struct NewOp : Slots {
     const int64_t size = fused.FloatSize(), given = op.Number("user_defined_size_of_dtype", -1);
     const int64_t align = op.Number("use_align", 1) == 0 ? 1 : op.Number("align_size", -1);
     const bool copies = op.Number("copy_data", 0) != 0;
-    Expect(size > 0 && state.shares.count(&fused) == 0 && op.Number("dtype", -1) == fused.dtype &&
-               align <= 1 << 20 && (given == -1 || given == size) &&
-               (align <= 1 || align % size == 0) && !fused.persistable &&
-               fused.block == state.block,
+    Expect(size > 0 && state.shares.count(&fused) + state.totals.count(&fused) == 0 &&
+               op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
+               (given == -1 || given == size) && (align <= 1 || align % size == 0) &&
+               !fused.persistable && fused.block == state.block,
            "expected FusedOutput of floats, and attributes with its type and size");
     const bool is_known = align > 0;  // else the device decides where parts begin
     const int64_t unit = std::max<int64_t>(1, align / size);
@@ -165,7 +170,8 @@ struct NewOp : Slots {
       state.Spend(0, 64);
       const bool is_state =
           (state.averages || var->is_elsewhere) && var->IsState() && var->elements >= 0;
-      Expect((is_state || var->IsFloats()) && state.shares.count(var) == 0 &&
+      Expect((is_state || var->IsFloats()) &&
+                 state.shares.count(var) + state.totals.count(var) == 0 &&
                  var->dtype == fused.dtype && var->elements <= int64_t{1} << 40 &&
                  end < int64_t{1} << 60,
              var->name, " is no tensor of a known size and of this type");
@@ -238,6 +244,7 @@ struct NewOp : Slots {
   }
 
   uint32_t SumParts() {
+    if (!in.empty() && state.totals.count(in[0]) > 0) return Run<JoinSums>();
     Var& sum = Out();
     Expect(state.nranks > 0 && in.size() == state.nranks, "expected a part for each rank");
     std::set<uint32_t> forms;
@@ -472,12 +479,15 @@ void Insert(const Op& op, State* state) {
   Expect(op.args.size() == size, "it has another variable");
   const auto has = [&](char what) { return rule.where.find(what) != rule.where.npos; };
   const int64_t role = op.Number("op_role", is_main && has('o') ? 0 : 1) & 15;
-  Expect(!is_main || !has('b') || role == 1, "attribute op_role: expected backward");
+  const bool adds_up = !added.in.empty() && state->totals.count(added.in[0]) > 0;
+  Expect(!is_main || !has('b') || role == (adds_up ? 2 : 1), "attribute op_role: expected ",
+         adds_up ? "optimize" : "backward");
   Expect(!is_main || !has('f') || role <= 1, "attribute op_role: expected forward or backward");
   Expect(!has('o') || role == 2, "attribute op_role: expected optimize");
-  // Of shares, other rules know nothing.
+  // Of shares, and of what ranks add up, other rules know nothing.
   for (Var* var : has('d') || has('e') || has('t') ? std::vector<Var*>() : added.out) {
-    Expect(state->shares.count(var) == 0, var->name, " is a share");
+    Expect(state->shares.count(var) == 0 && (adds_up || state->totals.count(var) == 0), var->name,
+           " is a share, or the sum of shares");
   }
   state->has_ended = state->has_ended || rule.where == "ao";
   const uint32_t stream = (added.*rule.apply)();

@@ -8,13 +8,16 @@ namespace checker {
 namespace {
 
 // Ops that compute each element of what they write from the elements at its place, and from
-// numbers: inputs of one element. What they write besides are numbers, of numbers alone.
+// numbers: inputs of one element. What they write besides are numbers, of numbers alone; but for
+// kNorm, the sum of the squares of all elements.
+constexpr char kNorm[] = "squared_l2_norm";
 struct Elementwise {
   std::string_view types, numbers;
 };
 constexpr Elementwise kElementwise[] = {
     {" sgd momentum adagrad decayed_adagrad rmsprop adadelta ftrl ", ""},
     {" adam adamw ", " Beta1PowOut Beta2PowOut "},
+    {" squared_l2_norm ", " Out "},
     {" scale sum cast clip assign sign abs square sqrt elementwise_add elementwise_sub "
      "elementwise_mul elementwise_div ",
      ""},
@@ -75,6 +78,7 @@ bool IsTimes(const Var& whole, const Var& part, uint64_t times) {
 Share& Set(Var* var, State* state) {
   Expect(var->of == nullptr && var->type == 7 && var->parts.empty() && !var->in_buffer, var->name,
          " is no variable for shares");
+  state->totals.erase(var);
   return state->shares[var] = {};
 }
 
@@ -112,6 +116,55 @@ bool DoesSame(const Op& op, const LeftOut& other, size_t i, State* state) {
     if (!AreEqual(share->second.parts[i], part)) return false;
   }
   return like != nullptr;
+}
+
+// Whether it may be the sum of such numbers.
+bool IsNumber(const Var& var, const Var& like) {
+  return var.type == 7 && var.elements == 1 && var.FloatSize() > 0 && var.dtype == like.dtype;
+}
+
+// A variable that is the sum of the same numbers as one that an op left out has made holds that.
+void FindSum(Var* var, State* state) {
+  const auto sorted = [](std::vector<Part> parts) {
+    std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+      return a.of != b.of ? a.of->name < b.of->name : a.version < b.version;
+    });
+    return parts;
+  };
+  const auto are_same = [](const Part& a, const Part& b) {
+    return a.of == b.of && a.version == b.version;
+  };
+  const std::vector<Part> of = sorted(state->totals[var].of);
+  for (const Part& part : of) {
+    const auto [begin, end] = state->left_out.equal_range(part.of);
+    for (auto found = begin; found != end; ++found) {
+      state->Spend(1 + found->second.op.size() / 8, 0);
+      const Op op(found->second.op, state->memory_left);
+      std::vector<Part> terms;
+      Part made = {};
+      for (size_t a = 0; a < op.args.size(); ++a) {
+        const Part& part = found->second.args[a];
+        op.args[a].is_output ? static_cast<void>(made = part) : terms.push_back(part);
+      }
+      terms = sorted(terms);
+      if (op.type != "sum" || made.of == nullptr || op.args.size() != of.size() + 1 ||
+          !std::equal(of.begin(), of.end(), terms.begin(), terms.end(), are_same) ||
+          (var->of == var && var != made.of) || !IsCurrent(made) || !IsNumber(*var, *made.of)) {
+        continue;
+      }
+      // Else the parts would be of different tensors.
+      Expect(made.of->equal, made.of->name, " may differ between ranks");
+      var->of = made.of;
+      var->of_version = made.version;
+      var->kind = kSame;
+      var->form = kWhole;
+      var->equal = true;
+      state->totals.erase(var);
+      state->left_out.erase(found);
+      ++state->num_sums;
+      return;
+    }
+  }
 }
 
 }  // namespace
@@ -238,12 +291,12 @@ void LeaveOut(const Op& op, std::vector<Part> before, State* state) {
     if (op.args[a].is_output) {
       Expect(outputs.insert(var).second, "it writes ", var->name, " twice");
       args[a] = {var, var->version, 0};
-    } else if (first == nullptr && IsTensor(*var)) {
+    } else if (first == nullptr || (!IsTensor(*first) && IsTensor(*var))) {
       first = var;
     }
   }
   if (state->main != nullptr) return;
-  Expect(first != nullptr, "it has no input of several elements");
+  Expect(first != nullptr, "it has no input");
   state->Spend(0, 128 + args.size() * sizeof(Part));
   state->left_out.emplace(first, LeftOut{op.bytes, std::move(args)});
 }
@@ -307,6 +360,17 @@ void UpdateShares(const Op& op, State* state) {
       Set(var, state).parts = std::move(values[a]);
       continue;
     }
+    if (op.type == kNorm) {
+      int64_t size = 0;
+      for (const Part& part : first->parts) size += part.of->elements;
+      const bool has_none = size == elements * static_cast<int64_t>(state->nranks);
+      Expect(first->has_zeros || has_none, "padding may be other than 0");
+      Expect(
+          var->of == nullptr && IsNumber(*var, *values[a][0].of) && state->shares.count(var) == 0,
+          var->name, " is no new number");
+      state->totals[var] = {std::move(values[a])};
+      continue;
+    }
     // All are the same function of equal numbers.
     const uint32_t number = ++state->num_numbers;
     bool has_itself = false;
@@ -316,6 +380,7 @@ void UpdateShares(const Op& op, State* state) {
     }
     Expect(has_itself, var->name, " has no number of its own there");
     var->kind = kSame;
+    state->totals.erase(var);
   }
 }
 
@@ -346,6 +411,7 @@ void HoldShare(const std::vector<Var*>& vars, const Var& buffer, Kind kind, Var*
            var->name, " is no tensor of several elements");
     held.parts.push_back({var->of, var->of->version, 0});
   }
+  held.has_zeros = true;
   Expect(!vars.empty(), "the buffer holds nothing");
   for (size_t i = vars.size(); i < buffer.parts.size(); ++i) {
     const auto padding = state->constants.find(buffer.parts[i].first);
@@ -382,6 +448,43 @@ void GatherShare(const Var& share, const Var& buffer, State* state) {
     var->form = kWhole;
     var->equal = true;
   }
+}
+
+void JoinSums(const Slots& slots) {
+  State& state = slots.state;
+  Expect(slots.out.size() == 1, "expected Out");
+  Var& out = *slots.out[0];
+  Sum sum;
+  sum.is_whole = std::any_of(slots.in.begin(), slots.in.end(), [&](Var* var) {
+    const auto found = state.totals.find(var);
+    return found == state.totals.end() || found->second.is_whole;
+  });
+  for (Var* var : slots.in) {
+    const auto found = state.totals.find(var);
+    Expect(IsNumber(*var, out), var->name, " is no number like ", out.name);
+    if (found == state.totals.end()) {
+      Expect(var->kind == kSame, var->name, " holds no current value");
+      sum.of.push_back(Held(var));
+      continue;
+    }
+    Expect(found->second.is_whole == sum.is_whole, var->name, " is a part of this rank");
+    state.Spend(0, found->second.of.size() * sizeof(Part));
+    sum.of.insert(sum.of.end(), found->second.of.begin(), found->second.of.end());
+  }
+  Expect((out.of == nullptr || out.of == &out) && !out.persistable && out.parts.empty() &&
+             !out.in_buffer && state.shares.count(&out) == 0,
+         out.name, " is no variable for sums");
+  out.kind = kLost;
+  state.totals[&out] = std::move(sum);
+  if (state.totals[&out].is_whole) FindSum(&out, &state);
+}
+
+void AddUp(Var* var, State* state) {
+  Sum& sum = state->totals[var];
+  Expect(!sum.is_whole, var->name, " is added up already");
+  sum.is_whole = true;
+  var->kind = kLost;
+  FindSum(var, state);
 }
 
 void SendParts(Var* buffer, Var* out, State* state) {
@@ -423,6 +526,7 @@ void FillNew(const Slots& slots) {
          var.name, " is declared otherwise, or is no new variable");
   var.kind = kLost;
   slots.state.shares.erase(&var);
+  slots.state.totals.erase(&var);
   slots.state.constants[&var].is_zero = IsZero(slots.op);
   if (var.persistable) Set(&var, &slots.state).is_zero = IsZero(slots.op);
 }

@@ -32,6 +32,9 @@ void HoldShare(const std::vector<Var*>& vars, const Var& buffer, Kind kind, Var*
                State* state);
 void DivideShare(Var* share, State* state);
 void GatherShare(const Var& share, const Var& buffer, State* state);
+// Numbers that ranks add up, each of its part of tensors.
+void JoinSums(const Slots& slots);
+void AddUp(Var* sum, State* state);
 void SendParts(Var* buffer, Var* out, State* state);
 void SliceShare(const Slots& slots);
 void FillNew(const Slots& slots);

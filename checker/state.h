@@ -78,6 +78,12 @@ struct Share {
   Kind kind = kSame;
   bool is_of_ranks = false;  // the parts that all ranks sent to this one
   bool is_zero = false;      // nothing but 0
+  bool has_zeros = false;    // its padding is 0, or it has none
+};
+// Numbers of the original of which a variable is the sum: on this rank, a part of it, or on all.
+struct Sum {
+  std::vector<Part> of;
+  bool is_whole = false;
 };
 // An op of the original that the result has not.
 struct LeftOut {
@@ -138,9 +144,10 @@ struct State {
   std::map<std::string_view, std::vector<std::string_view>> common;  // states that one stands for
   std::set<std::string_view> elsewhere;                              // states in these
   Vars<Share> shares;
+  Vars<Sum> totals;
   std::multimap<const Var*, LeftOut> left_out;  // by the first input of several elements
   Vars<Filling> constants;                      // startup programs: what holds one
-  uint32_t num_numbers = 0;
+  uint32_t num_numbers = 0, num_sums = 0;
 
   std::array<Clock, kHost + 1> clocks = {};
   std::map<uint64_t, uint32_t> streams;  // of rings

@@ -109,10 +109,11 @@ BINARY = {"elementwise_add": ("+", FLOATS, FLOATS), "elementwise_sub": ("-", FLO
           "greater_equal": (">=", INT64, BOOLEAN), "logical_and": ("and", BOOLEAN, BOOLEAN),
           "logical_or": ("or", BOOLEAN, BOOLEAN)}
 # Shares: ops that compute each element of what they write from the elements at its place, and from numbers; and the
-# outputs that are numbers, of numbers alone.
+# outputs that are numbers, of numbers alone, but for NORM.
 ELEMENTWISE = dict.fromkeys("""sgd momentum adagrad decayed_adagrad rmsprop adadelta ftrl scale sum cast clip assign sign
 abs square sqrt elementwise_add elementwise_sub elementwise_mul elementwise_div""".split(), ())
-ELEMENTWISE.update(dict.fromkeys(("adam", "adamw"), ("Beta1PowOut", "Beta2PowOut")))
+ELEMENTWISE.update(dict.fromkeys(("adam", "adamw"), ("Beta1PowOut", "Beta2PowOut")), squared_l2_norm=("Out",))
+NORM = "squared_l2_norm"  # the sum of the squares of all elements
 TYPE_NAMES = {4: "fp16", 5: "fp32", 6: "fp64", 22: "bf16"}
 
 
@@ -291,7 +292,8 @@ class Var:
     changed_by = ()  # conditions of branches
     # Where states are shared out: a state that is in shares, or in another variable; which values are equal numbers, of
     # the value, and of the one that it is OLD with; what each rank has a part of; what makes it a constant.
-    is_elsewhere, number, old_number, share, constant = False, None, None, None, None
+    # The numbers of which it is the sum: on this rank, a part of it, or on all.
+    is_elsewhere, number, old_number, share, constant, total = False, None, None, None, None, None
 
     def __init__(self, data):
         self.data, self.name, described = data, bytes_of(data, 1), bytes_of(data, 2)
@@ -341,8 +343,18 @@ def one(variables):
 
 
 class Share:
-    def __init__(self, parts, kind=SAME, is_of_ranks=False, is_zero=False):
-        self.parts, self.kind, self.is_of_ranks, self.is_zero = parts, kind, is_of_ranks, is_zero
+    def __init__(self, parts, kind=SAME, is_zero=False, has_zeros=False):
+        self.parts, self.kind, self.is_of_ranks, self.is_zero = parts, kind, False, is_zero
+        self.has_zeros = has_zeros  # its padding is 0
+
+
+class Sum:
+    def __init__(self, of, is_whole=False):
+        self.of, self.is_whole = of, is_whole
+
+
+def is_number(var, like):
+    return var.type == DENSE and var.elements == 1 and var.float_size > 0 and var.dtype == like.dtype
 
 
 def is_tensor(var):
@@ -386,12 +398,12 @@ def hold_share(variables, buffer, kind, out):
     expect(variables, "the buffer holds nothing")
     for padding, _ in buffer.parts[len(variables):]:
         expect(padding.constant and padding.constant[1], "%s is padding, and does not hold 0" % padding)
-    set_share(out, Share([(var.of, var.of.version, None) for var in variables], kind))
+    set_share(out, Share([(var.of, var.of.version, None) for var in variables], kind, has_zeros=True))
 
 
 def set_share(var, share):
     expect(var.of is None and var.type == DENSE and not var.parts and not var.in_buffer, "%s is no variable for shares" % var)
-    var.share = share
+    var.share, var.total = share, None
 
 
 def check_depth(data):
@@ -426,7 +438,7 @@ class Walk:
         self.block, self.condition, self.counter, self.rates = 0, "", None, {}
         self.reads, self.writes, self.changed, self.branches, self.walked = set(), set(), {}, [], set()
         self.first, self.changes, self.synchronized, self.late = {}, "", set(), []
-        self.layout, self.common, self.elsewhere, self.left_out, self.num_numbers = {}, {}, set(), {}, 0
+        self.layout, self.common, self.elsewhere, self.left_out, self.num_numbers, self.num_sums = {}, {}, set(), {}, 0, 0
         if main is not None:
             self.layout, self.common, self.elsewhere = main.layout, main.common, main.elsewhere
         is_more = self.averages and main is None
@@ -669,7 +681,7 @@ class Walk:
             elif var.kind != OLD:
                 var.kind = LOST
             var.has_value, var.is_rounded = True, False
-            var.number = var.constant = None
+            var.number = var.constant = var.total = None
             var.version += 1
         if self.main is not None and op.type == "fill_constant" and len(op.places) == 1 and writes:
             writes[0].constant = (op.attributes(), self.is_zero(op))
@@ -725,11 +737,12 @@ class Walk:
         self.also = self.slot(False, also)
         expect(len(op.args(False) + op.args(True)) == len(self.inputs + self.outputs + self.more + self.also),
                "it has another variable")
-        role = op.number("op_role", 1) & 15
-        expect(not is_main or "b" not in where or role == 1, "attribute op_role: expected backward")
+        role, adds_up = op.number("op_role", 1) & 15, bool(self.inputs) and self.inputs[0].total is not None
+        expect(not is_main or "b" not in where or role == (2 if adds_up else 1),
+               "attribute op_role: expected %s" % ("optimize" if adds_up else "backward"))
         expect(not is_main or "f" not in where or role <= 1, "attribute op_role: expected forward or backward")
         for var in () if set(where) & set("det") else self.outputs:
-            expect(var.share is None, "%s is a share" % var)
+            expect(var.share is None and (adds_up or var.total is None), "%s is a share, or the sum of shares" % var)
         expect("o" not in where or op.number("op_role", 0) & 15 == 2, "attribute op_role: expected optimize")
         self.has_ended |= "o" in where
         stream = getattr(self, rule)()
@@ -780,6 +793,10 @@ class Walk:
         expect(reduction in (0, 4), "attribute reduce_type: expected 0 or 4")
         averages = self.op.type == "c_allreduce_avg" or reduction == 4
         x = self.in_place()
+        if x.total is not None:
+            expect(not averages, "expected a sum")
+            self.add_up(x)
+            return self.call("sum", x)
         for part in parts_of(x):
             self.reduce(part, averages)
         return self.call("mean" if averages else "sum", x)
@@ -837,7 +854,7 @@ class Walk:
         fused, number = new(self.more[0]), self.op.number
         size, copies = fused.float_size, number("copy_data", 0) != 0
         align = number("align_size", -1) if number("use_align", 1) else 1
-        expect(size and fused.share is None and number("dtype", -1) == fused.dtype and align <= 1 << 20
+        expect(size and fused.share is None and fused.total is None and number("dtype", -1) == fused.dtype and align <= 1 << 20
                and number("user_defined_size_of_dtype", -1) in (-1, size)
                and (align <= 1 or align % size == 0) and not fused.persistable and fused.block == self.block,
                "expected FusedOutput of floats, and attributes with its type and size")
@@ -845,7 +862,7 @@ class Walk:
         end, parts, shapes, ranks = 0, [], [], []
         for var in self.inputs:
             is_state = (self.averages or var.is_elsewhere) and var.is_state and var.elements >= 0
-            expect((is_state or var.is_floats) and var.share is None and var.dtype == fused.dtype and var.elements <= 1 << 40 and end < 1 << 60,
+            expect((is_state or var.is_floats) and var.share is None and var.total is None and var.dtype == fused.dtype and var.elements <= 1 << 40 and end < 1 << 60,
                    "%s is no tensor of a known size and of this type" % var)
             expect(not var.in_buffer and not var.parts and var is not fused, "%s is in a buffer already" % var)
             var.in_buffer = True
@@ -899,6 +916,8 @@ class Walk:
         return self.launch()
 
     def sum_parts(self):
+        if self.inputs and self.inputs[0].total is not None:
+            return self.join_sums()
         total = one(self.outputs)
         expect(0 < self.nranks == len(self.inputs), "expected a part for each rank")
         found = set()
@@ -1059,11 +1078,11 @@ class Walk:
                 expect(part[0] not in outputs, "it writes %s twice" % part[0])
                 outputs.add(part[0])
                 part = (part[0], part[0].version, None)
-            elif first is None and is_tensor(part[0]):
+            elif first is None or (not is_tensor(first) and is_tensor(part[0])):
                 first = part[0]
             args.append(part)
         if self.main is None:
-            expect(first is not None, "it has no input of several elements")
+            expect(first is not None, "it has no input")
             self.left_out.setdefault(first, []).append((op.data, args))
 
     def updates_shares(self):
@@ -1115,13 +1134,64 @@ class Walk:
             if is_output and slot not in ELEMENTWISE[self.op.type]:
                 expect(var.elements == elements, "%s has other elements than the share" % var)
                 set_share(var, Share(parts))
+            elif is_output and self.op.type == NORM:
+                first = inputs[0].share
+                expect(first.has_zeros or sum(part[0].elements for part in first.parts) == elements * self.nranks,
+                       "padding may be other than 0")
+                expect(var.of is None and is_number(var, parts[0][0]) and var.share is None, "%s is no new number" % var)
+                var.total = Sum(parts)
             elif is_output:
                 # All are the same function of equal numbers.
                 self.num_numbers += 1
                 for part in filter(is_current, parts):
                     part[0].number = self.num_numbers
                 expect(any(part[0] is var and is_current(part) for part in parts), "%s has no number of its own there" % var)
-                var.kind = SAME
+                var.kind, var.total = SAME, None
+
+    def find_sum(self, var):
+        """A variable that is the sum of the same numbers as one that an op left out has made holds that."""
+        def ordered(parts):
+            return sorted((part[0].name, part[1]) for part in parts)
+
+        of = ordered(var.total.of)
+        for first in var.total.of:
+            for found in self.left_out.get(first[0], []):
+                op = Op(found[0])
+                made = [part for place, part in zip(op.places, found[1]) if place[0]]
+                terms = [part for place, part in zip(op.places, found[1]) if not place[0]]
+                if (op.type != "sum" or len(made) != 1 or ordered(terms) != of or (var.of is var and var is not made[0][0])
+                        or not is_current(made[0]) or not is_number(var, made[0][0])):
+                    continue
+                # Else the parts would be of different tensors.
+                expect(made[0][0].equal, "%s may differ between ranks" % made[0][0])
+                var.of, var.of_version, var.kind, var.form, var.equal = *made[0][:2], SAME, WHOLE, True
+                var.total = None
+                self.left_out[first[0]].remove(found)
+                self.num_sums += 1
+                return
+
+    def join_sums(self):
+        out, of = one(self.outputs), []
+        is_whole = any(var.total is None or var.total.is_whole for var in self.inputs)
+        for var in self.inputs:
+            expect(is_number(var, out), "%s is no number like %s" % (var, out))
+            if var.total is None:
+                expect(var.kind == SAME, "%s holds no current value" % var)
+                of.append(held(var))
+                continue
+            expect(var.total.is_whole == is_whole, "%s is a part of this rank" % var)
+            of += var.total.of
+        expect((out.of is None or out.of is out) and not out.persistable and not out.parts and not out.in_buffer
+               and out.share is None, "%s is no variable for sums" % out)
+        out.kind, out.total = LOST, Sum(of, is_whole)
+        if is_whole:
+            self.find_sum(out)
+        return self.launch()
+
+    def add_up(self, var):
+        expect(not var.total.is_whole, "%s is added up already" % var)
+        var.total.is_whole, var.kind = True, LOST
+        self.find_sum(var)
 
     def scatter(self):
         """Each rank gets its part of the sums."""
@@ -1180,7 +1250,7 @@ class Walk:
         expect(var.of is not var and var.type == DENSE and not var.parts and "shape" in self.op.attrs
                and self.op.ints("shape") == var.dims and self.op.number("dtype", -1) == var.dtype,
                "%s is declared otherwise, or is no new variable" % var)
-        var.kind, var.share, var.constant = LOST, None, (None, self.is_zero(self.op))
+        var.kind, var.share, var.total, var.constant = LOST, None, None, (None, self.is_zero(self.op))
         if var.persistable:
             set_share(var, Share([], is_zero=self.is_zero(self.op)))
         return self.launch()
@@ -2290,6 +2360,7 @@ SHARES = """- states of which each rank has a part, in order of ranks: %s
 - states that are equal, of which one is kept: %s
 """
 UPDATED = "- Each rank's ops on its parts compute each element as ops on whole states do.\n"
+ADDED = "- Sums of squares are rounded, which ranks add up (%d).\n"
 PIR_CLAIM = """Assumed of Paddle 3:
 - Ops that use one variable, and calls on rings, run in the order of the file.
 - Ops whose names end in _ overwrite what is known of them, and other ops overwrite nothing.
@@ -2375,7 +2446,7 @@ def check(claim, proof, files):
     begun = 2 if main.averages else 3 if main.layout else 1
     right = CLAIM % (*hashes, rank, nranks or "any", by, schedule, len(main.schedule), len(main.rings), statement,
                      STARTUP[begun if len(files) == 4 else 0], states, changed, main.num_rounded, main.num_others,
-                     UPDATED if main.layout else "")
+                     (UPDATED if main.layout else "") + (ADDED % main.num_sums if main.num_sums else ""))
     right += PIR_CLAIM if programs is not files else ""
     lines = itertools.zip_longest(right.encode("latin-1").split(b"\n"), claim.split(b"\n"))
     for i, (expected, found) in enumerate(lines):

@@ -225,7 +225,7 @@ def delayed(*waits, **more):
 
 # Shares: of parameters w and b, states m and n are shares, too; of numbers p and q, one is kept.
 SHARED = {"w": (4, 4), "b": (4,), "m": (4, 4), "n": (4,), "p": (1,), "q": (1,)}
-SHARED_DECLS = DECLS[2:] + [decl("b@GRAD", 4)]
+SHARED_DECLS = DECLS[2:] + [decl("b@GRAD", 4)] + [decl(name, 1) for name in ("nw", "nb", "total", "root")]
 SHARED_SETTING = ('{"nranks":2,"shares":{"ms":[["m",[4,4]],["n",[4]]],"ws":[["w",[4,4]],["b",[4]]]},'
                   '"common":{"p":["p","q"]}}')
 PADDED_SETTING = SHARED_SETTING.replace("[4]]]", '[4]],["",[2]]]')
@@ -271,16 +271,16 @@ SENT = [packed("w,b", "sf", copy_data=True), op("alltoall", "X=sf", "Out=ranks",
 
 def shared(gather=tuple(gathering()), pack=(DIVIDED, PACK), scatter=(SCATTER,), update=(UPDATE,), start=None, left=(6, 7),
            ops=SHARED_OPS, changed=None, fills=SHARED_FILLS, undeclared="mnq", padding=0, setting=None, hints="",
-           states=None, more=(), after=()):
+           states=None, more=(), after=(), middle=(), middle_at=9):
     """Each rank has half of w and b, and of m and n, and updates them. `left`: the ops that the result has not.
-    `after`: what the startup programs do at last."""
+    `middle`: new ops before op `middle_at`. `after`: what the startup programs do at last."""
     size = 10 + padding // 2
     new = ([decl(name, 2 * size) for name in ("wf", "af", "gf", "sf", "ranks")] + [decl("gs", size), decl("wa", 4, 4)]
-           + [decl("ba", 4), *more] + (states or [decl("ws", size, persistable=True), decl("ms", size, persistable=True)]))
+           + [decl("ba", 4), decl("ns", 1), *more] + (states or [decl("ws", size, persistable=True), decl("ms", size, persistable=True)]))
     whole_states = [decl("lr", 1, persistable=True)] + [decl(n, *dims, persistable=True) for n, dims in SHARED.items()]
     parts = new + whole_states[:1] + [decl(n, *dims, persistable=n not in "wb") for n, dims in SHARED.items()
                                       if n not in undeclared]
-    places = {0: gather, 3: pack, 6: scatter, len(ops): update}
+    places = {0: gather, 3: pack, 6: scatter, middle_at: middle, len(ops): update}
     main, proof = [], ["weft-proof 1", hints + "main"]
     for i in range(len(ops) + 1):
         main += places.get(i, ())
@@ -295,12 +295,39 @@ def shared(gather=tuple(gathering()), pack=(DIVIDED, PACK), scatter=(SCATTER,), 
                       program(whole_states, fills + list(after)), program(parts, fills[:4] + list(start) + list(after))]}
 
 
-def padded(*fills):
+def padded(*fills, **others):
     """With two elements more, which the op fills with 0."""
     pads = [decl("pad" + name, 2) for name in "wgs"]
     return shared(gather=gathering("w,b,padw"), pack=(DIVIDED, packed("w@GRAD,b@GRAD,padg", "gf"), *fills), padding=2,
                   setting=PADDED_SETTING, more=pads, start=[zeros("pads", 2), packed("w,b,pads", "sf", copy_data=True),
-                                                            SENT[1], sliced(size=11), zeros("ms", 11)])
+                                                            SENT[1], sliced(size=11), zeros("ms", 11)], **others)
+
+
+def norm(g, to):
+    return op("squared_l2_norm", "X=" + g, "Out=" + to, op_role=2)
+
+
+def added(*names, to="total"):
+    return op("sum", "X=" + ",".join(names), "Out=" + to, op_role=2)
+
+
+def by_root(g):
+    return op("elementwise_mul", "X=%s Y=root" % g, "Out=" + g, op_role=2)
+
+
+NORMS = [norm("w@GRAD", "nw"), norm("b@GRAD", "nb"), added("nw", "nb"), op("sqrt", "X=total", "Out=root", op_role=2)]
+NORM_OPS = SHARED_OPS[:6] + NORMS + [by_root("w@GRAD"), by_root("b@GRAD")] + SHARED_OPS[6:]
+ADD_UP = in_place("c_allreduce_sum", "total", use_calc_stream=True, op_role=2)
+
+
+NORMED = {"ops": NORM_OPS, "left": (6, 7, 8, 10, 11, 12, 13), "update": (by_root("gs"), UPDATE),
+          "middle": (norm("gs", "ns"), added("ns"), ADD_UP)}
+SIGNS = [op("sign", "X=" + g, "Out=" + g, op_role=2) for g in ("w@GRAD", "b@GRAD", "gs")]
+
+
+def clipped(*middle, **more):
+    """Gradients that are multiplied by a function of their norm."""
+    return shared(**{**NORMED, "middle": middle, **more})
 
 
 def decay(w, m):
@@ -632,6 +659,35 @@ CASES = {
                                    "m is no state, or is there twice"),
     ("Shares", "of other dimensions"): (shared(setting=SHARED_SETTING.replace("[4,4]", "[2,8]")), "m is declared otherwise"),
     ("Shares", "in no setting"): (shared(setting='{"nranks":2}'), "the new variable ws is a state"),
+    ("Shares, sums", "of all shares"): (shared(**NORMED), RIGHT),
+    ("Shares, sums", "and of a whole number"): (
+        clipped(norm("gs", "ns"), added("ns", to="part"), in_place("c_allreduce_sum", "part", use_calc_stream=True, op_role=2),
+                added("part", "lr"), more=[decl("part", 1)],
+                ops=NORM_OPS[:8] + [added("nw", "nb", "lr")] + NORM_OPS[9:]), RIGHT),
+    ("Shares, sums", "with padding"): (padded(zeros("padg", 2), **NORMED), RIGHT),
+    ("Shares, sums", "that no rank adds up"): (
+        clipped(norm("gs", "ns"), added("ns")), "it reads total, which does not have the value"),
+    ("Shares, sums", "added up twice"): (clipped(norm("gs", "ns"), added("ns"), ADD_UP, ADD_UP),
+                                         "attribute op_role: expected backward"),
+    ("Shares, sums", "of a share twice"): (clipped(norm("gs", "ns"), added("ns", "ns"), ADD_UP),
+                                           "it reads total, which does not have the value"),
+    ("Shares, sums", "of a part of a rank, and a whole"): (
+        clipped(norm("gs", "ns"), added("ns", "lr"), ADD_UP), "ns is a part of this rank"),
+    ("Shares, sums", "of another share"): (clipped(norm("ws", "ns"), added("ns"), ADD_UP), NOT_THE_SAME),
+    ("Shares, sums", "means"): (
+        clipped(norm("gs", "ns"), added("ns"), in_place("c_allreduce_avg", "total", use_calc_stream=True, op_role=2)),
+        "expected a sum"),
+    ("Shares, sums", "of the role of gradients"): (
+        clipped(norm("gs", "ns"), added("ns"), in_place("c_allreduce_sum", "total", use_calc_stream=True, op_role=1)),
+        "attribute op_role: expected optimize"),
+    ("Shares, sums", "of padding that may be other than 0"): (
+        padded(zeros("padg", 2), **{**NORMED, "ops": NORM_OPS[:6] + SIGNS[:2] + NORM_OPS[6:], "middle_at": 11,
+                                    "left": (6, 7, 8, 9, 10, 12, 13, 14, 15), "scatter": (SCATTER,),
+                                    "middle": (SIGNS[2], *NORMED["middle"])}), "padding may be other than 0"),
+    ("Shares, sums", "of values that differ between ranks"): (
+        clipped(norm("gs", "ns"), added("ns", to="part"), in_place("c_allreduce_sum", "part", use_calc_stream=True, op_role=2),
+                added("part", "loss"), more=[decl("part", 1)],
+                ops=NORM_OPS[:8] + [added("nw", "nb", "loss")] + NORM_OPS[9:]), "total may differ between ranks"),
     ("Shares, at the start", "of rank 0"): (shared(), RIGHT),
     ("Shares, at the start", "of another rank"): (shared(start=[*SENT, sliced(start=10), zeros("ms", 10)]),
                                                   "expected the first part of those of all ranks"),
