@@ -316,11 +316,12 @@ bool UpdatesShares(const Op& op, const State& state) {
         var == nullptr || arg.is_output ? state.shares.end() : state.shares.find(var);
     return share != state.shares.end() && share->second.kind == kSame;
   };
-  return state.main == nullptr && FindElementwise(op.type) != nullptr &&
+  return state.main == nullptr && op.type.substr(0, 2) != "c_" && op.type != "all_gather" &&
          std::any_of(op.args.begin(), op.args.end(), is_share);
 }
 
 void UpdateShares(const Op& op, State* state) {
+  Expect(FindElementwise(op.type) != nullptr, "no rule lets each rank run such an op on its part");
   const Share* first = nullptr;
   int64_t elements = -1;
   std::vector<Var*> vars;

@@ -1087,7 +1087,8 @@ class Walk:
 
     def updates_shares(self):
         shares = [self.vars[name].share for name in self.op.args(False) if name in self.vars]
-        return self.main is None and self.op.type in ELEMENTWISE and any(share and share.kind == SAME for share in shares)
+        return (self.main is None and not self.op.type.startswith("c_") and self.op.type != "all_gather"
+                and any(share and share.kind == SAME for share in shares))
 
     def does_same(self, was, args, i):
         """Whether op i of the shares computes what this one does, which the result has not."""
@@ -1112,6 +1113,7 @@ class Walk:
         return like is not None
 
     def update_shares(self):
+        expect(self.op.type in ELEMENTWISE, "no rule lets each rank run such an op on its part")
         variables = [self.var(place[3]) for place in self.op.places]
         inputs = [var for var, place in zip(variables, self.op.places) if not place[0] and var.share]
         elements, count = inputs[0].elements, len(inputs[0].share.parts)

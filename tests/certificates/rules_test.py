@@ -649,6 +649,9 @@ CASES = {
     ("Shares", "what is no update left out"): (
         shared(ops=SHARED_OPS + [op("softmax", "X=w", "Out=h", op_role=2)], left=(6, 7, 8)), "no rule leaves out such an op"),
     ("Shares", "a gradient op left out"): (shared(left=(5, 6, 7)), "no rule leaves out such an op"),
+    ("Shares", "an op that needs a whole tensor"): (
+        shared(update=(op("softmax", "X=ws", "Out=ws", op_role=2), UPDATE)),
+        "no rule lets each rank run such an op on its part"),
     ("Shares", "of another size"): (
         shared(states=[decl("ws", 12, persistable=True), decl("ms", 10, persistable=True)]), "ws is no part of a rank"),
     ("Shares", "of which ranks have their own"): (shared(hints="own m\n"), "m is no state, is shared out"),
