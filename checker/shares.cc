@@ -10,14 +10,18 @@ namespace {
 // Ops that compute each element of what they write from the elements at its place, and from
 // numbers: inputs of one element. What they write besides are numbers, of numbers alone; but for
 // kNorm, the sum of the squares of all elements.
+// Ops that need whole tensors are for ranks of which each has one; their dimensions do not count.
 constexpr char kNorm[] = "squared_l2_norm";
 struct Elementwise {
   std::string_view types, numbers;
+  bool needs_whole = false;
 };
 constexpr Elementwise kElementwise[] = {
     {" sgd momentum adagrad decayed_adagrad rmsprop adadelta ftrl ", ""},
     {" adam adamw ", " Beta1PowOut Beta2PowOut "},
     {" squared_l2_norm ", " Out "},
+    {" lamb ", " Beta1PowOut Beta2PowOut ", true},
+    {" lars_momentum clip_by_norm ", "", true},
     {" scale sum cast clip assign sign abs square sqrt elementwise_add elementwise_sub "
      "elementwise_mul elementwise_div ",
      ""},
@@ -322,6 +326,7 @@ bool UpdatesShares(const Op& op, const State& state) {
 
 void UpdateShares(const Op& op, State* state) {
   Expect(FindElementwise(op.type) != nullptr, "no rule lets each rank run such an op on its part");
+  const Elementwise& kind = *FindElementwise(op.type);
   const Share* first = nullptr;
   int64_t elements = -1;
   std::vector<Var*> vars;
@@ -346,12 +351,13 @@ void UpdateShares(const Op& op, State* state) {
       state->Spend(1 + same->second.op.size() / 8, 0);
       if (DoesSame(op, same->second, i, state)) break;
     }
+    Expect(!kind.needs_whole || first->parts[i].of->elements == elements,
+           "it needs whole tensors, and no rank has all of ", first->parts[i].of->name);
     Expect(same != end, "no op that is left out does the same with ", first->parts[i].of->name);
     for (size_t a = 0; a < vars.size(); ++a) values[a].push_back(same->second.args[a]);
     state->left_out.erase(same);
   }
   state->Launch(0);
-  const Elementwise& kind = *FindElementwise(op.type);
   for (size_t a = 0; a < vars.size(); ++a) {
     Var* const var = vars[a];
     state->Touch(0, var, op.args[a].is_output);

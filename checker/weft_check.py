@@ -113,6 +113,8 @@ BINARY = {"elementwise_add": ("+", FLOATS, FLOATS), "elementwise_sub": ("-", FLO
 ELEMENTWISE = dict.fromkeys("""sgd momentum adagrad decayed_adagrad rmsprop adadelta ftrl scale sum cast clip assign sign
 abs square sqrt elementwise_add elementwise_sub elementwise_mul elementwise_div""".split(), ())
 ELEMENTWISE.update(dict.fromkeys(("adam", "adamw"), ("Beta1PowOut", "Beta2PowOut")), squared_l2_norm=("Out",))
+ELEMENTWISE.update(lamb=ELEMENTWISE["adam"], lars_momentum=(), clip_by_norm=())
+WHOLE_ONLY = ("lamb", "lars_momentum", "clip_by_norm")  # of whole tensors, of which each rank has one
 NORM = "squared_l2_norm"  # the sum of the squares of all elements
 TYPE_NAMES = {4: "fp16", 5: "fp32", 6: "fp64", 22: "bf16"}
 
@@ -1127,6 +1129,8 @@ class Walk:
             candidates = self.left_out.get(first, [])
             same = next((i for i, (data, args) in enumerate(candidates)
                          if self.does_same(Op(data), args, len(values))), None)
+            expect(self.op.type not in WHOLE_ONLY or first.elements == elements,
+                   "it needs whole tensors, and no rank has all of %s" % first)
             expect(same is not None, "no op that is left out does the same with %s" % first)
             values.append(candidates.pop(same)[1])
         self.launch()

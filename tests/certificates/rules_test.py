@@ -270,7 +270,7 @@ SENT = [packed("w,b", "sf", copy_data=True), op("alltoall", "X=sf", "Out=ranks",
 
 
 def shared(gather=tuple(gathering()), pack=(DIVIDED, PACK), scatter=(SCATTER,), update=(UPDATE,), start=None, left=(6, 7),
-           ops=SHARED_OPS, changed=None, fills=SHARED_FILLS, undeclared="mnq", padding=0, setting=None, hints="",
+           ops=SHARED_OPS, changed=None, fills=SHARED_FILLS, undeclared="mnq", no_states="wb", padding=0, setting=None, hints="",
            states=None, more=(), after=(), middle=(), middle_at=9):
     """Each rank has half of w and b, and of m and n, and updates them. `left`: the ops that the result has not.
     `middle`: new ops before op `middle_at`. `after`: what the startup programs do at last."""
@@ -278,7 +278,7 @@ def shared(gather=tuple(gathering()), pack=(DIVIDED, PACK), scatter=(SCATTER,), 
     new = ([decl(name, 2 * size) for name in ("wf", "af", "gf", "sf", "ranks")] + [decl("gs", size), decl("wa", 4, 4)]
            + [decl("ba", 4), decl("ns", 1), *more] + (states or [decl("ws", size, persistable=True), decl("ms", size, persistable=True)]))
     whole_states = [decl("lr", 1, persistable=True)] + [decl(n, *dims, persistable=True) for n, dims in SHARED.items()]
-    parts = new + whole_states[:1] + [decl(n, *dims, persistable=n not in "wb") for n, dims in SHARED.items()
+    parts = new + whole_states[:1] + [decl(n, *dims, persistable=n not in no_states) for n, dims in SHARED.items()
                                       if n not in undeclared]
     places = {0: gather, 3: pack, 6: scatter, middle_at: middle, len(ops): update}
     main, proof = [], ["weft-proof 1", hints + "main"]
@@ -322,6 +322,24 @@ ADD_UP = in_place("c_allreduce_sum", "total", use_calc_stream=True, op_role=2)
 
 NORMED = {"ops": NORM_OPS, "left": (6, 7, 8, 10, 11, 12, 13), "update": (by_root("gs"), UPDATE),
           "middle": (norm("gs", "ns"), added("ns"), ADD_UP)}
+LAMB = "Param=%s Grad=%s Moment1=%s Beta1Pow=p LearningRate=lr", "ParamOut=%s Moment1Out=%s Beta1PowOut=p"
+
+
+def lamb(w, g, m):
+    return op("lamb", LAMB[0] % (w, g, m), LAMB[1] % (w, m), op_role=2)
+
+
+def owned():
+    """Rank 0 owns w, rank 1 nothing; both have b."""
+    pads = [decl("pad" + name, 16) for name in "wgs"]
+    return shared(ops=OPS[:4] + [gradient("w", "w"), op("relu", "X=x", "Out=h"), lamb("w", "w@GRAD", "m")], left=(6,),
+                  update=(lamb("ws", "gs", "ms"),), gather=gathering("w,padw"), undeclared="m", no_states="w", padding=12,
+                  pack=(DIVIDED, packed("w@GRAD,padg", "gf"), zeros("padg", 16)), more=pads, fills=SHARED_FILLS[:5],
+                  setting='{"nranks":2,"shares":{"ms":[["m",[4,4]],["",[16]]],"ws":[["w",[4,4]],["",[16]]]}}',
+                  start=[in_place("c_broadcast", "b", use_calc_stream=True), zeros("pads", 16),
+                         packed("w,pads", "sf", copy_data=True), SENT[1], sliced(size=16), zeros("ms", 16)])
+
+
 SIGNS = [op("sign", "X=" + g, "Out=" + g, op_role=2) for g in ("w@GRAD", "b@GRAD", "gs")]
 
 
@@ -617,6 +635,10 @@ CASES = {
     ("Shares", "weight decay"): (
         shared(ops=SHARED_OPS[:6] + [decay("w", "m"), decay("b", "n"), *SHARED_OPS[6:]], left=(6, 7, 8, 9),
                update=(decay("ws", "ms"), UPDATE)), RIGHT),
+    ("Shares", "an owner of a whole tensor"): (owned(), RIGHT),
+    ("Shares", "a whole tensor that no rank owns"): (
+        shared(ops=SHARED_OPS[:6] + [lamb("w", "w@GRAD", "m"), lamb("b", "b@GRAD", "n")], update=(lamb("ws", "gs", "ms"),)),
+        "it needs whole tensors, and no rank has all of w"),
     ("Shares", "padding that is not 0"): (padded(), "padg is padding, and does not hold 0"),
     ("Shares", "padding that is 1"): (padded(zeros("padg", 2, value=1.0)), "padg is padding, and does not hold 0"),
     ("Shares", "no gather"): (shared(gather=()), "it reads w, which does not have the value"),

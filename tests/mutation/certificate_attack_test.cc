@@ -272,14 +272,15 @@ const std::vector<Configuration>& Configurations() {
 }
 
 TEST(CertificateAttack, NothingWrongIsCertified) {
-  const std::map<std::string, Model> models = ReadModels();
+  std::map<std::string, Model> models = ReadModels();
+  models.emplace("equal_layers_lamb", EqualLayersByLamb());
   std::vector<std::function<void(Count*)>> parts;
   for (const auto& [name, model] : models) {
     static const auto* const kSmall =
-        new std::set<std::string>{"fit_a_line",  "mlp_sgd",        "mlp_adam",
-                                  "two_losses",  "mlp_amp",        "mlp_shared_weights",
-                                  "mlp_dropout", "lenet_momentum", "mlp_clip_global_norm",
-                                  "mlp_lr_decay"};
+        new std::set<std::string>{"fit_a_line",   "mlp_sgd",          "mlp_adam",
+                                  "two_losses",   "mlp_amp",          "mlp_shared_weights",
+                                  "mlp_dropout",  "lenet_momentum",   "mlp_clip_global_norm",
+                                  "mlp_lr_decay", "equal_layers_lamb"};
     const bool is_small = kSmall->count(name) > 0;
     if (!is_small && (every == 0 || model.main.num_ops() > 500)) continue;
     const int ops = static_cast<int>(model.main.num_ops());
