@@ -63,7 +63,6 @@ bool IsNoState(std::string_view decl, const Var& var) {
 }
 
 void Declare(State* state) {
-  const auto& elsewhere = (state->main == nullptr ? state : state->main)->elsewhere;
   state->locals.resize(state->blocks.size());
   for (size_t i = 1; i < state->blocks.size(); ++i) {
     for (Fields fields(state->blocks[i]); fields.Next(3);) {
@@ -90,7 +89,7 @@ void Declare(State* state) {
     const bool is_next = next < end && state->vars[next].bytes == fields.Bytes();
     Var* const var = is_next ? &state->vars[next++] : state->Declare(fields.Bytes());
     Expect(!var->in_result, var->name, " is declared twice");
-    const bool is_elsewhere = elsewhere.count(var->name) > 0;
+    const bool is_elsewhere = state->IsElsewhere(var->name);
     Expect(is_elsewhere ? IsNoState(fields.Bytes(), *var) : var->bytes == fields.Bytes(), var->name,
            " is not declared as in the original");
     var->in_result = true;
@@ -120,7 +119,7 @@ void Declare(State* state) {
   // What ops used that are left out need not be declared.
   const bool leaves_out = state->main == nullptr && state->HasShares();
   for (Var& var : state->vars) {
-    const bool is_elsewhere = elsewhere.count(var.name) > 0;
+    const bool is_elsewhere = state->IsElsewhere(var.name);
     Expect(var.in_result || is_elsewhere || (leaves_out && !var.persistable),
            "a variable of the original is not declared");
     if (!var.in_result) var.kind = kLost;
@@ -138,6 +137,8 @@ void Begin(std::string_view original, std::string_view result, State* state) {
   state->version = NumberOf(TextOf(original, 4), 1);
   state->work_left = 1000 + 16 * result.size();
   state->memory_left = (1 << 22) + 2 * (original.size() + result.size());
+  // What the main programs did not need.
+  if (state->main != nullptr) state->memory_left += state->main->memory_left;
   CheckSetting(TextOf(result, 1001), state);
   const auto without_blocks = [](std::string_view file) {
     return OthersOf(file, 1, 1001, [](const Fields&) {});

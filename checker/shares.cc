@@ -52,6 +52,9 @@ bool IsZero(const Op& op) {
   return true;
 }
 
+// Of an op that is left out, until it is found.
+uint64_t MemoryOf(size_t num_args) { return 128 + num_args * sizeof(Part); }
+
 bool IsCurrent(const Part& part) { return part.version == part.of->version; }
 
 // What a variable of the original holds in the result.
@@ -186,7 +189,7 @@ void ReadShares(State* state) {
           [&](std::string_view share) {
             std::vector<State::Named>& of = state->layout[share];
             json.List([&] {
-              state->Spend(0, 128);
+              state->Spend(0, 80);
               of.emplace_back();
               size_t i = 0;
               json.List([&] {
@@ -195,7 +198,7 @@ void ReadShares(State* state) {
                   of.back().name = json.String();
                   return;
                 }
-                json.List([&] { of.back().dims.push_back(json.Integer()); });
+                of.back().dims = json.Any();
               });
             });
           },
@@ -204,7 +207,7 @@ void ReadShares(State* state) {
       json.Object(
           [&](std::string_view one) {
             json.List([&] {
-              state->Spend(0, 96);
+              state->Spend(0, 64);
               state->common[one].push_back(json.String());
             });
           },
@@ -217,14 +220,15 @@ void ReadShares(State* state) {
   Expect(!state->layout.empty(), "setting of the result: expected shares");
   for (const auto& [share, named] : state->layout) {
     for (const State::Named& of : named) {
-      if (!of.name.empty()) state->elsewhere.insert(of.name);
+      if (!of.name.empty()) state->elsewhere.push_back(of.name);
     }
   }
   for (const auto& [one, names] : state->common) {
     for (const std::string_view name : names) {
-      if (name != one) state->elsewhere.insert(name);
+      if (name != one) state->elsewhere.push_back(name);
     }
   }
+  std::sort(state->elsewhere.begin(), state->elsewhere.end());
 }
 
 void BeginShares(State* state) {
@@ -246,15 +250,18 @@ void BeginShares(State* state) {
     Share& share = state->shares[var];
     int64_t end = 0;
     for (const State::Named& of : named) {
-      state->Spend(0, 64);
+      state->Spend(0, 2 * sizeof(Part));
+      std::vector<int64_t> dims;
+      Json json(of.dims);
+      json.List([&] { dims.push_back(json.Integer()); });
       if (of.name.empty()) {
-        Expect(&of == &named.back() && of.dims.size() == 1 && of.dims[0] > 0,
+        Expect(&of == &named.back() && dims.size() == 1 && dims[0] > 0,
                "setting of the result: ", name, ": expected padding at the end alone");
-        end += std::min(of.dims[0], int64_t{1} << 40);
+        end += std::min(dims[0], int64_t{1} << 40);
         continue;
       }
       Var* const part = take(of.name, false);
-      Expect(IsTensor(*part) && part->Dims() == of.dims && part->dtype == var->dtype &&
+      Expect(IsTensor(*part) && part->Dims() == dims && part->dtype == var->dtype &&
                  part->elements <= int64_t{1} << 40 && end < int64_t{1} << 60,
              "setting of the result: ", of.name, " is declared otherwise");
       share.parts.push_back({part, 0, 0});
@@ -301,16 +308,14 @@ void LeaveOut(const Op& op, std::vector<Part> before, State* state) {
   }
   if (state->main != nullptr) return;
   Expect(first != nullptr, "it has no input");
-  state->Spend(0, 128 + args.size() * sizeof(Part));
+  state->Spend(0, MemoryOf(args.size()));
   state->left_out.emplace(first, LeftOut{op.bytes, std::move(args)});
 }
 
 void KeepConstant(const Op& op, State* state) {
   if (op.type != "fill_constant" || op.args.size() != 1 || !op.args[0].is_output) return;
-  Filling& constant = state->constants[state->VarOf(op.args[0].var)];
-  for (const std::string_view attr : AttrsOf(op.bytes)) constant.attrs += attr;
-  state->Spend(0, 128 + constant.attrs.size());
-  constant.is_zero = IsZero(op);
+  state->Spend(0, 96);
+  state->constants[state->VarOf(op.args[0].var)] = {op.bytes, IsZero(op)};
 }
 
 bool UpdatesShares(const Op& op, const State& state) {
@@ -356,6 +361,7 @@ void UpdateShares(const Op& op, State* state) {
     Expect(same != end, "no op that is left out does the same with ", first->parts[i].of->name);
     for (size_t a = 0; a < vars.size(); ++a) values[a].push_back(same->second.args[a]);
     state->left_out.erase(same);
+    state->memory_left += MemoryOf(vars.size());
   }
   state->Launch(0);
   for (size_t a = 0; a < vars.size(); ++a) {
@@ -575,7 +581,7 @@ void CheckShares(State* state) {
       const Filling *const a = find(one), *const b = find(var);
       const bool are_equal = state->main == nullptr
                                  ? one->number != 0 && one->number == var->number
-                                 : a != nullptr && b != nullptr && a->attrs == b->attrs;
+                                 : a != nullptr && b != nullptr && AttrsOf(a->op) == AttrsOf(b->op);
       Expect(are_equal && one->kind == kSame, name, " does not hold the value of ", of);
       Expect(state->main != nullptr || var->equal, of, " may differ between ranks");
     }

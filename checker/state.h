@@ -92,7 +92,7 @@ struct LeftOut {
 };
 
 struct Filling {
-  std::string attrs;  // that make it
+  std::string_view op;  // of the original, if it makes it
   bool is_zero = false;
 };
 
@@ -137,12 +137,11 @@ struct State {
 
   // Where states are shared out (shares.cc).
   struct Named {
-    std::string_view name;
-    std::vector<int64_t> dims;
+    std::string_view name, dims;  // as JSON
   };
   std::map<std::string_view, std::vector<Named>> layout;             // of shares; "": padding
   std::map<std::string_view, std::vector<std::string_view>> common;  // states that one stands for
-  std::set<std::string_view> elsewhere;                              // states in these
+  std::vector<std::string_view> elsewhere;                           // states in these, sorted
   Vars<Share> shares;
   Vars<Sum> totals;
   std::multimap<const Var*, LeftOut> left_out;  // by the first input of several elements
@@ -181,7 +180,7 @@ struct State {
   Var* Declare(std::string_view decl) {  // the first one of that name
     const auto [entry, is_new] = names.emplace(TextOf(decl, 1), nullptr);
     if (is_new) {
-      Spend(0, 384);
+      Spend(0, 320);
       entry->second = &vars.emplace_back(decl);
       // There is room for all. Names that are made to share a place would take more than linear
       // time.
@@ -189,6 +188,10 @@ struct State {
       Expect(names.bucket_size(place) < 64, "too many names have one hash");
     }
     return entry->second;
+  }
+  bool IsElsewhere(std::string_view name) const {
+    const auto& names = (main == nullptr ? this : main)->elsewhere;
+    return std::binary_search(names.begin(), names.end(), name);
   }
   bool HasShares() const { return !(main == nullptr ? this : main)->layout.empty(); }
   bool HasValue(const Var& var) const {
