@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "checker/pir.h"
-#include "checker/state.h"
+#include "checker/shares.h"
 
 namespace checker {
 namespace {
@@ -22,9 +22,7 @@ std::vector<std::string_view> BlocksOf(std::string_view file) {
 
 // What a setting says of results that no rule makes.
 constexpr std::pair<const char*, const char*> kNoRule[] = {
-    {"common\"", "no rule lets each rank update a part of the states"},
-    {"distributed_params\"", "no rule lets each rank update a part of the states"},
-    {"shares\"", "no rule lets each rank update a part of the states"},
+    {"distributed_params\"", "no rule is for parameters of which the user gives each rank a part"},
     {"groups\"", "no rule reduces gradients over some of the ranks"},
     {"ordered_by_data\"", "no rule orders ops by their data alone"},
     {"assumptions\"", "no rule is for ops of which only the user knows what they do"},
@@ -51,8 +49,17 @@ void CheckSetting(std::string_view json, State* state) {
       Expect(is_right, "setting of the result: ", key, ": expected ", value);
     }
   };
+  ReadShares(state);
   expect("\"nranks\":", std::to_string(state->nranks));
   expect("\"reduction\":", state->sums ? "\"sum\"" : "\"mean\"");
+}
+
+// What the result has in another variable is declared as in the original, but as no state.
+bool IsNoState(std::string_view decl, const Var& var) {
+  const auto others = [](std::string_view decl) {
+    return OthersOf(decl, 3, 5, [](const Fields&) {});
+  };
+  return !Decl(decl).persistable && others(decl) == others(var.bytes);
 }
 
 void Declare(State* state) {
@@ -82,13 +89,17 @@ void Declare(State* state) {
     const bool is_next = next < end && state->vars[next].bytes == fields.Bytes();
     Var* const var = is_next ? &state->vars[next++] : state->Declare(fields.Bytes());
     Expect(!var->in_result, var->name, " is declared twice");
-    Expect(var->bytes == fields.Bytes(), var->name, " is not declared as in the original");
+    const bool is_elsewhere = state->IsElsewhere(var->name);
+    Expect(is_elsewhere ? IsNoState(fields.Bytes(), *var) : var->bytes == fields.Bytes(), var->name,
+           " is not declared as in the original");
     var->in_result = true;
     if (var->of != nullptr) continue;
     const bool is_ring = state->main != nullptr && var->type == 17;
     const bool is_scope = state->averages && var->type == 11 && !var->persistable;
-    const bool is_known = state->averages && (state->main == nullptr ||
-                                              state->main->first.count(std::string(var->name)) > 0);
+    const State& main = state->main == nullptr ? *state : *state->main;
+    const bool is_known = main.layout.count(var->name) > 0 ||
+                          (state->averages && (state->main == nullptr ||
+                                               main.first.count(std::string(var->name)) > 0));
     Expect(is_ring || is_scope || (var->type == 7 && (!var->persistable || is_known)),
            "the new variable ", var->name, " is a state, or no tensor");
     var->kind = kLost;
@@ -105,9 +116,16 @@ void Declare(State* state) {
       var->block = state->blocks.size() + i;
     }
   }
-  for (const Var& var : state->vars) {
-    Expect(var.in_result, "a variable of the original is not declared");
+  // What ops used that are left out need not be declared.
+  const bool leaves_out = state->main == nullptr && state->HasShares();
+  for (Var& var : state->vars) {
+    const bool is_elsewhere = state->IsElsewhere(var.name);
+    Expect(var.in_result || is_elsewhere || (leaves_out && !var.persistable),
+           "a variable of the original is not declared");
+    if (!var.in_result) var.kind = kLost;
+    var.is_elsewhere = is_elsewhere && state->main != nullptr;
   }
+  if (leaves_out) BeginShares(state);
 }
 
 // Compares all but the ops.
@@ -119,6 +137,8 @@ void Begin(std::string_view original, std::string_view result, State* state) {
   state->version = NumberOf(TextOf(original, 4), 1);
   state->work_left = 1000 + 16 * result.size();
   state->memory_left = (1 << 22) + 2 * (original.size() + result.size());
+  // What the main programs did not need.
+  if (state->main != nullptr) state->memory_left += state->main->memory_left;
   CheckSetting(TextOf(result, 1001), state);
   const auto without_blocks = [](std::string_view file) {
     return OthersOf(file, 1, 1001, [](const Fields&) {});
@@ -163,6 +183,7 @@ void CheckStreams(State* state) {
 void End(State* state) {
   CheckStreams(state);
   if (state->averages) CheckAveraging(state);
+  if (state->HasShares()) CheckShares(state);
   State* const main = state->main;
   for (const uint64_t ring : main == nullptr ? std::set<uint64_t>() : main->rings) {
     const bool is_outside = state->set_up.empty() && main->calls_compute && state->calls_compute;
@@ -176,6 +197,10 @@ void End(State* state) {
            " is not reduced");
     Expect(!var.is_parameter || (var.IsState() && (!var.is_own || state->averages)), var.name,
            " is no state of all ranks");
+    if (var.is_elsewhere) {
+      state->num_parameters += var.is_parameter ? 1 : 0;
+      continue;
+    }
     Expect(var.kind == kSame || (!var.persistable && !var.read_first), "the step leaves ", var.name,
            " with another value than the original does");
     state->num_others += var.kind != kSame ? 1 : 0;
@@ -201,23 +226,30 @@ bool Follow(std::istream* proof, State* state) {
   bool is_main_end = false;
   for (std::string word; !is_main_end && *proof >> word;) {
     is_main_end = state->main == nullptr && word == "startup";
-    const bool is_new = word[0] == '+';
-    const bool is_step = (is_new || word[0] == '=') && word.size() > 1 && word.size() < 20 &&
-                         word.find_first_not_of("0123456789", 1) == word.npos;
+    const bool is_new = word[0] == '+', is_left_out = word[0] == '-';
+    const bool is_step = (is_new || is_left_out || word[0] == '=') && word.size() > 1 &&
+                         word.size() < 20 && word.find_first_not_of("0123456789", 1) == word.npos;
     Expect(is_step || is_main_end, "proof.txt: expected a step, found ", word);
-    for (uint64_t i = is_step ? std::stoull(word.substr(1)) : 0; i > 0; --i, ++index) {
-      Expect(results.Next(4), "proof.txt: the result has no further op");
+    for (uint64_t i = is_step ? std::stoull(word.substr(1)) : 0; i > 0; --i) {
+      Expect(is_left_out || results.Next(4), "proof.txt: the result has no further op");
       Expect(is_new || originals.Next(4), "proof.txt: the original has no further op");
+      const std::string_view bytes = (is_left_out ? originals : results).Bytes();
       try {
-        state->WithOp(results.Bytes(), [&](const Op& op) {
-          Expect(is_new || AreSameOps(op.bytes, originals.Bytes()),
-                 "the op of the original is another one");
-          is_new ? Insert(op, state) : Keep(op, state);
+        state->WithOp(bytes, [&](const Op& op) {
+          if (is_new) return Insert(op, state);
+          if (is_left_out) return Keep(op, nullptr, state);
+          if (AreSameOps(op.bytes, originals.Bytes())) return Keep(op, &op, state);
+          Expect(
+              state->HasShares() && SortedFields(op.bytes, 2) == SortedFields(originals.Bytes(), 2),
+              "the op of the original is another one");
+          state->WithOp(originals.Bytes(), [&](const Op& was) { Keep(was, &op, state); });
         });
       } catch (const Failure& failure) {
-        throw Failure{Text(state->main == nullptr ? "" : "startup: ", "op ", std::to_string(index),
-                           " (", TextOf(results.Bytes(), 3), "): ", failure.why)};
+        throw Failure{Text(
+            state->main == nullptr ? "" : "startup: ", is_left_out ? "left out before op " : "op ",
+            std::to_string(index), " (", TextOf(bytes, 3), "): ", failure.why)};
       }
+      if (!is_left_out) ++index;
     }
   }
   Expect(!originals.Next(4), "proof.txt: it leaves out the last ops of the original");
@@ -251,7 +283,7 @@ Assumed:
 - Kept ops compute the same from the same values, and write only their outputs, in place.
 - Gradient ops (..._grad) are linear in their inputs ...@GRAD.
 - Sums and quotients are rounded; states that no startup program sets are set equally.
-Asserted by Weft, not checked:
+%Asserted by Weft, not checked:
 - How this relates to one device with the batch of all ranks (weft verify).
 )";
 
@@ -266,10 +298,16 @@ constexpr std::string_view kSynchronized =
     R"(- states that are equal on all ranks after their change: %
 - states that may travel when a step ends: %
 )";
+constexpr std::string_view kUpdated =
+    "- Each rank's ops on its parts compute each element as ops on whole states do.\n";
+constexpr std::string_view kAdded = "- Sums of squares are rounded, which ranks add up (%).\n";
 constexpr char kNotStarted[] =
     "Not checked, as no startup programs were given: that states are equal at first.";
 constexpr char kStarted[] =
     "After the startup program, states are equal: what the original's leaves on rank 0.";
+constexpr char kShared[] =
+    "After the startup program, states, and parts of states, are what the original's leaves on "
+    "rank 0.";
 constexpr char kBegun[] =
     "After the startup program, states are what the original's leaves on rank 0; new ones are 0,\n"
     "  but p_outer_param is p.";
@@ -310,6 +348,8 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   if (IsPir(files.original)) {
     Expect(ValueOf("gradients: ", files.claim) != "own", "no rule averages parameters of PIR");
     const OldFormat old = FromPir(files);
+    Expect(TextOf(old.result, 1001).find("shares\"") == std::string_view::npos,
+           "no rule shares out states of PIR");
     const Files programs = {files.claim,          old.proof,  old.original, old.result,
                             old.original_startup, old.startup};
     const auto hash_of = [&](std::string_view program) {
@@ -347,8 +387,9 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
     late += Text(late.empty() ? "" : " ", own);
   }
   const auto name_own = [&](Var* var, bool is_own) {
-    Expect(var->IsState() && var->name != "none", "proof.txt: ", var->name,
-           " is no state, or named none");
+    Expect(var->IsState() && var->name != "none" && (var->of == var || main.averages) &&
+               (!is_own || !var->is_elsewhere),
+           "proof.txt: ", var->name, " is no state, is shared out, or named none");
     var->is_own = is_own;
     var->equal = !is_own;
     is_own ? static_cast<void>(owns.emplace(var->name))
@@ -356,7 +397,7 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   };
   if (word == "all") {
     for (Var& var : main.vars) {
-      if (var.of == &var && var.IsState()) name_own(&var, true);
+      if (var.of == &var && var.IsState() && !var.is_elsewhere) name_own(&var, true);
     }
     proof >> word;
   }
@@ -366,6 +407,7 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   Expect(word == "main", "proof.txt: expected the steps of the main program");
   const bool has_startup = !files.startup.empty();
   Expect(Follow(&proof, &main) == has_startup, "proof.txt: it is for other files");
+  Expect(has_startup || !main.HasShares(), "shares need the startup programs, which make them");
   std::string rank = "all", own_states = owns.empty() ? "none" : "";
   if (has_startup) {
     Begin(files.original_startup, files.startup, &startup);
@@ -388,11 +430,18 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
                 main.nranks == 0 ? "any" : number(main.nranks), by,
                 Sha256(main.schedule).substr(0, 16), number(main.num_calls),
                 number(main.rings.size()), statement,
-                has_startup ? (main.averages ? kBegun : kStarted) : kNotStarted, own_states,
+                !has_startup       ? kNotStarted
+                : main.averages    ? kBegun
+                : main.HasShares() ? kShared
+                                   : kStarted,
+                own_states,
                 main.averages ? Filled(kSynchronized, synchronized.empty() ? "none" : synchronized,
                                        late.empty() ? "none" : late)
-                              : "",
-                number(main.num_rounded), number(main.num_others));
+                : main.HasShares() ? SharesOfClaim(main)
+                                   : "",
+                number(main.num_rounded), number(main.num_others),
+                Text(main.HasShares() ? kUpdated : "",
+                     main.num_sums > 0 ? Filled(kAdded, number(main.num_sums)) : ""));
 }
 
 void Check(const Files& files) {

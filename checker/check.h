@@ -18,6 +18,9 @@ struct Files {
 // files).
 std::string ClaimOf(const Files& files, const std::function<std::string(std::string_view)>& hash);
 
+// Whether a rule may leave out such an op of the original, where states are shared out.
+bool MayLeaveOut(std::string_view type, bool is_startup);
+
 // Throws Failure, which says what does not follow, unless the claim is true of the programs. O(size
 // of the files).
 void Check(const Files& files);

@@ -235,9 +235,13 @@ struct Op {
     std::string_view name;
     bool is_output;
   };
-  struct Arg : Slot {  // of that slot
+  struct Arg : Slot {  // of that slot, the one at that place
     std::string_view var;
+    size_t place;
   };
+  static bool AreAtOnePlace(const Arg& a, const Arg& b) {
+    return a.name == b.name && a.is_output == b.is_output && a.place == b.place;
+  }
   std::string_view bytes, type;
   std::vector<Slot> slots;
   std::vector<Arg> args;  // without empty names and @EMPTY@
@@ -263,10 +267,11 @@ struct Op {
                  added.is_output ? "output slot " : "input slot ", added.name, " is there twice");
         }
         slots.push_back(added);
-        for (Fields vars(fields.Bytes()); vars.Next(2);) {
+        size_t place = 0;
+        for (Fields vars(fields.Bytes()); vars.Next(2); ++place) {
           const std::string_view var = vars.Bytes();
           if (var.empty() || var == "@EMPTY@") continue;
-          args.push_back({added, var});
+          args.push_back({added, var, place});
           Expect(Memory() <= memory_left, "its arguments take more memory than such files may");
         }
       }
@@ -292,19 +297,34 @@ struct Op {
   }
 };
 
-// But for the order of fields, and for where in a script they were made.
+// The fields of an op in an order of their own, but for what says where in a script it was made.
+// Without those of lower numbers than `first`: 2 leaves out inputs, 3 outputs, too.
+inline std::vector<std::string_view> SortedFields(std::string_view op, uint64_t first = 1) {
+  std::vector<std::string_view> kept;
+  for (Fields fields(op); fields.Next();) {
+    const std::string_view name = fields.number == 4 ? TextOf(fields.Bytes(), 1) : "";
+    const bool is_of_script = name == "op_callstack" || name == "op_namescope";
+    if (!is_of_script && fields.number >= first) kept.push_back(fields.whole);
+    Expect(kept.size() <= 512, "it has too many fields");
+  }
+  std::sort(kept.begin(), kept.end());
+  return kept;
+}
+
+// The attributes, and what is neither an argument nor the type, but for names.
+inline std::vector<std::string_view> AttrsOf(std::string_view op) {
+  std::vector<std::string_view> attrs;
+  for (const std::string_view field : SortedFields(op, 4)) {
+    Fields attr(field);
+    attr.Next();
+    const bool names = attr.number == 4 && TextOf(attr.Bytes(), 1) == "op_role_var";
+    if (!names) attrs.push_back(field);
+  }
+  return attrs;
+}
+
 inline bool AreSameOps(std::string_view op, std::string_view other) {
-  const auto sorted = [](std::string_view op) {
-    std::vector<std::string_view> kept;
-    for (Fields fields(op); fields.Next();) {
-      const std::string_view name = fields.number == 4 ? TextOf(fields.Bytes(), 1) : "";
-      if (name != "op_callstack" && name != "op_namescope") kept.push_back(fields.whole);
-      Expect(kept.size() <= 512, "it has too many fields");
-    }
-    std::sort(kept.begin(), kept.end());
-    return kept;
-  };
-  return op == other || sorted(op) == sorted(other);
+  return op == other || SortedFields(op) == SortedFields(other);
 }
 
 }  // namespace checker

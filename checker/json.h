@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,17 +21,18 @@ class Json {
     Space();
   }
 
-  // use(name) has to read the value.
+  // use(name) has to read the value. `is_small`: it has 64 members at most.
   template <typename Use>
-  void Object(const Use& use) {
+  void Object(const Use& use, bool is_small = true) {
     std::vector<std::string_view> names;
+    std::set<std::string_view> many;
     Values('{', '}', [&] {
       const std::string_view name = String();
+      bool is_new = is_small || many.insert(name).second;
+      for (const std::string_view other : names) is_new = is_new && other != name;
+      Expect(is_new, "an object has two members ", name);
       Expect(names.size() < 64, "an object has more than 64 members");
-      for (const std::string_view other : names) {
-        Expect(other != name, "an object has two members ", name);
-      }
-      names.push_back(name);
+      if (is_small) names.push_back(name);
       Take(':');
       use(name);
     });

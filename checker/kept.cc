@@ -1,5 +1,5 @@
 // Ops of the original, which the result has, too.
-#include "checker/state.h"
+#include "checker/shares.h"
 
 namespace checker {
 namespace {
@@ -145,9 +145,28 @@ void KeepRate(const Op& op, State* state) {
   state->rates[param] = rate;
 }
 
+// Inputs may be other copies of what the original reads there.
+void FindCopies(const Op& op, const Op& now, bool has_blocks, State* state,
+                std::vector<Var*>* from) {
+  Expect(op.args.size() == now.args.size(), "the op of the original has other arguments");
+  size_t i = 0;
+  for (size_t a = 0; a < now.args.size(); ++a) {
+    const Op::Arg& arg = now.args[a];
+    Expect(Op::AreAtOnePlace(arg, op.args[a]), "the op of the original has other slots");
+    if (arg.is_output) continue;
+    Var *const var = (*from)[i], *const copy = state->VarOf(arg.var);
+    (*from)[i++] = copy;
+    if (copy == var) continue;
+    Expect(!has_blocks && copy->of == var && copy->of_version == var->version &&
+               copy->kind == kSame && copy->form == kWhole && copy->type == var->type &&
+               copy->dtype == var->dtype && copy->Dims() == var->Dims(),
+           "it reads ", copy->name, ", which does not have the value of ", var->name);
+  }
+}
+
 }  // namespace
 
-void Keep(const Op& op, State* state) {
+void Keep(const Op& op, const Op* now, State* state) {
   Uses uses;
   std::vector<uint64_t> path = {0};
   Expect(!state->has_ended, "an op of the original comes after averaging began");
@@ -161,17 +180,32 @@ void Keep(const Op& op, State* state) {
     }
   }
   if (state->averages) KeepRate(op, state);
+  std::vector<Var*> from = uses.reads;  // what holds the values in the result
+  if (now != nullptr && now != &op) FindCopies(op, *now, uses.has_blocks, state, &from);
+  std::vector<Part> before;
+  if (now == nullptr) {
+    Expect(!is_backward && !uses.draws && !uses.has_blocks, "no rule leaves out such an op");
+    for (const Op::Arg& arg : op.args) {
+      Var* const var = state->VarOf(arg.var);
+      before.push_back({var, var->version, var->number});
+    }
+  } else {
+    state->Launch(0);
+  }
   bool is_equal = !uses.draws, is_scaled = false;
-  state->Launch(0);
-  for (Var* var : uses.reads) {
-    Expect(var->of == var && (var->kind == kSame || var->kind == kScaled), "it reads ", var->name,
-           ", which does not have the value that it has in the original");
-    Expect(!var->is_frozen, "it reads ", var->name, " after its broadcast");
-    is_scaled = is_scaled || var->kind == kScaled;
+  for (size_t i = 0; i < uses.reads.size(); ++i) {
+    Var* const var = uses.reads[i];
     is_equal = is_equal && var->equal && state->HasValue(*var);
     var->read_first = var->read_first || !var->has_value;
     var->read_since_write = true;
-    state->Touch(0, var, false);
+    const bool has_it =
+        now == nullptr || from[i] != var || var->kind == kSame || var->kind == kScaled;
+    Expect(from[i] != var || (var->of == var && has_it), "it reads ", var->name,
+           ", which does not have the value that it has in the original");
+    if (now == nullptr) continue;
+    Expect(!var->is_frozen, "it reads ", var->name, " after its broadcast");
+    is_scaled = is_scaled || from[i]->kind == kScaled;
+    state->Touch(0, from[i], false);
   }
   if (is_scaled) CheckScaled(op, uses.has_blocks, state);
   for (Var* var : uses.writes) {
@@ -188,12 +222,22 @@ void Keep(const Op& op, State* state) {
     // An op of another role that writes a gradient again uses what is there.
     var->read_since_write =
         uses.has_blocks || (!is_backward && state->main == nullptr && var->has_value);
-    var->kind = is_scaled ? kScaled : kSame;
+    if (now == nullptr) {
+      if (var->kind == kSame) var->of_version = var->version, var->old_number = var->number;
+      if (var->kind != kOld) var->kind = var->kind == kSame ? kOld : kLost;
+    } else {
+      var->kind = is_scaled ? kScaled : kSame;
+    }
     var->has_value = true;
     var->is_rounded = false;
+    var->number = 0;
+    state->constants.erase(var);
+    state->totals.erase(var);
     ++var->version;
-    state->Touch(0, var, true);
+    if (now != nullptr) state->Touch(0, var, true);
   }
+  if (state->main != nullptr && state->HasShares()) KeepConstant(op, state);
+  if (now == nullptr) LeaveOut(op, std::move(before), state);
 }
 
 }  // namespace checker

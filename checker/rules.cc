@@ -1,5 +1,5 @@
 // Ops that the result has and the original has not: each is an instance of a rule.
-#include "checker/state.h"
+#include "checker/shares.h"
 
 namespace checker {
 namespace {
@@ -7,7 +7,7 @@ namespace {
 // What a variable holds is a value of the original, in this form, and still current there.
 const Var& Current(const Var& var, bool is_whole) {
   Expect(var.of != nullptr && (var.of == &var || var.of_version == var.of->version) &&
-             var.kind != kLost && (!is_whole || var.form == kWhole),
+             var.kind < kLost && (!is_whole || var.form == kWhole),
          var.name, " holds no current value");
   return var;
 }
@@ -102,6 +102,11 @@ struct NewOp : Slots {
     const int64_t reduction = op.Number("reduce_type", 0);
     Expect(reduction == 0 || reduction == 4, "attribute reduce_type: expected 0 or 4");
     const bool averages = op.type == "c_allreduce_avg" || reduction == 4;
+    if (state.totals.count(&InPlace()) > 0) {
+      Expect(!averages, "expected a sum");
+      AddUp(&X(), &state);
+      return LaunchCall("sum", X());
+    }
     for (Var* var : PartsOf(&InPlace())) ReplaceGradient(var, averages);
     return LaunchCall(averages ? "mean" : "sum", X());
   }
@@ -109,10 +114,12 @@ struct NewOp : Slots {
   // A division by the number of ranks.
   uint32_t Scale() {
     const Attr* const scale = op.Find("scale");
+    const bool is_share = state.shares.count(&InPlace()) > 0;
     const std::vector<float> factor = {1.0F / static_cast<float>(state.nranks)};
     Expect(state.nranks > 0 && scale != nullptr && scale->Values(&Fields::Float) == factor,
            "attribute scale: expected 1 / ranks");
-    for (Var* var : PartsOf(&InPlace())) {
+    if (is_share) DivideShare(&X(), &state);
+    for (Var* var : is_share ? std::vector<Var*>() : PartsOf(&X())) {
       Expect(!state.sums && Current(*var, true).kind != kScaled && var->FloatSize() > 0, var->name,
              " is not to be divided");
       var->kind = var->kind == kSum ? kSame : kScaled;
@@ -150,7 +157,8 @@ struct NewOp : Slots {
     const int64_t size = fused.FloatSize(), given = op.Number("user_defined_size_of_dtype", -1);
     const int64_t align = op.Number("use_align", 1) == 0 ? 1 : op.Number("align_size", -1);
     const bool copies = op.Number("copy_data", 0) != 0;
-    Expect(size > 0 && op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
+    Expect(size > 0 && state.shares.count(&fused) + state.totals.count(&fused) == 0 &&
+               op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
                (given == -1 || given == size) && (align <= 1 || align % size == 0) &&
                !fused.persistable && fused.block == state.block,
            "expected FusedOutput of floats, and attributes with its type and size");
@@ -160,9 +168,12 @@ struct NewOp : Slots {
     int64_t end = 0;
     for (Var* var : in) {
       state.Spend(0, 64);
-      const bool is_state = state.averages && var->IsState() && var->elements >= 0;
-      Expect((is_state || var->IsFloats()) && var->dtype == fused.dtype &&
-                 var->elements <= int64_t{1} << 40 && end < int64_t{1} << 60,
+      const bool is_state =
+          (state.averages || var->is_elsewhere) && var->IsState() && var->elements >= 0;
+      Expect((is_state || var->IsFloats()) &&
+                 state.shares.count(var) + state.totals.count(var) == 0 &&
+                 var->dtype == fused.dtype && var->elements <= int64_t{1} << 40 &&
+                 end < int64_t{1} << 60,
              var->name, " is no tensor of a known size and of this type");
       Expect(!var->in_buffer && var->parts.empty() && var != &fused, var->name,
              " is in a buffer already");
@@ -177,7 +188,7 @@ struct NewOp : Slots {
         continue;
       }
       if (copies) var->read_first = var->read_first || !var->has_value;
-      if (!copies) var->kind = kLost;
+      if (!copies) var->kind = kLost, state.constants.erase(var);
     }
     const std::vector<uint64_t> its_shapes = op.Numbers("concated_shapes");
     const std::vector<uint64_t> its_ranks = op.Numbers("concated_ranks");
@@ -201,13 +212,18 @@ struct NewOp : Slots {
   }
 
   uint32_t Gather() {
+    if (state.shares.count(&X()) > 0) {
+      Expect(op.Find("nranks") != nullptr, "expected a number of ranks");
+      GatherShare(X(), Out(), &state);
+      return LaunchCall("gather", X());
+    }
     Var &x = X(), &y = New(&Out());
     std::vector<int64_t> dims = x.Dims();
     if (dims.empty()) dims.push_back(1);
     dims[0] *= static_cast<int64_t>(state.nranks);
     Expect(op.Find("nranks") != nullptr && state.nranks > 0 && x.of == &x &&
-               Current(x, true).kind <= kScaled && x.elements >= 0 && y.elements >= 0 &&
-               y.Dims() == dims && y.dtype == x.dtype,
+               Current(x, true).kind <= kScaled && state.shares.count(&y) == 0 && x.elements >= 0 &&
+               y.elements >= 0 && y.Dims() == dims && y.dtype == x.dtype,
            "expected a number of ranks, and Out declared for the values of all");
     Hold(x, kGathered, &y);
     return LaunchCall("gather", x);
@@ -228,6 +244,7 @@ struct NewOp : Slots {
   }
 
   uint32_t SumParts() {
+    if (!in.empty() && state.totals.count(in[0]) > 0) return Run<JoinSums>();
     Var& sum = Out();
     Expect(state.nranks > 0 && in.size() == state.nranks, "expected a part for each rank");
     std::set<uint32_t> forms;
@@ -239,6 +256,28 @@ struct NewOp : Slots {
     sum.kind = in[0]->kind;
     ReplaceGradient(&sum, false);
     return state.Launch(0);
+  }
+
+  // Each rank gets its part of the sums.
+  uint32_t Scatter() {
+    const std::vector<Var*> vars = PackedVars(X(), Out(), state.nranks);
+    for (Var* var : vars) {
+      Expect(var->of == var, var->name, " is a copy");
+      ReplaceGradient(var, false);
+    }
+    const Kind kind = vars.empty() ? kLost : vars[0]->kind;
+    Expect(op.Find("nranks") != nullptr &&
+               std::all_of(vars.begin(), vars.end(), [&](Var* var) { return var->kind == kind; }),
+           "expected a number of ranks, and sums of one kind");
+    HoldShare(vars, X(), kind, &Out(), &state);
+    for (Var* var : vars) var->kind = kLost;  // as it was before, of this rank
+    return LaunchCall("scatter", X());
+  }
+
+  // Each rank gets a part from each rank.
+  uint32_t Send() {
+    SendParts(&X(), &Out(), &state);
+    return LaunchCall("all-to-all", X());
   }
 
   // Averaging.
@@ -301,10 +340,11 @@ struct NewOp : Slots {
   }
 };
 
-// Where it may be: m in main programs, s in startup programs; where parameters are averaged, a and
-// t. b: its role is backward; o: it is optimize. Slots have these names or begin in lower case, as
-// in Paddle 3; others are empty. Attributes: i an integer, b a boolean, f a float, s text, S texts,
-// I integers, B a block, n the number of ranks, 0 what is zero or empty, * anything.
+// Where it may be: m in main programs, s in startup programs; where states are shared out, also d
+// and e; where parameters are averaged, a and t. b: its role is backward; f: forward or backward;
+// o: optimize. Slots have these names or begin in lower case, as in Paddle 3; others are empty.
+// Attributes: i an integer, b a boolean, f a float, s text, S texts, I integers, B a block, n the
+// number of ranks, 0 what is zero or empty, * anything.
 struct Rule {
   std::string_view where, types, in, out, more, attrs;
   uint32_t (NewOp::*apply)();
@@ -314,6 +354,17 @@ constexpr std::string_view kOfBuffers =
     " align_size:i concated_ranks:I concated_shapes:I constant:* copy_data:b dtype:i "
     "persist_output:0 set_constant:0 use_align:b user_defined_size_of_dtype:i ";
 constexpr Rule kRules[] = {
+    {"df", " c_allgather all_gather ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
+     &NewOp::Gather},
+    {"dfe", " coalesce_tensor ", "Input", "Output", "FusedOutput", kOfBuffers, &NewOp::Coalesce},
+    {"db", " c_reducescatter ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
+     &NewOp::Scatter},
+    {"db", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ",
+     &NewOp::Scale},
+    {"dbe", " fill_constant ", "", "Out", "", " dtype:i shape:I value:f str_value:s ",
+     &NewOp::Run<FillNew>},
+    {"e", " alltoall ", "X", "Out", "", " ring_id:i use_calc_stream:b ", &NewOp::Send},
+    {"e", " slice ", "Input", "Out", "", " axes:I starts:I ends:I ", &NewOp::Run<SliceShare>},
     {"msat", " c_wait_compute c_wait_comm c_sync_calc_stream c_sync_comm_stream ", "X", "Out", "",
      " ring_id:i ", &NewOp::Wait},
     {"mst", " c_broadcast broadcast ", "X", "Out", "", " ring_id:i use_calc_stream:b root:0 ",
@@ -414,17 +465,30 @@ std::vector<Var*> VarsOf(const Op& op, bool is_output, std::string_view slot, St
 
 void Insert(const Op& op, State* state) {
   const bool is_main = state->main == nullptr;
-  const Rule& rule = RuleOf(op.type, state->averages ? (is_main ? "a" : "t") : is_main ? "m" : "s");
+  if (UpdatesShares(op, *state)) return UpdateShares(op, state);
+  const char* const programs = state->averages      ? (is_main ? "a" : "t")
+                               : state->HasShares() ? (is_main ? "dm" : "es")
+                               : is_main            ? "m"
+                                                    : "s";
+  const Rule& rule = RuleOf(op.type, programs);
   const std::string known = Text(rule.attrs, kOfAll);
   for (const Attr& attr : op.attrs) CheckAttr(attr, known, state->nranks);
   NewOp added{{op, *state, VarsOf(op, false, rule.in, state), VarsOf(op, true, rule.out, state),
                VarsOf(op, true, rule.more, state), VarsOf(op, false, rule.also, state)}};
   const size_t size = added.in.size() + added.out.size() + added.more.size() + added.also.size();
   Expect(op.args.size() == size, "it has another variable");
-  Expect(rule.where != "mb" || (op.Number("op_role", 1) & 15) == 1,
-         "attribute op_role: expected backward");
-  Expect(rule.where != "ao" || (op.Number("op_role", 0) & 15) == 2,
-         "attribute op_role: expected optimize");
+  const auto has = [&](char what) { return rule.where.find(what) != rule.where.npos; };
+  const int64_t role = op.Number("op_role", is_main && has('o') ? 0 : 1) & 15;
+  const bool adds_up = !added.in.empty() && state->totals.count(added.in[0]) > 0;
+  Expect(!is_main || !has('b') || role == (adds_up ? 2 : 1), "attribute op_role: expected ",
+         adds_up ? "optimize" : "backward");
+  Expect(!is_main || !has('f') || role <= 1, "attribute op_role: expected forward or backward");
+  Expect(!has('o') || role == 2, "attribute op_role: expected optimize");
+  // Of shares, and of what ranks add up, other rules know nothing.
+  for (Var* var : has('d') || has('e') || has('t') ? std::vector<Var*>() : added.out) {
+    Expect(state->shares.count(var) == 0 && (adds_up || state->totals.count(var) == 0), var->name,
+           " is a share, or the sum of shares");
+  }
   state->has_ended = state->has_ended || rule.where == "ao";
   const uint32_t stream = (added.*rule.apply)();
   if (stream == kHost) return;

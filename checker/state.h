@@ -19,8 +19,9 @@
 namespace checker {
 
 // What a variable of the result holds of the variable `of` of the original: its value, the value /
-// n, the sum of the values over the ranks where the mean is wanted, or anything.
-enum Kind : uint8_t { kSame, kScaled, kSum, kLost };
+// n, the sum of the values over the ranks where the mean is wanted, anything, or what it was before
+// ops were left out.
+enum Kind : uint8_t { kSame, kScaled, kSum, kLost, kOld };
 // Of which rank: that which has the variable; all, one below the other; or rank i: kPart + i.
 inline constexpr uint32_t kWhole = 0, kGathered = 1, kPart = 2;
 
@@ -39,9 +40,12 @@ struct Var : Decl {
   bool equal = false, has_value = false;              // on all ranks; from this step
   bool read_first = false, read_since_write = false;  // before a write of this step; by a kept op
   bool is_parameter = false, is_gradient = false, is_reduced = false, is_rounded = false;
-  bool is_frozen = false;  // it was broadcast from rank 0, or is an id in use
-  uint32_t late = 0;       // the stream on which it may travel when a step begins; 0: none
-  uint64_t block = 0;      // of the result, that declares it
+  bool is_frozen = false;     // it was broadcast from rank 0, or is an id in use
+  bool is_elsewhere = false;  // a state that the result has in shares, or in another variable
+  // Of the value, and of the one that it is kOld with: equal numbers but 0 are equal values.
+  uint32_t number = 0, old_number = 0;
+  uint32_t late = 0;   // the stream on which it may travel when a step begins; 0: none
+  uint64_t block = 0;  // of the result, that declares it
 };
 
 inline constexpr uint32_t kHost = 17;  // after stream 0, which computes, and those of rings
@@ -61,6 +65,35 @@ using Vars = std::map<Var*, T, ByName>;
 struct Branch {
   std::string condition;  // of the step s; empty: in every step
   Vars<std::string> values;
+};
+
+// The value of a variable of the original at a point of the walk, its number then, and what each
+// rank has a part of: such values one after the other, in order of ranks.
+struct Part {
+  Var* of;
+  uint32_t version, number;
+};
+struct Share {
+  std::vector<Part> parts;
+  Kind kind = kSame;
+  bool is_of_ranks = false;  // the parts that all ranks sent to this one
+  bool is_zero = false;      // nothing but 0
+  bool has_zeros = false;    // its padding is 0, or it has none
+};
+// Numbers of the original of which a variable is the sum: on this rank, a part of it, or on all.
+struct Sum {
+  std::vector<Part> of;
+  bool is_whole = false;
+};
+// An op of the original that the result has not.
+struct LeftOut {
+  std::string_view op;
+  std::vector<Part> args;  // inputs before it, outputs after it
+};
+
+struct Filling {
+  std::string_view op;  // of the original, if it makes it
+  bool is_zero = false;
 };
 
 struct State {
@@ -102,6 +135,19 @@ struct State {
   std::string changes;                       // for the claim
   std::set<std::string> synchronized;        // states that are equal on all ranks after them
 
+  // Where states are shared out (shares.cc).
+  struct Named {
+    std::string_view name, dims;  // as JSON
+  };
+  std::map<std::string_view, std::vector<Named>> layout;             // of shares; "": padding
+  std::map<std::string_view, std::vector<std::string_view>> common;  // states that one stands for
+  std::vector<std::string_view> elsewhere;                           // states in these, sorted
+  Vars<Share> shares;
+  Vars<Sum> totals;
+  std::multimap<const Var*, LeftOut> left_out;  // by the first input of several elements
+  Vars<Filling> constants;                      // startup programs: what holds one
+  uint32_t num_numbers = 0, num_sums = 0;
+
   std::array<Clock, kHost + 1> clocks = {};
   std::map<uint64_t, uint32_t> streams;  // of rings
   uint64_t work_left = 0, memory_left = 0;
@@ -134,7 +180,7 @@ struct State {
   Var* Declare(std::string_view decl) {  // the first one of that name
     const auto [entry, is_new] = names.emplace(TextOf(decl, 1), nullptr);
     if (is_new) {
-      Spend(0, 384);
+      Spend(0, 320);
       entry->second = &vars.emplace_back(decl);
       // There is room for all. Names that are made to share a place would take more than linear
       // time.
@@ -143,6 +189,11 @@ struct State {
     }
     return entry->second;
   }
+  bool IsElsewhere(std::string_view name) const {
+    const auto& names = (main == nullptr ? this : main)->elsewhere;
+    return std::binary_search(names.begin(), names.end(), name);
+  }
+  bool HasShares() const { return !(main == nullptr ? this : main)->layout.empty(); }
   bool HasValue(const Var& var) const {
     return var.has_value || (main == nullptr && var.persistable);
   }
@@ -156,6 +207,7 @@ struct State {
   // all of its parts.
   void Touch(uint32_t stream, Var* var, bool writes) {
     Spend(1, 0);
+    Expect(var->in_result, var->name, " is not declared in the result");
     for (const auto& [part, offset] : var->parts) Touch(stream, part, writes);
     Var::Access* own = nullptr;
     for (Var::Access& access : var->accesses) {
@@ -176,7 +228,8 @@ struct Slots {
   std::vector<Var*> in, out, more, also;
 };
 
-void Keep(const Op& op, State* state);    // an op that the original has, too
+// An op that the original has, too: there it is `op`. Null: the result has it not.
+void Keep(const Op& op, const Op* now, State* state);
 void Insert(const Op& op, State* state);  // another one
 
 // Where parameters are averaged (averaging.cc): rules for new ops, and the end of the step.

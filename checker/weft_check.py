@@ -43,20 +43,26 @@ CONSTANT = {"fill_constant", "assign_value", "fill", "full", "full_int_array", "
 LINEAR = {"sum", "scale", "cast", "assign", "concat", "elementwise_add", "elementwise_sub"}
 ORIGIN = ("op_callstack", "op_namescope")
 NO_RULE = (  # what a setting says of results that no rule makes
-    (b'common"', "no rule lets each rank update a part of the states"),
-    (b'distributed_params"', "no rule lets each rank update a part of the states"),
-    (b'shares"', "no rule lets each rank update a part of the states"),
+    (b'distributed_params"', "no rule is for parameters of which the user gives each rank a part"),
     (b'groups"', "no rule reduces gradients over some of the ranks"),
     (b'ordered_by_data"', "no rule orders ops by their data alone"),
     (b'assumptions"', "no rule is for ops of which only the user knows what they do"),
     (b"\\", "its setting has a backslash"),
 )
 
-# The rules for new ops: where (m: main, s: startup; where parameters are averaged, a and t; b: of role backward,
-# o: of role optimize), types, slots of inputs and outputs, attributes, and the method that does the rest. Of
+# The rules for new ops: where (m: main, s: startup; where states are shared out, also d and e; where parameters are
+# averaged, a and t; of role b: backward, f: forward or backward, o: optimize), types, slots of inputs and outputs, attributes, and the method that does the rest. Of
 # attributes: i integer, b boolean, f float, s text, S texts, I integers, B block, n the number of ranks, 0 nothing
 # (zero, false, or empty), * anything.
 RULES = """
+df c_allgather,all_gather X Out ring_id:i,nranks:n,use_calc_stream:b gather
+dfe coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
+dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i coalesce
+db c_reducescatter X Out ring_id:i,nranks:n,use_calc_stream:b scatter
+db scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
+dbe fill_constant - Out dtype:i,shape:I,value:f,str_value:s fill_new
+e alltoall X Out ring_id:i,use_calc_stream:b send_parts
+e slice Input Out axes:I,starts:I,ends:I slice_share
 msat c_wait_compute,c_wait_comm,c_sync_calc_stream,c_sync_comm_stream X Out ring_id:i wait
 mst c_broadcast,broadcast X Out ring_id:i,use_calc_stream:b,root:0 broadcast
 mb c_allreduce_sum,c_allreduce_avg X Out ring_id:i,use_calc_stream:b,accumulate_type:* all_reduce
@@ -91,7 +97,7 @@ OF_ALL = ("op_role:i,op_role_var:*,op_callstack:*,op_namescope:*,op_device:0,wit
 KINDS = {"i": (INT, LONG), "n": (INT, LONG), "b": (BOOL,), "f": (FLOAT,), "s": (STRING,), "S": (STRINGS,),
          "I": (INTS, LONGS), "B": (BLOCK,), "0": tuple(VALUE_FIELD), "*": None}
 
-SAME, SCALED, SUM, LOST = "same", "scaled", "sum", "lost"  # Var.kind
+SAME, SCALED, SUM, LOST, OLD = "same", "scaled", "sum", "lost", "old"  # Var.kind
 WHOLE, GATHERED = "whole", "gathered"  # Var.form; of rank i: i
 COMPUTE, HOST = "compute", "host"  # streams; others are those of rings, by their number
 
@@ -102,6 +108,14 @@ BINARY = {"elementwise_add": ("+", FLOATS, FLOATS), "elementwise_sub": ("-", FLO
           "elementwise_mod": ("mod", INT64, INT64), "equal": ("=", INT64, BOOLEAN), "less_than": ("<", INT64, BOOLEAN),
           "greater_equal": (">=", INT64, BOOLEAN), "logical_and": ("and", BOOLEAN, BOOLEAN),
           "logical_or": ("or", BOOLEAN, BOOLEAN)}
+# Shares: ops that compute each element of what they write from the elements at its place, and from numbers; and the
+# outputs that are numbers, of numbers alone, but for NORM.
+ELEMENTWISE = dict.fromkeys("""sgd momentum adagrad decayed_adagrad rmsprop adadelta ftrl scale sum cast clip assign sign
+abs square sqrt elementwise_add elementwise_sub elementwise_mul elementwise_div""".split(), ())
+ELEMENTWISE.update(dict.fromkeys(("adam", "adamw"), ("Beta1PowOut", "Beta2PowOut")), squared_l2_norm=("Out",))
+ELEMENTWISE.update(lamb=ELEMENTWISE["adam"], lars_momentum=(), clip_by_norm=())
+WHOLE_ONLY = ("lamb", "lars_momentum", "clip_by_norm")  # of whole tensors, of which each rank has one
+NORM = "squared_l2_norm"  # the sum of the squares of all elements
 TYPE_NAMES = {4: "fp16", 5: "fp32", 6: "fp64", 22: "bf16"}
 
 
@@ -220,6 +234,7 @@ class Attr:
 class Op:
     def __init__(self, data):
         self.data, self.attrs, self.slots, types = data, {}, {}, []
+        self.places = []  # of each argument: whether it is an output, its slot, its place there, its name
         count = 0
         for field in fields(data):
             if field.number in (1, 2):
@@ -227,6 +242,7 @@ class Op:
                 slot = field.number == 2, bytes_of(field.value, 1).decode("latin-1")
                 expect(slot not in self.slots, "an %s slot is there twice" % ("output" if slot[0] else "input"))
                 self.slots[slot] = [name for name in names if name not in (b"", b"@EMPTY@")]
+                self.places += [(*slot, i, name) for i, name in enumerate(names) if name not in (b"", b"@EMPTY@")]
             elif field.number == 3:
                 types.append(field.bytes())
             elif field.number == 4:
@@ -248,13 +264,21 @@ class Op:
     def number(self, name, absent):
         return (self.ints(name) or [0])[0] if name in self.attrs else absent
 
-    def is_same(self, data):
-        def essence(op):
-            kept = sorted(field.whole() for field in fields(op)
-                          if field.number != 4 or text(bytes_of(field.bytes(), 1)) not in ORIGIN)
-            expect(len(kept) <= 512, "it has too many fields")
-            return kept
-        return self.data == data or essence(self.data) == essence(data)
+    def essence(self, first=1, but=ORIGIN):
+        """The fields of that number and higher ones, in an order of their own."""
+        kept = sorted(field.whole() for field in fields(self.data)
+                      if field.number != 4 or text(bytes_of(field.bytes(), 1)) not in but)
+        expect(len(kept) <= 512, "it has too many fields")
+        return [field for field in kept if next(fields(field)).number >= first]
+
+    def is_same(self, other, first=1):
+        return self.data == other.data or self.essence(first) == other.essence(first)
+
+    def slots_of(self):
+        return [place[:3] for place in self.places]
+
+    def attributes(self):
+        return self.essence(4, ORIGIN + ("op_role_var",))
 
 
 class Var:
@@ -268,6 +292,10 @@ class Var:
     late = None  # the stream on which it may travel when a step begins
     block, formula = 0, None  # of the result; what a variable holds where parameters are averaged; "": lost
     changed_by = ()  # conditions of branches
+    # Where states are shared out: a state that is in shares, or in another variable; which values are equal numbers, of
+    # the value, and of the one that it is OLD with; what each rank has a part of; what makes it a constant.
+    # The numbers of which it is the sum: on this rank, a part of it, or on all.
+    is_elsewhere, number, old_number, share, constant, total = False, None, None, None, None, None
 
     def __init__(self, data):
         self.data, self.name, described = data, bytes_of(data, 1), bytes_of(data, 2)
@@ -297,7 +325,7 @@ def parts_of(var):
 
 
 def current(var, is_whole=True):
-    expect(var.of is not None and (var.of is var or var.of_version == var.of.version) and var.kind != LOST
+    expect(var.of is not None and (var.of is var or var.of_version == var.of.version) and var.kind not in (LOST, OLD)
            and (not is_whole or var.form == WHOLE), "%s holds no current value" % var)
     return var
 
@@ -314,6 +342,77 @@ def new(var):
 def one(variables):
     expect(len(variables) == 1, "expected one X, and one Out")
     return variables[0]
+
+
+class Share:
+    def __init__(self, parts, kind=SAME, is_zero=False, has_zeros=False):
+        self.parts, self.kind, self.is_of_ranks, self.is_zero = parts, kind, False, is_zero
+        self.has_zeros = has_zeros  # its padding is 0
+
+
+class Sum:
+    def __init__(self, of, is_whole=False):
+        self.of, self.is_whole = of, is_whole
+
+
+def is_number(var, like):
+    return var.type == DENSE and var.elements == 1 and var.float_size > 0 and var.dtype == like.dtype
+
+
+def is_tensor(var):
+    return var.type == DENSE and var.elements > 1
+
+
+def is_current(part):
+    return part[1] == part[0].version
+
+
+def are_equal(a, b):
+    """Parts: a variable of the original, its version, its number."""
+    return a[:2] == b[:2] or (a[2] is not None and a[2] == b[2])
+
+
+def held(var):
+    expect(var.of is var and var.kind in (SAME, OLD), "%s holds no value of the original" % var)
+    return (var, var.version, var.number) if var.kind == SAME else (var, var.of_version, var.old_number)
+
+
+def is_times(whole, part, times):
+    return times and 0 < part.elements <= 1 << 40 and part.elements * times == whole.elements and part.dtype == whole.dtype
+
+
+def packed(buffer, other, times):
+    """What a buffer holds one after the other, before padding."""
+    expect(buffer.parts and is_times(buffer, other, times), "expected a buffer of tensors, and another variable for its parts")
+    end, found = 0, []
+    for part, offset in buffer.parts:
+        expect(offset == end, "%s begins elsewhere in the buffer" % part)
+        end += part.elements
+        found += [part] if part.of is not None else []
+    expect(found == [part for part, _ in buffer.parts[:len(found)]], "padding comes before another part")
+    return found
+
+
+def hold_share(variables, buffer, kind, out):
+    for var in variables:
+        expect(is_tensor(var.of) and (var.dtype, var.dims) == (var.of.dtype, var.of.dims),
+               "%s is no tensor of several elements" % var)
+    expect(variables, "the buffer holds nothing")
+    for padding, _ in buffer.parts[len(variables):]:
+        expect(padding.constant and padding.constant[1], "%s is padding, and does not hold 0" % padding)
+    set_share(out, Share([(var.of, var.of.version, None) for var in variables], kind, has_zeros=True))
+
+
+def set_share(var, share):
+    expect(var.of is None and var.type == DENSE and not var.parts and not var.in_buffer, "%s is no variable for shares" % var)
+    var.share, var.total = share, None
+
+
+def check_depth(data):
+    depth = 0
+    for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', data):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token.group(), 0)
+        expect(depth <= 64, "the JSON has too many values inside one another")
 
 
 # --- The walk --------------------------------------------------------------------------------------
@@ -341,6 +440,9 @@ class Walk:
         self.block, self.condition, self.counter, self.rates = 0, "", None, {}
         self.reads, self.writes, self.changed, self.branches, self.walked = set(), set(), {}, [], set()
         self.first, self.changes, self.synchronized, self.late = {}, "", set(), []
+        self.layout, self.common, self.elsewhere, self.left_out, self.num_numbers, self.num_sums = {}, {}, set(), {}, 0, 0
+        if main is not None:
+            self.layout, self.common, self.elsewhere = main.layout, main.common, main.elsewhere
         is_more = self.averages and main is None
         self.new_blocks = blocks[len(self.blocks):] if is_more else []
         self.version = int_of(bytes_of(original, 4), 1)
@@ -365,6 +467,8 @@ class Walk:
             expect(part not in setting, why)
         expect(self.averages or b'averaging"' not in setting, "no rule averages parameters where gradients are reduced")
         self.setting = setting
+        if b'shares"' in setting or b'common"' in setting:
+            self.read_shares(setting)
         for key, value in (("nranks", str(self.nranks)), ("reduction", '"sum"' if self.sums else '"mean"')):
             for rest in setting.split(b'"%s":' % key.encode())[1:]:
                 expect(re.match(re.escape(value.encode()) + b"[,}]", rest),
@@ -385,10 +489,12 @@ class Walk:
             declared = Var(field.bytes())
             var = self.vars.setdefault(declared.name, declared)
             expect(not var.in_result, "%s is declared twice" % var)
-            expect(var.data == declared.data, "%s is not declared as in the original" % var)
+            is_elsewhere = var.name in self.elsewhere
+            expect(not declared.persistable and without(var.data, 3, 5) == without(declared.data, 3, 5) if is_elsewhere
+                   else var.data == declared.data, "%s is not declared as in the original" % var)
             is_ring = self.main is not None and var.type == RAW
             is_scope = self.averages and var.type == SCOPES and not var.persistable
-            is_known = self.averages and (self.main is None or var.name in self.main.first)
+            is_known = var.name in self.layout or (self.averages and (self.main is None or var.name in self.main.first))
             expect(var.of is var or is_ring or is_scope or (var.type == DENSE and (not var.persistable or is_known)),
                    "the new variable %s is a state, or no tensor" % var)
             var.in_result = True
@@ -401,7 +507,15 @@ class Walk:
                 expect(var.type == DENSE and not var.persistable, "the new variable %s is a state, or no tensor" % var)
                 self.vars[var.name] = var
                 var.in_result, var.block = True, len(self.blocks) + i
-        expect(all(var.in_result for var in self.vars.values()), "a variable of the original is not declared")
+        leaves_out = self.main is None and self.layout  # what ops used that are left out need not be declared
+        for var in self.vars.values():
+            var.is_elsewhere = var.name in self.elsewhere
+            expect(var.in_result or var.is_elsewhere or (leaves_out and not var.persistable),
+                   "a variable of the original is not declared")
+            if not var.in_result:
+                var.kind = LOST
+        if leaves_out:
+            self.begin_shares()
 
     def var(self, name):
         expect(name in self.vars, "%s is not declared" % text(name))
@@ -419,22 +533,30 @@ class Walk:
             is_main_end = self.main is None and word == b"startup"
             if is_main_end:
                 break
-            expect(re.fullmatch(b"[=+][0-9]{1,18}", word), "proof.txt: expected a step")
-            is_new = word[:1] == b"+"
+            expect(re.fullmatch(b"[=+-][0-9]{1,18}", word), "proof.txt: expected a step")
+            is_new, is_left_out = word[:1] == b"+", word[:1] == b"-"
             for _ in range(int(word[1:])):
-                data = next(now, None)
-                expect(data is not None, "proof.txt: the result has no further op")
+                data = None if is_left_out else next(now, None)
+                expect(data is not None or is_left_out, "proof.txt: the result has no further op")
                 before = data if is_new else next(was, None)
                 expect(before is not None, "proof.txt: the original has no further op")
                 self.op = None
                 try:
-                    self.op = Op(data.bytes())
-                    expect(self.op.is_same(before.bytes()), "the op of the original is another one")
-                    (self.insert if is_new else self.keep)()
+                    self.op = Op((data or before).bytes())
+                    if is_new:
+                        self.insert()
+                    elif is_left_out or self.op.data == before.bytes():
+                        self.keep(self.op, is_left_out)
+                    else:
+                        op = Op(before.bytes())
+                        expect(self.op.is_same(op, 1) or (self.layout and self.op.is_same(op, 2)),
+                               "the op of the original is another one")
+                        self.keep(op, False)
                 except Failure as failure:
-                    raise Failure("%sop %d (%s): %s" % ("" if self.main is None else "startup: ", index,
+                    raise Failure("%s%s %d (%s): %s" % ("" if self.main is None else "startup: ",
+                                                        "left out before op" if is_left_out else "op", index,
                                                         self.op.type if self.op else "?", failure)) from None
-                index += 1
+                index += not is_left_out
         expect(next(was, None) is None, "proof.txt: it leaves out the last ops of the original")
         expect(next(now, None) is None, "proof.txt: it leaves out the last ops of the result")
         self.check_end()
@@ -459,6 +581,7 @@ class Walk:
     def touch(self, stream, var, writes):
         """An access to a buffer is one to all of its parts."""
         clock = self.clocks[stream]
+        expect(var.in_result, "%s is not declared in the result" % var)
         for part in [part for part, _ in var.parts] + [var]:
             self.spend()
             part.accesses = part.accesses or {}
@@ -507,8 +630,9 @@ class Walk:
                     draws |= self.add_uses(Op(field.bytes()), path + [block], reads, writes)[0]
         return draws, has_blocks
 
-    def keep(self):
-        op, reads, writes = self.op, [], []
+    def keep(self, op, is_left_out):
+        """An op of the original, for which the result has self.op, or nothing."""
+        reads, writes = [], []
         draws, has_blocks = self.add_uses(op, [0], reads, writes)
         is_backward = self.main is None and op.number("op_role", 0) & 15 == 1
         if is_backward and "op_role_var" in op.attrs:
@@ -518,19 +642,27 @@ class Walk:
         params, rates = op.slots.get((False, "Param")), op.slots.get((False, "LearningRate"))
         if params and rates:
             self.rates[self.var(params[-1])] = self.var(rates[-1])
-        is_equal, is_scaled = not draws, False
-        self.launch()
-        for var in reads:
-            expect(var.of is var and var.kind in (SAME, SCALED),
+        is_equal, is_scaled, before = not draws, False, []
+        if is_left_out:
+            expect(not is_backward and not draws and not has_blocks, "no rule leaves out such an op")
+            for var in (self.var(place[3]) for place in op.places):
+                before.append((var, var.version, var.number))
+        else:
+            self.launch()
+        # What holds the values in the result.
+        copies = reads if self.op is op else self.find_copies(op, reads, has_blocks)
+        for var, copy in zip(reads, copies):
+            expect(copy is not var or (var.of is var and (is_left_out or var.kind in (SAME, SCALED))),
                    "it reads %s, which does not have the value that it has in the original" % var)
-            expect(not var.is_frozen, "it reads %s after its broadcast" % var)
-            is_scaled |= var.kind == SCALED
             is_equal = is_equal and var.equal and self.has_value(var)
             var.read_first |= not var.has_value
             var.read_since = True
-            self.touch(COMPUTE, var, False)
+            if not is_left_out:
+                expect(not var.is_frozen, "it reads %s after its broadcast" % var)
+                is_scaled |= copy.kind == SCALED
+                self.touch(COMPUTE, copy, False)
         if is_scaled:
-            self.check_scaled(has_blocks)
+            self.check_scaled(op, has_blocks)
         for var in writes:
             expect(var.of is var and not var.is_frozen,
                    "it writes %s, which is new, or after its broadcast" % var)
@@ -543,13 +675,33 @@ class Walk:
             var.read_first |= has_blocks and not var.has_value
             # An op of another role that writes a gradient again uses what is there.
             var.read_since = has_blocks or (not is_backward and self.main is None and var.has_value)
-            var.kind = SCALED if is_scaled else SAME
+            if not is_left_out:
+                var.kind = SCALED if is_scaled else SAME
+                self.touch(COMPUTE, var, True)
+            elif var.kind == SAME:
+                var.kind, var.of_version, var.old_number = OLD, var.version, var.number
+            elif var.kind != OLD:
+                var.kind = LOST
             var.has_value, var.is_rounded = True, False
+            var.number = var.constant = var.total = None
             var.version += 1
-            self.touch(COMPUTE, var, True)
+        if self.main is not None and op.type == "fill_constant" and len(op.places) == 1 and writes:
+            writes[0].constant = (op.attributes(), self.is_zero(op))
+        if is_left_out:
+            self.leave_out(op, before)
 
-    def check_scaled(self, has_blocks):
-        op = self.op
+    def find_copies(self, op, reads, has_blocks):
+        """Inputs may be other copies of what the original reads there."""
+        expect(self.op.slots_of() == op.slots_of(), "the op of the original has other slots")
+        copies = [self.var(name) for is_output, _, _, name in self.op.places if not is_output] + reads[len(op.args(False)):]
+        for var, copy in zip(reads, copies):
+            expect(copy is var or (not has_blocks and copy.of is var and copy.of_version == var.version
+                                   and copy.kind == SAME and copy.form == WHOLE
+                                   and (copy.type, copy.dtype, copy.dims) == (var.type, var.dtype, var.dims)),
+                   "it reads %s, which does not have the value of %s" % (copy, var))
+        return copies
+
+    def check_scaled(self, op, has_blocks):
         is_gradient = op.type.endswith("_grad") and not op.type.endswith(("_grad_grad", "_double_grad", "_triple_grad"))
         bias = op.attrs.get("bias") if op.type == "scale" else None
         expect(not has_blocks and (is_gradient or op.type in LINEAR) and (bias is None or bias.is_zero()),
@@ -565,9 +717,13 @@ class Walk:
     # New ops.
 
     def insert(self):
-        op, program = self.op, ("ma" if self.main is None else "st")[self.averages]
+        op, is_main = self.op, self.main is None
+        if self.updates_shares():
+            self.update_shares()
+            return
+        programs = ("a" if is_main else "t") if self.averages else ("dm" if is_main else "es")[not self.layout:]
         rows = [row.split() for row in RULES.strip().split("\n")]
-        rows = [row for row in rows if program in row[0] and op.type in row[1].split(",")]
+        rows = [row for row in rows if set(programs) & set(row[0]) and op.type in row[1].split(",")]
         expect(rows and "," not in op.type, "no rule inserts such an op")
         where, _, inputs, outputs, attrs, rule = rows[0]
         known = dict(spec.split(":") for spec in (attrs + "," + OF_ALL).split(",") if spec != "-")
@@ -583,7 +739,12 @@ class Walk:
         self.also = self.slot(False, also)
         expect(len(op.args(False) + op.args(True)) == len(self.inputs + self.outputs + self.more + self.also),
                "it has another variable")
-        expect("b" not in where or op.number("op_role", 1) & 15 == 1, "attribute op_role: expected backward")
+        role, adds_up = op.number("op_role", 1) & 15, bool(self.inputs) and self.inputs[0].total is not None
+        expect(not is_main or "b" not in where or role == (2 if adds_up else 1),
+               "attribute op_role: expected %s" % ("optimize" if adds_up else "backward"))
+        expect(not is_main or "f" not in where or role <= 1, "attribute op_role: expected forward or backward")
+        for var in () if set(where) & set("det") else self.outputs:
+            expect(var.share is None and (adds_up or var.total is None), "%s is a share, or the sum of shares" % var)
         expect("o" not in where or op.number("op_role", 0) & 15 == 2, "attribute op_role: expected optimize")
         self.has_ended |= "o" in where
         stream = getattr(self, rule)()
@@ -634,6 +795,10 @@ class Walk:
         expect(reduction in (0, 4), "attribute reduce_type: expected 0 or 4")
         averages = self.op.type == "c_allreduce_avg" or reduction == 4
         x = self.in_place()
+        if x.total is not None:
+            expect(not averages, "expected a sum")
+            self.add_up(x)
+            return self.call("sum", x)
         for part in parts_of(x):
             self.reduce(part, averages)
         return self.call("mean" if averages else "sum", x)
@@ -661,6 +826,9 @@ class Walk:
         factor = [field.float() for field in self.op.attrs["scale"].values()] if "scale" in self.op.attrs else []
         expect(self.nranks and len(factor) == 1 and struct.pack("<f", factor[0]) == struct.pack("<f", 1 / self.nranks),
                "attribute scale: expected 1 / ranks")
+        if self.in_place().share is not None:
+            self.divide_share(self.inputs[0])
+            return self.launch()
         for part in parts_of(self.in_place()):
             expect(not self.sums and current(part).kind != SCALED and part.float_size,
                    "%s is not to be divided" % part)
@@ -688,15 +856,15 @@ class Walk:
         fused, number = new(self.more[0]), self.op.number
         size, copies = fused.float_size, number("copy_data", 0) != 0
         align = number("align_size", -1) if number("use_align", 1) else 1
-        expect(size and number("dtype", -1) == fused.dtype and align <= 1 << 20
+        expect(size and fused.share is None and fused.total is None and number("dtype", -1) == fused.dtype and align <= 1 << 20
                and number("user_defined_size_of_dtype", -1) in (-1, size)
                and (align <= 1 or align % size == 0) and not fused.persistable and fused.block == self.block,
                "expected FusedOutput of floats, and attributes with its type and size")
         unit = max(1, align // size)
         end, parts, shapes, ranks = 0, [], [], []
         for var in self.inputs:
-            is_state = self.averages and var.is_state and var.elements >= 0
-            expect((is_state or var.is_floats) and var.dtype == fused.dtype and var.elements <= 1 << 40 and end < 1 << 60,
+            is_state = (self.averages or var.is_elsewhere) and var.is_state and var.elements >= 0
+            expect((is_state or var.is_floats) and var.share is None and var.total is None and var.dtype == fused.dtype and var.elements <= 1 << 40 and end < 1 << 60,
                    "%s is no tensor of a known size and of this type" % var)
             expect(not var.in_buffer and not var.parts and var is not fused, "%s is in a buffer already" % var)
             var.in_buffer = True
@@ -709,7 +877,7 @@ class Walk:
             elif copies:
                 var.read_first |= not var.has_value
             else:
-                var.kind = LOST
+                var.kind, var.constant = LOST, None
         fused.parts = parts
         expect((self.op.ints("concated_shapes"), self.op.ints("concated_ranks")) in (([], []), (shapes, ranks)),
                "its attributes have other shapes than the variables")
@@ -726,10 +894,14 @@ class Walk:
         return self.call("broadcast", var)
 
     def gather(self):
+        if one(self.inputs).share is not None:
+            expect("nranks" in self.op.attrs, "expected a number of ranks")
+            self.gather_share(self.inputs[0], one(self.outputs))
+            return self.call("gather", self.inputs[0])
         x, out = one(self.inputs), new(one(self.outputs))
         dims = list(x.dims) or [1]
         dims[0] *= self.nranks
-        expect(self.nranks and "nranks" in self.op.attrs and x.of is x and x.kind in (SAME, SCALED)
+        expect(self.nranks and "nranks" in self.op.attrs and x.of is x and x.kind in (SAME, SCALED) and out.share is None
                and x.elements >= 0 and out.elements >= 0 and out.dims == dims and out.dtype == x.dtype,
                "expected a number of ranks, and Out declared for the values of all")
         hold(x, GATHERED, out)
@@ -746,6 +918,8 @@ class Walk:
         return self.launch()
 
     def sum_parts(self):
+        if self.inputs and self.inputs[0].total is not None:
+            return self.join_sums()
         total = one(self.outputs)
         expect(0 < self.nranks == len(self.inputs), "expected a part for each rank")
         found = set()
@@ -804,6 +978,8 @@ class Walk:
         self.check_streams()
         if self.averages:
             self.check_averaging()
+        if self.layout:
+            self.check_shares()
         for ring in self.main.rings if self.main is not None else ():
             is_outside = not self.set_up and self.main.all_compute and self.all_compute
             expect(ring in self.set_up or is_outside, "ring %d is not set up" % ring)
@@ -814,6 +990,9 @@ class Walk:
             expect(not var.is_gradient or var.is_reduced or self.averages, "the gradient %s is not reduced" % var)
             expect(not var.is_parameter or (var.is_state and (not var.is_own or self.averages)),
                    "%s is no state of all ranks" % var)
+            if var.is_elsewhere:
+                self.num_parameters += var.is_parameter
+                continue
             expect(var.kind == SAME or (not var.persistable and not var.read_first),
                    "the step leaves %s with another value than the original does" % var)
             self.num_others += var.kind != SAME
@@ -825,6 +1004,284 @@ class Walk:
                 differing.append(var)
         expect(self.main is not None or self.num_gradients > 0 or self.averages, "no gradient is reduced")
         expect(not differing, "%s may differ between ranks" % (differing and differing[0]))
+
+    # Shares: states of which each rank has a part, and ops that each rank runs on its parts.
+
+    def read_shares(self, setting):
+        expect(self.nranks and not self.averages and self.main is None,
+               "setting of the result: shares need a number of ranks, and gradients that are reduced")
+        raw = setting.decode("latin-1")
+        check_depth(raw)
+        try:
+            json.loads(raw)
+        except ValueError as error:
+            raise Failure("setting of the result: %s" % error) from None
+        found = members(raw)
+        for share, listed in members(found.get("shares", "{}")).items():
+            self.layout[share.encode("latin-1")] = of = []
+            for named in map(elements, elements(listed)):
+                expect(len(named) == 2, "setting of the result: shares: expected a name and dimensions")
+                of.append((string(named[0]).encode("latin-1"), [integer(dim) for dim in elements(named[1])]))
+        for name, listed in members(found.get("common", "{}")).items():
+            self.common[name.encode("latin-1")] = [string(other).encode("latin-1") for other in elements(listed)]
+        expect(self.layout, "setting of the result: expected shares")
+        self.elsewhere = ({name for of in self.layout.values() for name, _ in of if name}
+                          | {other for name, others in self.common.items() for other in others if other != name})
+
+    def begin_shares(self):
+        taken = set()
+
+        def take(name, is_kept):
+            var = self.var(name)
+            expect(var.of is var and var.is_state and var.type == DENSE and name not in taken and b";" not in name
+                   and name != b"=", "setting of the result: %s is no state, or is there twice" % var)
+            taken.add(name)
+            var.is_elsewhere, var.kind = not is_kept, SAME if is_kept else LOST
+            return var
+
+        for name, of in self.layout.items():
+            var, end, parts = self.var(name), 0, []
+            expect(var.of is None and var.persistable and var.type == DENSE and var.elements > 0 and b";" not in name,
+                   "%s is no new state, or its size is unknown" % var)
+            for i, (state, dims) in enumerate(of):
+                if not state:
+                    expect(i == len(of) - 1 and len(dims) == 1 and dims[0] > 0,
+                           "setting of the result: %s: expected padding at the end alone" % var)
+                    end += min(dims[0], 1 << 40)
+                    continue
+                part = take(state, False)
+                expect(is_tensor(part) and part.dims == dims and part.dtype == var.dtype and part.elements <= 1 << 40
+                       and end < 1 << 60, "setting of the result: %s is declared otherwise" % part)
+                parts.append((part, 0, None))
+                end += part.elements
+            expect(parts and var.elements <= 1 << 40 and var.elements * self.nranks == end,
+                   "%s is no part of a rank: expected %d elements over ranks" % (var, end))
+            var.share = Share(parts)
+        for name, others in self.common.items():
+            self.num_numbers += 1
+            variables = [take(other, other == name) for other in others]
+            for var in variables:
+                expect(var.elements == 1 and (var.dtype, var.dims) == (variables[0].dtype, variables[0].dims),
+                       "setting of the result: %s is no number like %s" % (var, variables[0]))
+                var.number = self.num_numbers
+            expect(name in others, "setting of the result: %s does not stand for itself" % text(name))
+
+    def is_zero(self, op):
+        """Of fill_constant: 0 in each element."""
+        return (all(attr.is_zero() for attr in op.attrs.values() if attr.name[:5] == "value")
+                and not ("str_value" in op.attrs and b"".join(op.attrs["str_value"].texts()).strip(b"0.")))
+
+    def leave_out(self, op, before):
+        expect(self.layout and (op.type in ELEMENTWISE if self.main is None else op.type == "fill_constant"),
+               "no rule leaves out such an op")
+        args, outputs, first = [], set(), None
+        for place, part in zip(op.places, before):
+            if place[0]:
+                expect(part[0] not in outputs, "it writes %s twice" % part[0])
+                outputs.add(part[0])
+                part = (part[0], part[0].version, None)
+            elif first is None or (not is_tensor(first) and is_tensor(part[0])):
+                first = part[0]
+            args.append(part)
+        if self.main is None:
+            expect(first is not None, "it has no input")
+            self.left_out.setdefault(first, []).append((op.data, args))
+
+    def updates_shares(self):
+        shares = [self.vars[name].share for name in self.op.args(False) if name in self.vars]
+        return (self.main is None and not self.op.type.startswith("c_") and self.op.type != "all_gather"
+                and any(share and share.kind == SAME for share in shares))
+
+    def does_same(self, was, args, i):
+        """Whether op i of the shares computes what this one does, which the result has not."""
+        op, like = self.op, None  # all tensors have its dimensions
+        if ((was.type, was.attributes()) != (op.type, op.attributes())
+                or was.slots_of() != op.slots_of()):
+            return False
+        for (is_output, slot, _, name), part in zip(op.places, args):
+            var = self.vars[name]
+            # What is written is what the other one writes in place, and nothing else.
+            if is_output and any((name == place[3]) != (part[0] is other[0]) for place, other in zip(op.places, args)):
+                return False
+            if slot in ELEMENTWISE[op.type] if is_output else var.share is None:
+                if part[0].elements != 1 or (not is_output and not are_equal(held(var), part)):
+                    return False
+                continue
+            if not is_tensor(part[0]) or part[0].dtype != var.dtype or (like and like.dims != part[0].dims):
+                return False
+            like = part[0]
+            if not is_output and not are_equal(var.share.parts[i], part):
+                return False
+        return like is not None
+
+    def update_shares(self):
+        expect(self.op.type in ELEMENTWISE, "no rule lets each rank run such an op on its part")
+        variables = [self.var(place[3]) for place in self.op.places]
+        inputs = [var for var, place in zip(variables, self.op.places) if not place[0] and var.share]
+        elements, count = inputs[0].elements, len(inputs[0].share.parts)
+        for var in inputs:
+            expect(var.elements == elements and len(var.share.parts) == count,
+                   "%s has other parts than the shares before it" % var)
+            expect(var.share.kind == SAME, "%s holds sums, where means are claimed" % var)
+        expect(count, "its shares hold nothing")
+        values = []
+        for first, _, _ in inputs[0].share.parts:
+            candidates = self.left_out.get(first, [])
+            same = next((i for i, (data, args) in enumerate(candidates)
+                         if self.does_same(Op(data), args, len(values))), None)
+            expect(self.op.type not in WHOLE_ONLY or first.elements == elements,
+                   "it needs whole tensors, and no rank has all of %s" % first)
+            expect(same is not None, "no op that is left out does the same with %s" % first)
+            values.append(candidates.pop(same)[1])
+        self.launch()
+        for i, (var, (is_output, slot, _, _)) in enumerate(zip(variables, self.op.places)):
+            self.touch(COMPUTE, var, is_output)
+            parts = [args[i] for args in values]
+            if is_output and slot not in ELEMENTWISE[self.op.type]:
+                expect(var.elements == elements, "%s has other elements than the share" % var)
+                set_share(var, Share(parts))
+            elif is_output and self.op.type == NORM:
+                first = inputs[0].share
+                expect(first.has_zeros or sum(part[0].elements for part in first.parts) == elements * self.nranks,
+                       "padding may be other than 0")
+                expect(var.of is None and is_number(var, parts[0][0]) and var.share is None, "%s is no new number" % var)
+                var.total = Sum(parts)
+            elif is_output:
+                # All are the same function of equal numbers.
+                self.num_numbers += 1
+                for part in filter(is_current, parts):
+                    part[0].number = self.num_numbers
+                expect(any(part[0] is var and is_current(part) for part in parts), "%s has no number of its own there" % var)
+                var.kind, var.total = SAME, None
+
+    def find_sum(self, var):
+        """A variable that is the sum of the same numbers as one that an op left out has made holds that."""
+        def ordered(parts):
+            return sorted((part[0].name, part[1]) for part in parts)
+
+        of = ordered(var.total.of)
+        for first in var.total.of:
+            for found in self.left_out.get(first[0], []):
+                op = Op(found[0])
+                made = [part for place, part in zip(op.places, found[1]) if place[0]]
+                terms = [part for place, part in zip(op.places, found[1]) if not place[0]]
+                if (op.type != "sum" or len(made) != 1 or ordered(terms) != of or (var.of is var and var is not made[0][0])
+                        or not is_current(made[0]) or not is_number(var, made[0][0])):
+                    continue
+                # Else the parts would be of different tensors.
+                expect(made[0][0].equal, "%s may differ between ranks" % made[0][0])
+                var.of, var.of_version, var.kind, var.form, var.equal = *made[0][:2], SAME, WHOLE, True
+                var.total = None
+                self.left_out[first[0]].remove(found)
+                self.num_sums += 1
+                return
+
+    def join_sums(self):
+        out, of = one(self.outputs), []
+        is_whole = any(var.total is None or var.total.is_whole for var in self.inputs)
+        for var in self.inputs:
+            expect(is_number(var, out), "%s is no number like %s" % (var, out))
+            if var.total is None:
+                expect(var.kind == SAME, "%s holds no current value" % var)
+                of.append(held(var))
+                continue
+            expect(var.total.is_whole == is_whole, "%s is a part of this rank" % var)
+            of += var.total.of
+        expect((out.of is None or out.of is out) and not out.persistable and not out.parts and not out.in_buffer
+               and out.share is None, "%s is no variable for sums" % out)
+        out.kind, out.total = LOST, Sum(of, is_whole)
+        if is_whole:
+            self.find_sum(out)
+        return self.launch()
+
+    def add_up(self, var):
+        expect(not var.total.is_whole, "%s is added up already" % var)
+        var.total.is_whole, var.kind = True, LOST
+        self.find_sum(var)
+
+    def scatter(self):
+        """Each rank gets its part of the sums."""
+        x, out = one(self.inputs), one(self.outputs)
+        variables = packed(x, out, self.nranks)
+        for var in variables:
+            expect(var.of is var, "%s is a copy" % var)
+            self.reduce(var, False)
+        expect("nranks" in self.op.attrs and len({var.kind for var in variables}) <= 1,
+               "expected a number of ranks, and sums of one kind")
+        hold_share(variables, x, variables[0].kind if variables else LOST, out)
+        for var in variables:
+            var.kind = LOST  # as it was before, of this rank
+        return self.call("scatter", x)
+
+    def divide_share(self, var):
+        expect(var.share.kind == SUM and not var.share.is_of_ranks, "%s is not to be divided" % var)
+        var.share.kind = SAME
+
+    def gather_share(self, var, buffer):
+        share = var.share
+        packed(buffer, var, self.nranks)
+        expect(share.kind == SAME and not share.is_of_ranks and len(buffer.parts) >= len(share.parts),
+               "%s has too few parts" % buffer)
+        for i, (target, _) in enumerate(buffer.parts):
+            target.kind, target.constant = LOST, None
+            if i >= len(share.parts):
+                continue
+            state, version, _ = part = share.parts[i]
+            expect(is_current(part) and state.equal, "%s has another value by now, or may differ between ranks" % state)
+            expect((target.of is not target or target is state) and (target.dtype, target.dims) == (state.dtype, state.dims),
+                   "%s cannot hold %s" % (target, state))
+            target.of, target.of_version, target.kind, target.form, target.equal = state, version, SAME, WHOLE, True
+
+    def send_parts(self):
+        """Each rank gets a part from each rank."""
+        x, out = one(self.inputs), one(self.outputs)
+        variables = packed(x, out, 1)
+        for var in variables:
+            expect(var.of is var and var.kind == SAME and self.has_value(var), "%s has no value" % var)
+        expect(not out.persistable, "%s is a state" % out)
+        hold_share(variables, x, SAME, out)
+        out.share.is_of_ranks = True
+        return self.call("all-to-all", x)
+
+    def slice_share(self):
+        x, part, ints = one(self.inputs), one(self.outputs), self.op.ints
+        expect(x is not part and x.share and x.share.is_of_ranks and is_times(x, part, self.nranks) and len(part.dims) == 1
+               and (ints("axes"), ints("starts"), ints("ends")) == ([0], [0], [part.elements]),
+               "expected the first part of those of all ranks")
+        set_share(part, Share(x.share.parts))
+        return self.launch()
+
+    def fill_new(self):
+        var = one(self.outputs)
+        expect(var.of is not var and var.type == DENSE and not var.parts and "shape" in self.op.attrs
+               and self.op.ints("shape") == var.dims and self.op.number("dtype", -1) == var.dtype,
+               "%s is declared otherwise, or is no new variable" % var)
+        var.kind, var.share, var.total, var.constant = LOST, None, None, (None, self.is_zero(self.op))
+        if var.persistable:
+            set_share(var, Share([], is_zero=self.is_zero(self.op)))
+        return self.launch()
+
+    def check_shares(self):
+        for name, of in self.layout.items():
+            var = self.var(name)
+            share = var.share
+            expect(var.persistable and share and share.kind == SAME and not share.is_of_ranks, "%s does not hold the parts of its states" % var)
+            states = [self.var(state) for state, _ in of if state]
+            if share.is_zero:
+                for state in states:
+                    expect(state.constant and state.constant[1], "%s does not begin with 0, as %s does" % (state, var))
+                continue
+            expect([part[0] for part in share.parts] == states, "%s holds other parts" % var)
+            for part in share.parts:
+                expect(is_current(part), "%s does not hold the part of %s" % (var, part[0]))
+                expect(self.main is not None or part[0].equal, "%s may differ between ranks" % part[0])
+        for name, others in self.common.items():
+            kept = self.var(name)
+            for var in map(self.var, others):
+                are_equal = (kept.number is not None and kept.number == var.number if self.main is None
+                             else kept.constant and var.constant and kept.constant[0] == var.constant[0])
+                expect(are_equal and kept.kind == SAME, "%s does not hold the value of %s" % (kept, var))
+                expect(self.main is not None or var.equal, "%s may differ between ranks" % var)
 
     # Averaging: new ops that change states when a step of the original has ended, by formulas: a name, a number,
     # name(formula), number*formula, or two in parentheses.
@@ -1844,13 +2301,6 @@ class Pir:
         self.give(op, home)
 
 
-def check_depth(data):
-    depth = 0
-    for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', data):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token.group(), 0)
-        expect(depth <= 64, "the JSON has too many values inside one another")
-
-
 def from_pir(words, files):
     """The steps and the files, in the old format."""
     words = list(words)
@@ -1901,7 +2351,7 @@ Assumed:
 - Kept ops compute the same from the same values, and write only their outputs, in place.
 - Gradient ops (..._grad) are linear in their inputs ...@GRAD.
 - Sums and quotients are rounded; states that no startup program sets are set equally.
-Asserted by Weft, not checked:
+%sAsserted by Weft, not checked:
 - How this relates to one device with the batch of all ranks (weft verify).
 """
 REPLACED = """  with gradients (%s of %s parameters) replaced by their %s over the ranks.
@@ -1912,6 +2362,11 @@ CHANGED = """  but when step s ends (s = 1, 2, ...), states change, by what they
 SYNCHRONIZED = """- states that are equal on all ranks after their change: %s
 - states that may travel when a step ends: %s
 """
+SHARES = """- states of which each rank has a part, in order of ranks: %s
+- states that are equal, of which one is kept: %s
+"""
+UPDATED = "- Each rank's ops on its parts compute each element as ops on whole states do.\n"
+ADDED = "- Sums of squares are rounded, which ranks add up (%d).\n"
 PIR_CLAIM = """Assumed of Paddle 3:
 - Ops that use one variable, and calls on rings, run in the order of the file.
 - Ops whose names end in _ overwrite what is known of them, and other ops overwrite nothing.
@@ -1920,7 +2375,8 @@ PIR_CLAIM = """Assumed of Paddle 3:
 STARTUP = ("Not checked, as no startup programs were given: that states are equal at first.",
            "After the startup program, states are equal: what the original's leaves on rank 0.",
            "After the startup program, states are what the original's leaves on rank 0; new ones are 0,\n"
-           "  but p_outer_param is p.")
+           "  but p_outer_param is p.",
+           "After the startup program, states, and parts of states, are what the original's leaves on rank 0.")
 
 
 def quoted(line):
@@ -1945,6 +2401,7 @@ def check(claim, proof, files):
     if files[0].lstrip()[:1] == b"{":
         expect(by != "own", "no rule averages parameters of PIR")
         words, programs = from_pir(words, files)
+        expect(b'shares"' not in bytes_of(programs[1], 1001), "no rule shares out states of PIR")
     main = Walk(programs[0], programs[1], nranks, by, None)
     own, word = set(), next(words, None)
     while word == b"late":
@@ -1958,13 +2415,14 @@ def check(claim, proof, files):
         word = next(words, None)
 
     def name_own(var, is_own):
-        expect(var.is_state and var.name != b"none", "proof.txt: %s is no state, or named none" % var)
+        expect(var.is_state and var.name != b"none" and (var.of is var or main.averages)
+               and not (is_own and var.is_elsewhere), "proof.txt: %s is no state, is shared out, or named none" % var)
         var.is_own, var.equal = is_own, not is_own
         (own.add if is_own else own.discard)(var.name)
 
     if word == b"all":
         for var in main.vars.values():
-            if var.of is var and var.is_state:
+            if var.of is var and var.is_state and not var.is_elsewhere:
                 name_own(var, True)
         word = next(words, None)
     while word in (b"own", b"common"):
@@ -1972,6 +2430,7 @@ def check(claim, proof, files):
         word = next(words, None)
     expect(word == b"main", "proof.txt: expected the steps of the main program")
     expect(main.run(words) == (len(files) == 4), "proof.txt: it is for other files")
+    expect(len(files) == 4 or not main.layout, "shares need the startup programs, which make them")
     rank = "all"
     if len(files) == 4:
         startup = Walk(programs[2], programs[3], nranks, by, main)
@@ -1986,8 +2445,14 @@ def check(claim, proof, files):
         statement = CHANGED + main.changes
         changed = SYNCHRONIZED % tuple(b" ".join(names).decode("latin-1") or "none"
                                        for names in (sorted(main.synchronized), main.late))
+    if main.layout:
+        shares = [b" ".join([name, b"="] + [state for state, _ in of if state]) for name, of in sorted(main.layout.items())]
+        common = [b" ".join([name, b"="] + others) for name, others in sorted(main.common.items())]
+        changed = SHARES % tuple(b"; ".join(names).decode("latin-1") or "none" for names in (shares, common))
+    begun = 2 if main.averages else 3 if main.layout else 1
     right = CLAIM % (*hashes, rank, nranks or "any", by, schedule, len(main.schedule), len(main.rings), statement,
-                     STARTUP[(len(files) == 4) * (1 + main.averages)], states, changed, main.num_rounded, main.num_others)
+                     STARTUP[begun if len(files) == 4 else 0], states, changed, main.num_rounded, main.num_others,
+                     (UPDATED if main.layout else "") + (ADDED % main.num_sums if main.num_sums else ""))
     right += PIR_CLAIM if programs is not files else ""
     lines = itertools.zip_longest(right.encode("latin-1").split(b"\n"), claim.split(b"\n"))
     for i, (expected, found) in enumerate(lines):

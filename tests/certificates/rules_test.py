@@ -223,6 +223,137 @@ def delayed(*waits, **more):
                        "hints": "late 0 %s\nown w\n" % G, **more})
 
 
+# Shares: of parameters w and b, states m and n are shares, too; of numbers p and q, one is kept.
+SHARED = {"w": (4, 4), "b": (4,), "m": (4, 4), "n": (4,), "p": (1,), "q": (1,)}
+SHARED_DECLS = DECLS[2:] + [decl("b@GRAD", 4)] + [decl(name, 1) for name in ("nw", "nb", "total", "root")]
+SHARED_SETTING = ('{"nranks":2,"shares":{"ms":[["m",[4,4]],["n",[4]]],"ws":[["w",[4,4]],["b",[4]]]},'
+                  '"common":{"p":["p","q"]}}')
+PADDED_SETTING = SHARED_SETTING.replace("[4]]]", '[4]],["",[2]]]')
+
+
+def adam(w="w", g="w@GRAD", m="m", p="p", out=None, beta=0.9):
+    return op("adam", "Param=%s Grad=%s Moment1=%s Beta1Pow=%s LearningRate=lr" % (w, g, m, p),
+              "ParamOut=%s Moment1Out=%s Beta1PowOut=%s" % (out or w, m, p), beta1=beta, op_role=2)
+
+
+def gradient(name, read):
+    return op("mul_grad", "Out@GRAD=h@GRAD X=x Y=" + read, "Y@GRAD=%s@GRAD" % name, op_role=1,
+              op_role_var=[name, name + "@GRAD"])
+
+
+def packed(parts, buffer, **attrs):
+    return op("coalesce_tensor", "Input=" + parts, "Output=%s FusedOutput=%s" % (parts, buffer),
+              **{"dtype": 5, "align_size": 4, "use_align": True, "copy_data": False, **attrs})
+
+
+def gathering(parts="w,b", buffer="wf", role=0, **attrs):
+    return [packed(parts, buffer, op_role=role, **attrs),
+            op("c_allgather", "X=ws", "Out=" + buffer, nranks=2, use_calc_stream=True, op_role=role)]
+
+
+def zeros(name, *dims, value=0.0):
+    return op("fill_constant", "", "Out=" + name, dtype=5, shape=dims, value=value)
+
+
+def sliced(source="ranks", start=0, size=10):
+    return op("slice", "Input=" + source, "Out=ws", axes=(0,), starts=(start,), ends=(start + size,))
+
+
+SHARED_OPS = OPS[:4] + [gradient("w", "w"), gradient("b", "b"), adam(), adam("b", "b@GRAD", "n", "q")]
+PACK = packed("w@GRAD,b@GRAD", "gf")
+SCATTER = op("c_reducescatter", "X=gf", "Out=gs", nranks=2, use_calc_stream=True)
+HALF_SHARE = in_place("scale", "gs", scale=0.5)
+UPDATE = adam("ws", "gs", "ms", "p")
+SHARED_FILLS = [op("gaussian_random", "", "Out=w"), op("gaussian_random", "", "Out=b"), zeros("lr", 1, value=0.1),
+                zeros("p", 1, value=0.5), zeros("m", 4, 4), zeros("n", 4), zeros("q", 1, value=0.5)]
+SENT = [packed("w,b", "sf", copy_data=True), op("alltoall", "X=sf", "Out=ranks", use_calc_stream=True)]
+
+
+def shared(gather=tuple(gathering()), pack=(DIVIDED, PACK), scatter=(SCATTER,), update=(UPDATE,), start=None, left=(6, 7),
+           ops=SHARED_OPS, changed=None, fills=SHARED_FILLS, undeclared="mnq", no_states="wb", padding=0, setting=None, hints="",
+           states=None, more=(), after=(), middle=(), middle_at=9):
+    """Each rank has half of w and b, and of m and n, and updates them. `left`: the ops that the result has not.
+    `middle`: new ops before op `middle_at`. `after`: what the startup programs do at last."""
+    size = 10 + padding // 2
+    new = ([decl(name, 2 * size) for name in ("wf", "af", "gf", "sf", "ranks")] + [decl("gs", size), decl("wa", 4, 4)]
+           + [decl("ba", 4), decl("ns", 1), *more] + (states or [decl("ws", size, persistable=True), decl("ms", size, persistable=True)]))
+    whole_states = [decl("lr", 1, persistable=True)] + [decl(n, *dims, persistable=True) for n, dims in SHARED.items()]
+    parts = new + whole_states[:1] + [decl(n, *dims, persistable=n not in no_states) for n, dims in SHARED.items()
+                                      if n not in undeclared]
+    places = {0: gather, 3: pack, 6: scatter, middle_at: middle, len(ops): update}
+    main, proof = [], ["weft-proof 1", hints + "main"]
+    for i in range(len(ops) + 1):
+        main += places.get(i, ())
+        proof.append("+%d" % len(places.get(i, ())))
+        if i < len(ops):
+            main += [] if i in left else [(changed or {}).get(i, ops[i])]
+            proof.append("-1" if i in left else "=1")
+    start = [*SENT, sliced(), zeros("ms", 10)] if start is None else start
+    proof += ["startup", "=4", "-%d" % (len(fills) - 4), "+%d" % len(start), "=%d" % len(after), ""]
+    return {"files": [b"ranks: 2\ngradients: mean\n", "\n".join(proof).encode(), program(SHARED_DECLS + whole_states, ops),
+                      program(SHARED_DECLS + parts, main, field(1001, (setting or SHARED_SETTING).encode())),
+                      program(whole_states, fills + list(after)), program(parts, fills[:4] + list(start) + list(after))]}
+
+
+def padded(*fills, **others):
+    """With two elements more, which the op fills with 0."""
+    pads = [decl("pad" + name, 2) for name in "wgs"]
+    return shared(gather=gathering("w,b,padw"), pack=(DIVIDED, packed("w@GRAD,b@GRAD,padg", "gf"), *fills), padding=2,
+                  setting=PADDED_SETTING, more=pads, start=[zeros("pads", 2), packed("w,b,pads", "sf", copy_data=True),
+                                                            SENT[1], sliced(size=11), zeros("ms", 11)], **others)
+
+
+def norm(g, to):
+    return op("squared_l2_norm", "X=" + g, "Out=" + to, op_role=2)
+
+
+def added(*names, to="total"):
+    return op("sum", "X=" + ",".join(names), "Out=" + to, op_role=2)
+
+
+def by_root(g):
+    return op("elementwise_mul", "X=%s Y=root" % g, "Out=" + g, op_role=2)
+
+
+NORMS = [norm("w@GRAD", "nw"), norm("b@GRAD", "nb"), added("nw", "nb"), op("sqrt", "X=total", "Out=root", op_role=2)]
+NORM_OPS = SHARED_OPS[:6] + NORMS + [by_root("w@GRAD"), by_root("b@GRAD")] + SHARED_OPS[6:]
+ADD_UP = in_place("c_allreduce_sum", "total", use_calc_stream=True, op_role=2)
+
+
+NORMED = {"ops": NORM_OPS, "left": (6, 7, 8, 10, 11, 12, 13), "update": (by_root("gs"), UPDATE),
+          "middle": (norm("gs", "ns"), added("ns"), ADD_UP)}
+LAMB = "Param=%s Grad=%s Moment1=%s Beta1Pow=p LearningRate=lr", "ParamOut=%s Moment1Out=%s Beta1PowOut=p"
+
+
+def lamb(w, g, m):
+    return op("lamb", LAMB[0] % (w, g, m), LAMB[1] % (w, m), op_role=2)
+
+
+def owned():
+    """Rank 0 owns w, rank 1 nothing; both have b."""
+    pads = [decl("pad" + name, 16) for name in "wgs"]
+    return shared(ops=OPS[:4] + [gradient("w", "w"), op("relu", "X=x", "Out=h"), lamb("w", "w@GRAD", "m")], left=(6,),
+                  update=(lamb("ws", "gs", "ms"),), gather=gathering("w,padw"), undeclared="m", no_states="w", padding=12,
+                  pack=(DIVIDED, packed("w@GRAD,padg", "gf"), zeros("padg", 16)), more=pads, fills=SHARED_FILLS[:5],
+                  setting='{"nranks":2,"shares":{"ms":[["m",[4,4]],["",[16]]],"ws":[["w",[4,4]],["",[16]]]}}',
+                  start=[in_place("c_broadcast", "b", use_calc_stream=True), zeros("pads", 16),
+                         packed("w,pads", "sf", copy_data=True), SENT[1], sliced(size=16), zeros("ms", 16)])
+
+
+SIGNS = [op("sign", "X=" + g, "Out=" + g, op_role=2) for g in ("w@GRAD", "b@GRAD", "gs")]
+
+
+def clipped(*middle, **more):
+    """Gradients that are multiplied by a function of their norm."""
+    return shared(**{**NORMED, "middle": middle, **more})
+
+
+def decay(w, m):
+    """Of weights, into a state, which has nothing to do with decay."""
+    return op("scale", "X=" + w, "Out=" + m, scale=0.1, op_role=2)
+
+
+NOT_THE_SAME = "no op that is left out does the same with w"
 RIGHT = None
 # Rule, name: what the programs are, and why they are refused.
 CASES = {
@@ -495,6 +626,112 @@ CASES = {
     ("Averaging, states", "that begin before the broadcast"): (
         dict(by_nesterov(), startup=[op("assign", "X=w", "Out=" + X), *BROADCASTS]),
         "w is no state that all ranks have from rank 0"),
+    ("Shares", "as in stage 1"): (shared(), RIGHT),
+    ("Shares", "gathered again, as in stage 3"): (
+        shared(gather=gathering() + gathering("wa,ba", "af", 1), changed={4: gradient("w", "wa"), 5: gradient("b", "ba")}),
+        RIGHT),
+    ("Shares", "a sum, then a division"): (shared(pack=(PACK,), scatter=(SCATTER, HALF_SHARE)), RIGHT),
+    ("Shares", "with padding"): (padded(zeros("padg", 2)), RIGHT),
+    ("Shares", "weight decay"): (
+        shared(ops=SHARED_OPS[:6] + [decay("w", "m"), decay("b", "n"), *SHARED_OPS[6:]], left=(6, 7, 8, 9),
+               update=(decay("ws", "ms"), UPDATE)), RIGHT),
+    ("Shares", "an owner of a whole tensor"): (owned(), RIGHT),
+    ("Shares", "a whole tensor that no rank owns"): (
+        shared(ops=SHARED_OPS[:6] + [lamb("w", "w@GRAD", "m"), lamb("b", "b@GRAD", "n")], update=(lamb("ws", "gs", "ms"),)),
+        "it needs whole tensors, and no rank has all of w"),
+    ("Shares", "padding that is not 0"): (padded(), "padg is padding, and does not hold 0"),
+    ("Shares", "padding that is 1"): (padded(zeros("padg", 2, value=1.0)), "padg is padding, and does not hold 0"),
+    ("Shares", "no gather"): (shared(gather=()), "it reads w, which does not have the value"),
+    ("Shares", "a gather in another order"): (shared(gather=gathering("b,w")), "b cannot hold w"),
+    ("Shares", "a gather at unknown places"): (shared(gather=gathering(align_size=0)), "w begins elsewhere in the buffer"),
+    ("Shares", "a copy of another parameter"): (
+        shared(gather=gathering() + gathering("wa,ba", "af", 1), changed={4: gradient("w", "ba")}),
+        "it reads ba, which does not have the value of w"),
+    ("Shares", "a copy that is not gathered"): (
+        shared(gather=gathering() + gathering("wa,ba", "af", 1)[:1], changed={4: gradient("w", "wa")}),
+        "it reads wa, which does not have the value of w"),
+    ("Shares", "a gather of another role"): (shared(gather=gathering(role=2)), "expected forward or backward"),
+    ("Shares", "gradients in another order"): (shared(pack=(DIVIDED, packed("b@GRAD,w@GRAD", "gf"))), NOT_THE_SAME),
+    ("Shares", "a sum where means are claimed"): (shared(pack=(PACK,)), "gs holds sums, where means are claimed"),
+    ("Shares", "divided twice"): (shared(scatter=(SCATTER, HALF_SHARE)), NOT_THE_SAME + "@GRAD"),
+    ("Shares", "reduced twice"): (shared(scatter=(SCATTER, SCATTER)), "w@GRAD holds no current value"),
+    ("Shares", "not reduced"): (shared(scatter=()), NOT_THE_SAME),
+    ("Shares", "a call that nobody waits for"): (
+        shared(scatter=(op("c_reducescatter", "X=gf", "Out=gs", nranks=2),)), "nothing orders its access to "),
+    ("Shares", "no update"): (shared(update=()), "ms does not hold the part of m"),
+    ("Shares", "the update twice"): (shared(update=(UPDATE, UPDATE)), NOT_THE_SAME),
+    ("Shares", "an update that the original has not"): (shared(update=(adam("ws", "gs", "ms", beta=0.8),)), NOT_THE_SAME),
+    ("Shares", "by another number"): (shared(update=(adam("ws", "gs", "ms", p="lr"),)), NOT_THE_SAME),
+    ("Shares", "of another state"): (shared(update=(adam("ms", "gs", "ws"),)), "no op that is left out does the same with m"),
+    ("Shares", "into another share"): (shared(update=(adam("ws", "gs", "ms", out="gs"),)), NOT_THE_SAME),
+    ("Shares", "twice into one share"): (shared(update=(adam("ws", "gs", "ms", out="ms"),)), NOT_THE_SAME),
+    ("Shares", "an op that is kept, too"): (shared(left=(6,)), "it reads b@GRAD, which does not have the value"),
+    ("Shares", "read after the update"): (shared(ops=SHARED_OPS + [op("relu", "X=w", "Out=h")]),
+                                          "it reads w, which does not have the value"),
+    ("Shares", "what is no update left out"): (
+        shared(ops=SHARED_OPS + [op("softmax", "X=w", "Out=h", op_role=2)], left=(6, 7, 8)), "no rule leaves out such an op"),
+    ("Shares", "a gradient op left out"): (shared(left=(5, 6, 7)), "no rule leaves out such an op"),
+    ("Shares", "an op that needs a whole tensor"): (
+        shared(update=(op("softmax", "X=ws", "Out=ws", op_role=2), UPDATE)),
+        "no rule lets each rank run such an op on its part"),
+    ("Shares", "of another size"): (
+        shared(states=[decl("ws", 12, persistable=True), decl("ms", 10, persistable=True)]), "ws is no part of a rank"),
+    ("Shares", "of which ranks have their own"): (shared(hints="own m\n"), "m is no state, is shared out"),
+    ("Shares", "from a learning rate of each rank"): (shared(hints="own lr\n"), "may differ between ranks"),
+    ("Shares", "a state that is declared still"): (shared(undeclared="nq"), "m is not declared as in the original"),
+    ("Shares", "a number that is declared, too"): (shared(undeclared="mn"), "q is not declared as in the original"),
+    ("Shares", "a state in two"): (shared(setting=SHARED_SETTING.replace('["p","q"]', '["p","q","m"]')),
+                                   "m is no state, or is there twice"),
+    ("Shares", "of other dimensions"): (shared(setting=SHARED_SETTING.replace("[4,4]", "[2,8]")), "m is declared otherwise"),
+    ("Shares", "in no setting"): (shared(setting='{"nranks":2}'), "the new variable ws is a state"),
+    ("Shares, sums", "of all shares"): (shared(**NORMED), RIGHT),
+    ("Shares, sums", "and of a whole number"): (
+        clipped(norm("gs", "ns"), added("ns", to="part"), in_place("c_allreduce_sum", "part", use_calc_stream=True, op_role=2),
+                added("part", "lr"), more=[decl("part", 1)],
+                ops=NORM_OPS[:8] + [added("nw", "nb", "lr")] + NORM_OPS[9:]), RIGHT),
+    ("Shares, sums", "with padding"): (padded(zeros("padg", 2), **NORMED), RIGHT),
+    ("Shares, sums", "that no rank adds up"): (
+        clipped(norm("gs", "ns"), added("ns")), "it reads total, which does not have the value"),
+    ("Shares, sums", "added up twice"): (clipped(norm("gs", "ns"), added("ns"), ADD_UP, ADD_UP),
+                                         "attribute op_role: expected backward"),
+    ("Shares, sums", "of a share twice"): (clipped(norm("gs", "ns"), added("ns", "ns"), ADD_UP),
+                                           "it reads total, which does not have the value"),
+    ("Shares, sums", "of a part of a rank, and a whole"): (
+        clipped(norm("gs", "ns"), added("ns", "lr"), ADD_UP), "ns is a part of this rank"),
+    ("Shares, sums", "of another share"): (clipped(norm("ws", "ns"), added("ns"), ADD_UP), NOT_THE_SAME),
+    ("Shares, sums", "means"): (
+        clipped(norm("gs", "ns"), added("ns"), in_place("c_allreduce_avg", "total", use_calc_stream=True, op_role=2)),
+        "expected a sum"),
+    ("Shares, sums", "of the role of gradients"): (
+        clipped(norm("gs", "ns"), added("ns"), in_place("c_allreduce_sum", "total", use_calc_stream=True, op_role=1)),
+        "attribute op_role: expected optimize"),
+    ("Shares, sums", "of padding that may be other than 0"): (
+        padded(zeros("padg", 2), **{**NORMED, "ops": NORM_OPS[:6] + SIGNS[:2] + NORM_OPS[6:], "middle_at": 11,
+                                    "left": (6, 7, 8, 9, 10, 12, 13, 14, 15), "scatter": (SCATTER,),
+                                    "middle": (SIGNS[2], *NORMED["middle"])}), "padding may be other than 0"),
+    ("Shares, sums", "of values that differ between ranks"): (
+        clipped(norm("gs", "ns"), added("ns", to="part"), in_place("c_allreduce_sum", "part", use_calc_stream=True, op_role=2),
+                added("part", "loss"), more=[decl("part", 1)],
+                ops=NORM_OPS[:8] + [added("nw", "nb", "loss")] + NORM_OPS[9:]), "total may differ between ranks"),
+    ("Shares, at the start", "of rank 0"): (shared(), RIGHT),
+    ("Shares, at the start", "of another rank"): (shared(start=[*SENT, sliced(start=10), zeros("ms", 10)]),
+                                                  "expected the first part of those of all ranks"),
+    ("Shares, at the start", "of each rank's own"): (shared(start=[SENT[0], sliced("sf"), zeros("ms", 10)]),
+                                                     "expected the first part of those of all ranks"),
+    ("Shares, at the start", "in another order"): (
+        shared(start=[packed("b,w", "sf", copy_data=True), SENT[1], sliced(), zeros("ms", 10)]),
+        "ws holds other parts"),
+    ("Shares, at the start", "of what a buffer does not copy"): (
+        shared(start=[packed("w,b", "sf"), SENT[1], sliced(), zeros("ms", 10)]), "w has no value"),
+    ("Shares, at the start", "before the parameter is complete"): (
+        shared(after=[op("relu", "X=w", "Out=w")]), "ws does not hold the part of w"),
+    ("Shares, at the start", "none"): (shared(start=[zeros("ms", 10)]), "ws does not hold the parts of its states"),
+    ("Shares, at the start", "1 for 0"): (shared(start=[*SENT, sliced(), zeros("ms", 10, value=1.0)]),
+                                          "ms holds other parts"),
+    ("Shares, at the start", "0 for 1"): (shared(fills=SHARED_FILLS[:4] + [zeros("m", 4, 4, value=1.0), *SHARED_FILLS[5:]]),
+                                          "m does not begin with 0, as ms does"),
+    ("Shares, at the start", "numbers that are not equal"): (
+        shared(fills=SHARED_FILLS[:6] + [zeros("q", 1, value=0.6)]), "p does not hold the value of q"),
     ("New ops", "of the role of gradients"): (
         reduced(in_place("c_allreduce_avg", "w@GRAD", op_role=1, use_calc_stream=True)), RIGHT),
     ("New ops", "of no rule"): (reduced(MEAN, in_place("relu", "w@GRAD")), "no rule inserts such an op"),
@@ -521,6 +758,8 @@ def with_new(original, new):
 
 def files_of(case):
     """claim.txt, proof.txt, and the programs."""
+    if "files" in case:
+        return case["files"]
     original, new, inner = case.get("original", OPS), case["new"], case.get("inner", ())
     changed = [case.get("changed", {}).get(i, op) for i, op in enumerate(original)]
     claim = case.get("claim", b"ranks: 2\ngradients: mean\n")

@@ -1,10 +1,13 @@
 #include "tests/mutation/mutation_cases.h"
 
 #include <deque>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "proto/setting.h"
+#include "tests/support/training_programs.h"
+#include "tests/support/training_spec.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/testing/whole_programs.h"
@@ -19,6 +22,15 @@ std::string NameOf(const Configuration& configuration) {
   }
   return absl::StrCat(name, configuration.has_endpoints ? " endpoints" : "",
                       " nranks=", configuration.nranks);
+}
+
+Model EqualLayersByLamb() {
+  TrainingSpec spec;
+  spec.layers.assign(4, {5, Activation::kTanh, /*bias=*/true});
+  spec.head.layer = 3;
+  spec.weights_by = spec.biases_by = OptimizerKind::kLamb;
+  TrainingPrograms programs = BuildPrograms(spec);
+  return {std::move(programs.main), std::move(programs.startup)};
 }
 
 namespace {

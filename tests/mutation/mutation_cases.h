@@ -38,6 +38,9 @@ struct Rewritten {
 absl::StatusOr<Rewritten> Rewrite(const Model& model, const Configuration& configuration,
                                   Verification verification = Verification::kAtEnd);
 
+// Four equal layers, updated by Lamb: with zero, each parameter has an owner.
+Model EqualLayersByLamb();
+
 // What the verifier says, as text.
 struct Reports {
   std::vector<std::string> errors;

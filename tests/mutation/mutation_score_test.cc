@@ -37,8 +37,6 @@
 #include "tests/replay/stream_replay.h"
 #include "tests/support/models.h"
 #include "tests/support/program_descs.h"
-#include "tests/support/training_programs.h"
-#include "tests/support/training_spec.h"
 #include "tools/numeric/numeric_check.h"
 #include "tools/numeric/report.h"
 
@@ -331,16 +329,6 @@ const std::vector<Configuration>& Configurations() {
   return *all;
 }
 
-// Of equal layers, whose parameters owners update as a whole.
-Model OfOwners() {
-  TrainingSpec spec;
-  spec.layers.assign(4, {5, Activation::kTanh, /*bias=*/true});
-  spec.head.layer = 3;
-  spec.weights_by = spec.biases_by = OptimizerKind::kLamb;
-  TrainingPrograms programs = BuildPrograms(spec);
-  return {std::move(programs.main), std::move(programs.startup)};
-}
-
 // Of the small programs every mutant, or one of some; of the others a few.
 bool IsSmall(const std::string& name) {
   static const auto* const small = new std::set<std::string>{
@@ -412,7 +400,7 @@ Score ScoreOfAll() {
           [&, stride](Score* score) { AddMutantsOf(name, model, stride, configuration, score); });
     }
   }
-  const Model of_owners = OfOwners();
+  const Model of_owners = EqualLayersByLamb();
   for (const Configuration& configuration : Configurations()) {
     if (configuration.mode != "zero") continue;
     parts.push_back([&](Score* score) {

@@ -22,14 +22,13 @@
 namespace weft {
 namespace {
 
-// For each op of the result, whether it is the next one of the original: "=12\n+1\n".
+// Which ops are the next ones of both programs, of the result alone, or of the original alone:
+// "=12\n+1\n-2\n".
 class EditScript {
  public:
-  void Add(bool is_kept) {
-    if (is_kept != (step_ == '=')) {
-      End();
-      step_ = is_kept ? '=' : '+';
-    }
+  void Add(char step) {
+    if (step != step_) End();
+    step_ = step;
     ++count_;
   }
   std::string Take() {
@@ -48,24 +47,84 @@ class EditScript {
   int64_t count_ = 0;
 };
 
-std::string CompareBinary(std::string_view original, std::string_view result) {
+// Ops of a type that rules may leave out, by all that counts of them.
+class OpsThatStay {
+ public:
+  OpsThatStay(checker::Fields ops, bool is_startup) : is_startup_(is_startup) {
+    while (ops.Next(4)) {
+      if (MayLeaveOut(ops.Bytes())) ops_.insert(Essence(ops.Bytes()));
+    }
+  }
+  // An op of the original that the result has not.
+  bool LeavesOut(std::string_view op) const {
+    return MayLeaveOut(op) && ops_.count(Essence(op)) == 0;
+  }
+
+  // `of_shares`: of what an op on shares has in common with those in whose place it is.
+  static std::string Essence(std::string_view op, bool of_shares = false) {
+    std::string essence(checker::TextOf(op, 3));
+    for (const std::string_view field :
+         of_shares ? checker::AttrsOf(op) : checker::SortedFields(op)) {
+      absl::StrAppend(&essence, field.size(), ":", std::string(field));
+    }
+    return essence;
+  }
+
+ private:
+  bool MayLeaveOut(std::string_view op) const {
+    const checker::Op parsed(op, op.size() * 128);
+    const bool is_backward = !is_startup_ && (parsed.Number("op_role", 0) & 15) == 1;
+    return !is_backward && checker::MayLeaveOut(parsed.type, is_startup_);
+  }
+
+  const bool is_startup_;
+  std::set<std::string> ops_;
+};
+
+// `shares`: the result shares states out, so it may leave out ops, and use other copies of inputs.
+std::string CompareBinary(std::string_view original, std::string_view result, bool shares,
+                          bool is_startup) {
   const auto ops_of = [](std::string_view program) {
     checker::Fields blocks(program);
     return checker::Fields(blocks.Next(1) ? blocks.Bytes() : "");
   };
   // Most ops have the same bytes; of others, the type tells new ones at once.
-  const auto is_same = [](std::string_view op, std::string_view next) {
+  const auto is_same = [&](std::string_view op, std::string_view next) {
     return op == next ||
-           (checker::TextOf(op, 3) == checker::TextOf(next, 3) && checker::AreSameOps(op, next));
+           (checker::TextOf(op, 3) == checker::TextOf(next, 3) &&
+            (checker::AreSameOps(op, next) ||
+             (shares && checker::SortedFields(op, 2) == checker::SortedFields(next, 2))));
   };
   checker::Fields kept = ops_of(original), ops = ops_of(result);
+  const OpsThatStay stay(shares ? ops : checker::Fields(), is_startup);
   EditScript script;
   bool has_next = kept.Next(4);
+  // Left out as late as can be: before the next op that is kept, and before the first op on shares.
+  std::set<std::string> pending;
+  size_t num_pending = 0;
+  const auto find_next = [&] {
+    for (; shares && has_next && stay.LeavesOut(kept.Bytes()); has_next = kept.Next(4)) {
+      pending.insert(OpsThatStay::Essence(kept.Bytes(), /*of_shares=*/true));
+      ++num_pending;
+    }
+  };
+  const auto leave_out = [&] {
+    for (; num_pending > 0; --num_pending) script.Add('-');
+    pending.clear();
+  };
+  find_next();
   while (ops.Next(4)) {
     const bool is_kept = has_next && is_same(ops.Bytes(), kept.Bytes());
-    if (is_kept) has_next = kept.Next(4);
-    script.Add(is_kept);
+    if (is_kept ||
+        (num_pending > 0 && pending.count(OpsThatStay::Essence(ops.Bytes(), true)) > 0)) {
+      leave_out();
+    }
+    script.Add(is_kept ? '=' : '+');
+    if (!is_kept) continue;
+    has_next = kept.Next(4);
+    find_next();
   }
+  leave_out();
   return script.Take();
 }
 
@@ -78,13 +137,9 @@ std::string ComparePir(std::string_view original, std::string_view result) {
     const bool is_kept =
         next < kept.size() && checker::PirLabelOf(op) == checker::PirLabelOf(kept[next]);
     if (is_kept) ++next;
-    script.Add(is_kept);
+    script.Add(is_kept ? '=' : '+');
   }
   return script.Take();
-}
-
-std::string Compare(std::string_view original, std::string_view result) {
-  return checker::IsPir(original) ? ComparePir(original, result) : CompareBinary(original, result);
 }
 
 // The hashes of files, each of which a thread of its own finds meanwhile.
@@ -167,15 +222,21 @@ absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
                                             const CertificateClaim& claim) {
   const Hashes hashes{files.original, files.result, files.original_startup, files.startup};
   std::string steps;
-  bool averages = false;
+  bool averages = false, shares = false;
   try {
-    if (!checker::IsPir(files.result)) {
+    const bool is_pir = checker::IsPir(files.original);
+    if (!is_pir && !checker::IsPir(files.result)) {
       const std::string_view setting = checker::TextOf(files.result, 1001);
       averages = setting.find("\"averaging\"") != setting.npos;
+      shares = setting.find("\"shares\"") != setting.npos;
     }
-    steps = absl::StrCat("main\n", Compare(files.original, files.result));
+    const auto compare = [&](std::string_view original, std::string_view result, bool is_startup) {
+      return is_pir ? ComparePir(original, result)
+                    : CompareBinary(original, result, shares, is_startup);
+    };
+    steps = absl::StrCat("main\n", compare(files.original, files.result, false));
     if (!files.startup.empty()) {
-      absl::StrAppend(&steps, "startup\n", Compare(files.original_startup, files.startup));
+      absl::StrAppend(&steps, "startup\n", compare(files.original_startup, files.startup, true));
     }
   } catch (const checker::Failure& failure) {
     return absl::FailedPreconditionError(failure.why);
