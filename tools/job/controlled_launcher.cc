@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -114,6 +115,21 @@ void ControlledLauncher::ReadControls() {
   }
 }
 
+void ControlledLauncher::SendStop(int host, int signal) {
+  links()->Send(host, absl::StrCat("signal ", signal, " ", std::max(1, num_stops())));
+}
+
+bool ControlledLauncher::TakeStop(absl::string_view text) {
+  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  int signal = 0, stops = 0;
+  if (words[0] != "signal" || words.size() != 3 || !absl::SimpleAtoi(words[1], &signal) ||
+      !absl::SimpleAtoi(words[2], &stops)) {
+    return false;
+  }
+  if (stops > num_stops()) OnStopSignal(signal);
+  return true;
+}
+
 void HostLauncher::OnMessage(int rank, absl::string_view text) {
   links()->Send(0, absl::StrCat("say ", rank, " ", text));
 }
@@ -137,10 +153,10 @@ void HostLauncher::TakeEvents() {
       for (const Process& process : processes()) SayTo(process.rank, fails);
       continue;
     }
+    if (TakeStop(event.text)) continue;
     const std::vector<std::string> words = absl::StrSplit(event.text, absl::MaxSplits(' ', 2));
     int number = 0;
     if (words.size() < 2 || !absl::SimpleAtoi(words[1], &number)) continue;
-    if (words[0] == "signal") OnStopSignal(number);
     for (Process& process : processes()) {
       if (process.rank != number) continue;
       if (words[0] == "say" && words.size() == 3) SayTo(number, words[2]);

@@ -38,6 +38,12 @@ class ControlledLauncher : public Launcher {
   void ReadControls();
   virtual void OnMessage(int rank, absl::string_view text) = 0;
 
+  // Tells the launcher of a host how often the job was asked to stop, the last time by this signal.
+  void SendStop(int host, int signal);
+  // Takes what SendStop of another launcher says. All may have been asked at once, as batch systems
+  // do: that is one time. False: it says something else.
+  bool TakeStop(absl::string_view text);
+
   // Null: the job is on this host alone.
   HostLinks* links() const { return links_.get(); }
 
@@ -55,6 +61,7 @@ class HostLauncher : public ControlledLauncher {
  protected:
   Time NextRound() const override { return look_stopped_at_; }
   void OnRound(Time now) override;
+  void OnStop(int signal) override { SendStop(0, signal); }
   void OnEnd(Process* process) override;
   void OnMessage(int rank, absl::string_view text) override;
 

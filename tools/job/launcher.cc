@@ -189,8 +189,9 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
   } else if (failed_ != nullptr) {
     result.exit_status = failed_->exit_status;
     result.may_restart = stop_signals_.empty() && failed_->exit_status != kExitUsage;
-  } else if (!stop_signals_.empty() &&
-             absl::c_any_of(processes_, [](const Process& p) { return p.exit_status != 0; })) {
+  } else if (!stop_signals_.empty() && absl::c_any_of(processes_, [](const Process& p) {
+               return p.exit_status != 0 && !p.is_lost;
+             })) {
     result.exit_status = 128 + stop_signals_[0];
   }
   return result;

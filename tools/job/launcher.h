@@ -141,8 +141,9 @@ class Launcher {
   void ReadSignals();
   // Whether a signal that this process has passed on has ended one with this status.
   bool WasStopped(int exit_status) const;
-  // Whether somebody has asked this process to stop.
-  bool IsStopping() const { return !stop_signals_.empty(); }
+  // How often somebody has asked this process to stop.
+  int num_stops() const { return static_cast<int>(stop_signals_.size()); }
+  bool IsStopping() const { return num_stops() > 0; }
   void OnFailure(Process* process);
   // As if this process had received the signal.
   void OnStopSignal(int signal);
