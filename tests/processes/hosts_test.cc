@@ -121,6 +121,23 @@ TEST_F(HostsTest, AnErrorOfAProcessEndsTheJobOnBoth) {
                                  Not(HasSubstr("host 1 ended with status 0"))));
 }
 
+// As a batch system does.
+TEST_F(HostsTest, AStopOfAllHostsIsOneStop) {
+  for (const char* fault :
+       {"kernel:1:2:2:0:term", "kernel:1:2:0:0:term", "kernel:1:2:2:0:term+kernel:1:2:0:0:term"}) {
+    SCOPED_TRACE(fault);
+    ElasticProgram program(ModeOf("adam"));
+    ElasticOptions options;
+    options.hosts = 2;
+    const ElasticOutcome outcome = program.Run(fault, options);
+    EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
+    EXPECT_THAT(outcome.err,
+                AllOf(HasSubstr("note: stopped by SIGTERM before step "), Not(HasSubstr("error")),
+                      HasSubstr("host 1 ended with status 143\n")));
+    EXPECT_TRUE(program.ResumesWell(4));
+  }
+}
+
 TEST_F(HostsTest, LaunchersThatDifferAreRefused) {
   const ElasticOutcome outcome = Run("allreduce", "none", {"--min_processes", "9"});
   EXPECT_EQ(outcome.status, 2) << outcome.err;

@@ -126,12 +126,17 @@ bool ControlledLauncher::TakeStop(absl::string_view text) {
       !absl::SimpleAtoi(words[2], &stops)) {
     return false;
   }
+  stops_of_others_ = stops;
   if (stops > num_stops()) OnStopSignal(signal);
   return true;
 }
 
 void HostLauncher::OnMessage(int rank, absl::string_view text) {
   links()->Send(0, absl::StrCat("say ", rank, " ", text));
+}
+
+void HostLauncher::OnStop(int signal) {
+  if (num_stops() > stops_of_others()) SendStop(0, signal);
 }
 
 void HostLauncher::OnEnd(Process* process) {

@@ -40,9 +40,11 @@ class ControlledLauncher : public Launcher {
 
   // Tells the launcher of a host how often the job was asked to stop, the last time by this signal.
   void SendStop(int host, int signal);
-  // Takes what SendStop of another launcher says. All may have been asked at once, as batch systems
-  // do: that is one time. False: it says something else.
+  // Takes what SendStop of another launcher says. False: it says something else.
   bool TakeStop(absl::string_view text);
+
+  // What TakeStop has taken last.
+  int stops_of_others() const { return stops_of_others_; }
 
   // Null: the job is on this host alone.
   HostLinks* links() const { return links_.get(); }
@@ -50,6 +52,7 @@ class ControlledLauncher : public Launcher {
  private:
   void CloseAll();
 
+  int stops_of_others_ = 0;
   int polled_ = -1;            // epoll
   std::vector<int> controls_;  // by rank of the job
   std::unique_ptr<HostLinks> links_;
@@ -61,7 +64,7 @@ class HostLauncher : public ControlledLauncher {
  protected:
   Time NextRound() const override { return look_stopped_at_; }
   void OnRound(Time now) override;
-  void OnStop(int signal) override { SendStop(0, signal); }
+  void OnStop(int signal) override;
   void OnEnd(Process* process) override;
   void OnMessage(int rank, absl::string_view text) override;
 

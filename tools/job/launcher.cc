@@ -354,7 +354,9 @@ void Launcher::ReadSignals() {
   signalfd_siginfo info;
   while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (signal != SIGCHLD) OnStopSignal(signal == SIGHUP ? SIGTERM : signal);
+    if (signal == SIGCHLD) continue;
+    // What another launcher has passed on may be the same stop, of all hosts at once.
+    if (++num_own_stops_ > num_stops()) OnStopSignal(signal == SIGHUP ? SIGTERM : signal);
   }
 }
 

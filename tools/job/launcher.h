@@ -196,7 +196,8 @@ class Launcher {
   absl::optional<Time> give_up_at_;  // killed processes should have ended
   bool gave_up_ = false;
   const char* sent_ = "";                 // the signal with which the time of grace began
-  std::vector<int> stop_signals_;         // that this process has received
+  std::vector<int> stop_signals_;         // with which the processes were asked to stop
+  int num_own_stops_ = 0;                 // that this process has received
   absl::optional<int> launcher_failure_;  // exit status
 };
 
