@@ -74,8 +74,11 @@ TEST_F(HostsTest, AllProcessesOfTheOtherHostAreKilledOneByOne) {
 }
 
 TEST_F(HostsTest, TheOtherHostIsLost) {
-  const ElasticOutcome outcome = ExpectSurvives("topk", "kernel:1:2:3:1:host", 2);
-  EXPECT_THAT(outcome.err, HasSubstr("weft launch: note: host 1 is lost: "));
+  for (const char* fault : {"kernel:1:2:3:1:host", "kernel:1:2:3:0:host", "kernel:1:2:2:0:host",
+                            "kernel:1:2:2:5:host"}) {
+    const ElasticOutcome outcome = ExpectSurvives("topk", fault, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("weft launch: note: host 1 is lost: "));
+  }
 }
 
 TEST_F(HostsTest, AStoppedProcessOfTheOtherHostIsLost) {

@@ -62,6 +62,8 @@ class ControlledLauncher : public Launcher {
 // ElasticLauncher, what they say and how they end. Does what it says. When it is lost, all end.
 class HostLauncher : public ControlledLauncher {
  protected:
+  // The others go on without its processes, which would ask them to stop after SIGTERM.
+  int DeathSignal() const override { return SIGKILL; }
   Time NextRound() const override { return look_stopped_at_; }
   void OnRound(Time now) override;
   void OnStop(int signal) override;

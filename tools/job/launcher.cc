@@ -82,11 +82,11 @@ class Pipe {
 };
 
 // In the new process: everything up to the program. Returns if something fails.
-void BecomeProgram(pid_t parent, const sigset_t& mask, bool ignores_sigpipe, int out, int err,
-                   int file, char* const* argv, char* const* environment) {
+void BecomeProgram(pid_t parent, int death_signal, const sigset_t& mask, bool ignores_sigpipe,
+                   int out, int err, int file, char* const* argv, char* const* environment) {
   setpgid(0, 0);
   // Of the parent's thread; the parent may have died before.
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, death_signal);
   if (getppid() != parent) _exit(1);
   signal(SIGPIPE, ignores_sigpipe ? SIG_IGN : SIG_DFL);
   signal(SIGXFSZ, SIG_DFL);  // ignored since ParseCommandLine
@@ -244,8 +244,8 @@ absl::Status Launcher::StartProcess(Process* process) {
   const pid_t pid = fork();
   if (pid < 0) return absl::ErrnoToStatus(errno, "fork");
   if (pid == 0) {
-    BecomeProgram(parent, former_mask_, ignores_sigpipe_, out.write_end(), err.write_end(),
-                  file.write_end(), argv.data(), environment_pointers.data());
+    BecomeProgram(parent, DeathSignal(), former_mask_, ignores_sigpipe_, out.write_end(),
+                  err.write_end(), file.write_end(), argv.data(), environment_pointers.data());
     const int error = errno;
     if (write(failure.write_end(), &error, sizeof(error)) < 0) _exit(126);
     _exit(127);

@@ -53,7 +53,7 @@ struct LaunchResult {
 // grace is killed; so are processes that are stopped while all others have ended. When others have
 // ended a while ago, a note says for which processes the launcher still waits.
 //
-// If this process is killed, the system sends SIGTERM to the processes; not to what they have
+// If this process is killed, the system sends a signal to the processes; not to what they have
 // started.
 class Launcher {
  public:
@@ -116,6 +116,8 @@ class Launcher {
   virtual absl::StatusOr<int> FileOf(int /*rank*/, std::vector<std::string>* /*variables*/) {
     return -1;
   }
+  // What the system sends to the processes if this one is killed.
+  virtual int DeathSignal() const { return SIGTERM; }
   // A file that calls for a round when it is readable; -1: none.
   virtual int PolledFile() const { return -1; }
   // When the next round is due, at the latest.
