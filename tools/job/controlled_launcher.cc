@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -136,7 +137,8 @@ void HostLauncher::OnMessage(int rank, absl::string_view text) {
 }
 
 void HostLauncher::OnStop(int signal) {
-  if (num_stops() > stops_of_others()) SendStop(0, signal);
+  const bool has_ended = absl::c_all_of(processes(), [](const Process& p) { return p.is_reaped; });
+  if (!has_ended && num_stops() > stops_of_others()) SendStop(0, signal);
 }
 
 void HostLauncher::OnEnd(Process* process) {
