@@ -514,8 +514,8 @@ absl::Status PrepareSharedState(RunJob* job) {
       return control->has_ended() || (asked && asked());
     };
   }
-  job->steps =
-      std::make_unique<StepGate>(options.begin_step, end_step, std::move(stops), options.link);
+  job->steps = std::make_unique<StepGate>(options.begin_step, end_step, std::move(stops),
+                                          options.link, options.on_stop_requested);
   if (options.feedback.has_value()) {
     job->feedback = std::make_unique<FeedbackGate>(*options.feedback, options.begin_step,
                                                    job->results.get(), options.link);

@@ -100,6 +100,9 @@ struct RunOptions : PlanOptions {
   // Asked by every rank before every step, from any thread: true ends the run at the next end of a
   // step, the same one on all ranks of all processes. May be empty.
   std::function<bool()> stop_requested;
+  // In a run of several processes, called when `stop_requested` of one has said true; from any
+  // thread. May be empty.
+  std::function<void()> on_stop_requested;
   // Seed of RandomState: initializers of the startup program draw the same numbers on every rank,
   // dropout and ops of the main program draw different ones. From step 1 on, the draws of a step
   // depend only on seed, rank and step.

@@ -16,8 +16,13 @@ constexpr absl::string_view kAsk = "ask", kFreeze = "freeze", kBegun = "begun ",
 
 }  // namespace
 
-StepGate::StepGate(int64_t begin, int64_t end, std::function<bool()> stops, JobLink* link)
-    : stops_(std::move(stops)), link_(link), end_(end), next_(begin) {
+StepGate::StepGate(int64_t begin, int64_t end, std::function<bool()> stops, JobLink* link,
+                   std::function<void()> on_asked)
+    : stops_(std::move(stops)),
+      on_asked_(std::move(on_asked)),
+      link_(link),
+      end_(end),
+      next_(begin) {
   if (link_ == nullptr) return;
   link_->Listen(JobLink::Topic::kStop,
                 [this](int process, const std::string& message) { Receive(process, message); });
@@ -62,6 +67,7 @@ void StepGate::Receive(int /*process*/, absl::string_view message) {
     has_begun_to_ask_ = true;
   } else if (message == kFreeze) {
     is_frozen_ = true;
+    if (on_asked_) on_asked_();
     link_->Send(0, JobLink::Topic::kStop, absl::StrCat(kBegun, next_));
   } else if (absl::ConsumePrefix(&message, kBegun) && absl::SimpleAtoi(message, &number)) {
     last_answer_ = std::max(last_answer_, number);

@@ -28,8 +28,9 @@ class StepGate {
  public:
   // The run has the steps from `begin` on, below `end`. `stops`, which may be empty, is asked
   // before steps begin until it says true. `link`: to the other processes of the run; null: there
-  // are none.
-  StepGate(int64_t begin, int64_t end, std::function<bool()> stops, JobLink* link = nullptr);
+  // are none. `on_asked`, which may be empty, is called when any process of the run shall stop.
+  StepGate(int64_t begin, int64_t end, std::function<bool()> stops, JobLink* link = nullptr,
+           std::function<void()> on_asked = nullptr);
   ~StepGate();
 
   // Whether a rank runs this step. Every rank asks for all steps in order, until the answer is
@@ -52,6 +53,7 @@ class StepGate {
   void Receive(int process, absl::string_view message);
 
   const std::function<bool()> stops_;
+  const std::function<void()> on_asked_;
   JobLink* const link_;
   mutable std::mutex mutex_;
   std::condition_variable is_decided_;

@@ -1,5 +1,6 @@
 #include "executor/run/step_gate.h"
 
+#include <atomic>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -55,14 +56,18 @@ TEST(StepGateTest, RankThatBeginsNoStepsStopsTheOthers) {
 TEST(StepGateTest, RankThatBeginsNoStepsStopsThoseOfOtherProcesses) {
   const std::vector<std::unique_ptr<JobLink>> links = MakeLinks(2);
   {
-    StepGate workers(0, int64_t{1} << 40, nullptr, links[0].get());
+    std::atomic<bool> have_workers_heard{false};
+    StepGate workers(0, int64_t{1} << 40, nullptr, links[0].get(),
+                     [&have_workers_heard] { have_workers_heard = true; });
     StepGate servers(
         0, int64_t{1} << 40, [] { return true; }, links[1].get());
     EXPECT_TRUE(workers.Begins(0));
+    EXPECT_FALSE(have_workers_heard);
     servers.AskToStop();
     int64_t step = 1;
     while (workers.Begins(step)) ++step;  // until the messages have come
     EXPECT_EQ(workers.end(), step);
+    EXPECT_TRUE(have_workers_heard);
     EXPECT_FALSE(servers.Begins(step));  // waits for the answer
     EXPECT_EQ(servers.end(), step);
   }

@@ -1,6 +1,7 @@
 // In the environment of a test that limits vector units, oneDNN and loops keep to the limits.
 #include "ops/cpu/vector_units.h"
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "oneapi/dnnl/dnnl.hpp"
 #include "ops/vectorize.h"
@@ -11,7 +12,39 @@ namespace {
 TEST(VectorUnitsTest, AreLimited) {
   EXPECT_FALSE(RunsAvx2Loops());
   EXPECT_EQ(dnnl::get_effective_cpu_isa(), dnnl::cpu_isa::sse41);
-  EXPECT_EQ(VectorUnits(), "no AVX2, oneDNN SSE4.1");
+  EXPECT_EQ(VectorUnits("SSE41"), "no AVX2, oneDNN SSE41");
+}
+
+TEST(LimitVectorUnitsTest, EqualUnitsAreNoNews) {
+  EXPECT_EQ(LimitVectorUnits("AVX2, oneDNN AVX", {"AVX2, oneDNN AVX", "AVX2, oneDNN AVX"}).note,
+            "");
+}
+
+TEST(LimitVectorUnitsTest, ProcessesKeepToWhatAllHave) {
+  const VectorUnitsAgreement agreement =
+      LimitVectorUnits("AVX2, oneDNN AVX2",
+                       {"AVX2, oneDNN AVX512_CORE", "AVX2, oneDNN AVX2_VNNI", "AVX2, oneDNN AVX2"});
+  EXPECT_EQ(agreement.note,
+            "vector units of processes: AVX2, oneDNN AVX512_CORE; AVX2, oneDNN AVX2_VNNI: all use "
+            "AVX2, oneDNN AVX2");
+  EXPECT_TRUE(agreement.is_kept);
+  EXPECT_EQ(LimitVectorUnits("no AVX2, oneDNN AVX",
+                             {"no AVX2, oneDNN AVX", "AVX2, oneDNN AVX512_CORE_AMX"})
+                .note,
+            "vector units of processes: no AVX2, oneDNN AVX; AVX2, oneDNN AVX512_CORE_AMX: all use "
+            "no AVX2, oneDNN AVX; functions such as exp may still round differently");
+}
+
+TEST(LimitVectorUnitsTest, WhatCannotBeLimitedIsSaid) {
+  const std::string own = "AVX2, oneDNN AVX512_CORE";
+  EXPECT_EQ(
+      LimitVectorUnits(own, {own, "another processor"}).note,
+      "vector units of processes: AVX2, oneDNN AVX512_CORE; another processor: they may round "
+      "differently");
+  dnnl::get_effective_cpu_isa();  // as kernels do
+  const VectorUnitsAgreement agreement = LimitVectorUnits(own, {own, "AVX2, oneDNN AVX2"});
+  EXPECT_THAT(agreement.note, ::testing::EndsWith(": they may round differently"));
+  EXPECT_FALSE(agreement.is_kept);
 }
 
 }  // namespace

@@ -58,10 +58,8 @@ LIMITED = ["Too many open files", "out of memory", "Cannot allocate memory", "Fi
 # Come before a call of one of these functions. SIGKILL may leave a temporary file, which the next run removes.
 SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"]
 SIGNALLED = ["close", "fsync", "malloc", "open", "poll", "read", "rename", "write"]
-# Beside the system's words for the error number. The second is all that is left when an earlier line could not be printed;
-# the last two are libzip's.
-CAUSES = ["out of memory", "standard output: not all of it could be written", "cannot start a thread", "Malloc failure",
-          "Not a zip archive"]
+# Beside the system's words for the error number. The last two are libzip's.
+CAUSES = ["out of memory", "cannot start a thread", "Malloc failure", "Not a zip archive"]
 OLD = b"what was here before"
 
 
@@ -212,8 +210,8 @@ class Sweep:
                          if only is None or error in only] for call in ERRORS}
         for call in sorted(ERRORS) if calls is None else [call for call in calls if call in ERRORS]:
             numbers = range(1, good.counts[call] + 1)
-            if draws is not None and len(numbers) > draws:
-                numbers = sorted(chooser.sample(numbers, draws))
+            if draws is not None and len(numbers) > draws:  # the first is the least prepared for
+                numbers = sorted({1, *chooser.sample(numbers, draws)})
             for at in numbers:
                 for error in errors[call]:
                     fault = (call, at, error)

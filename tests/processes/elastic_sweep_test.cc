@@ -123,6 +123,25 @@ TEST_P(ElasticSweepTest, KilledOverGloo) {
   }
 }
 
+ElasticOptions OnTwoHosts() {
+  ElasticOptions options;
+  options.hosts = 2;
+  return options;
+}
+
+TEST_P(ElasticSweepTest, KilledOnTwoHosts) {
+  for (int rank = 0; rank < 4; ++rank) {
+    for (int op = 0; Try(absl::StrCat("kernel:1:2:", rank, ":", op, ":kill"), OnTwoHosts()); ++op) {
+    }
+  }
+}
+
+TEST_P(ElasticSweepTest, NetworkIsCut) {
+  for (int op = 0; op < 4; ++op) {
+    Try(absl::StrCat("kernel:1:2:1:", op, ":cut"), OnTwoHosts());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, ElasticSweepTest, ::testing::ValuesIn(ElasticProgram::Modes()),
                          [](const auto& info) { return info.param.name; });
 

@@ -215,11 +215,14 @@ TEST(ElasticTest, TheHostGoesBackToo) {
   ExpectSurvives(&program, "kernel:1:8:0:2:kill", 2, {4, 1, {}, {"--resume_step", "5"}});
 }
 
-// As a batch system stops a job: one process dies of it, or has died just before.
+// As a batch system stops a job: one process dies of it, or has died just before, wherever the
+// others are then.
 TEST(ElasticTest, AStopAndALossAtOneTimeLeaveACheckpoint) {
   ElasticProgram program(ModeOf("adam"));
-  for (const char* fault : {"kernel:1:3:2:1:preempt", "kernel:1:3:0:1:preempt",
-                            "kernel:1:3:2:1:preempted", "inside:1:0:0:1:preempted"}) {
+  for (const char* fault :
+       {"kernel:1:3:2:1:preempt", "kernel:1:3:0:1:preempt",
+        "kernel:1:3:2:1:kill+noticed:1:0:1:0:term", "inside:1:0:0:1:kill+noticed:1:0:2:0:term",
+        "inside:1:0:0:1:kill+start:2:0:3:0:term", "inside:1:0:0:1:kill+kernel:2:0:0:0:term"}) {
     const ElasticOutcome outcome = program.Run(fault);
     EXPECT_EQ(outcome.status, 128 + SIGTERM) << fault << "\n" << outcome.err;
     EXPECT_THAT(outcome.err,
@@ -231,6 +234,16 @@ TEST(ElasticTest, AStopAndALossAtOneTimeLeaveACheckpoint) {
   const ElasticOutcome outcome =
       program.Run("kernel:1:3:2:1:preempt", {4, 1, {"--max_replacements", "1"}, {}});
   EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
+  EXPECT_TRUE(program.ResumesWell(4)) << outcome.err;
+}
+
+// Rank 3 is slow, so that all hear of it before process 0 is killed.
+TEST(ElasticTest, AStopOfOneProcessIsNotLostWithIt) {
+  ElasticProgram program(ModeOf("adam"));
+  const ElasticOutcome outcome =
+      program.Run("kernel:1:1:0:1:own+kernel:1:2:3:0:slow+checkpoint:1:3:0:0:kill");
+  EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("note: stopped by SIGTERM before step "));
   EXPECT_TRUE(program.ResumesWell(4)) << outcome.err;
 }
 

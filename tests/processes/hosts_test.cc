@@ -74,8 +74,11 @@ TEST_F(HostsTest, AllProcessesOfTheOtherHostAreKilledOneByOne) {
 }
 
 TEST_F(HostsTest, TheOtherHostIsLost) {
-  const ElasticOutcome outcome = ExpectSurvives("topk", "kernel:1:2:3:1:host", 2);
-  EXPECT_THAT(outcome.err, HasSubstr("weft launch: note: host 1 is lost: "));
+  for (const char* fault : {"kernel:1:2:3:1:host", "kernel:1:2:3:0:host", "kernel:1:2:2:0:host",
+                            "kernel:1:2:2:5:host"}) {
+    const ElasticOutcome outcome = ExpectSurvives("topk", fault, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("weft launch: note: host 1 is lost: "));
+  }
 }
 
 TEST_F(HostsTest, AStoppedProcessOfTheOtherHostIsLost) {
@@ -119,6 +122,23 @@ TEST_F(HostsTest, AnErrorOfAProcessEndsTheJobOnBoth) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("loss mean_0.tmp_0 is "), Not(HasSubstr("generation")),
                                  HasSubstr("host 1 ended with status "),
                                  Not(HasSubstr("host 1 ended with status 0"))));
+}
+
+// As a batch system does.
+TEST_F(HostsTest, AStopOfAllHostsIsOneStop) {
+  for (const char* fault :
+       {"kernel:1:2:2:0:term", "kernel:1:2:0:0:term", "kernel:1:2:2:0:term+kernel:1:2:0:0:term"}) {
+    SCOPED_TRACE(fault);
+    ElasticProgram program(ModeOf("adam"));
+    ElasticOptions options;
+    options.hosts = 2;
+    const ElasticOutcome outcome = program.Run(fault, options);
+    EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
+    EXPECT_THAT(outcome.err,
+                AllOf(HasSubstr("note: stopped by SIGTERM before step "), Not(HasSubstr("error")),
+                      HasSubstr("host 1 ended with status 143\n")));
+    EXPECT_TRUE(program.ResumesWell(4));
+  }
 }
 
 TEST_F(HostsTest, LaunchersThatDifferAreRefused) {

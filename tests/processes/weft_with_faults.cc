@@ -9,13 +9,17 @@
 //   late        NUMBER * 100 us after that: the end of the run and what is saved there
 //   checkpoint  in process 0, before (0), after (1) or while (2) the checkpoint of the step is
 //   written
+//   noticed     in the process of the rank, when it learns that the generation has ended
+//   start       in the process of the rank, before its run in the generation starts
 //   begin       in a process that takes the place of one of GENERATION, as soon as it starts
 //   wrong       nowhere: all-reduces have wrong results
 //   none        nowhere
 //
 // WHAT is kill, stop, slow, or
 //
-//   preempt  SIGTERM to the launcher, and kill; preempted the other way round, 50 ms later
+//   term     SIGTERM to the launcher; goes on when the signal has come from there
+//   own      SIGTERM to the process alone
+//   preempt  SIGTERM to the launcher, and kill
 //   leave    signals of the launcher do not reach the process any more, and it waits
 //   host     kill of its launcher
 //   cut      the network to the other host is cut (two_hosts.sh)
@@ -46,11 +50,13 @@
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
 #include "executor/communicators/self_test_testing.h"
+#include "executor/communicators/world.h"
 #include "executor/run/runner.h"
 #include "ops/kernel.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/flags/command_line.h"
 #include "tools/job/generations.h"
+#include "tools/job/stop_signals.h"
 
 namespace weft {
 namespace {
@@ -97,6 +103,12 @@ struct Fault {
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     } else if (what == "host") {
       kill(launcher, SIGKILL);
+    } else if (what == "own") {
+      kill(getpid(), SIGTERM);
+    } else if (what == "term") {
+      kill(launcher, SIGTERM);
+      for (int i = 0; i < 10000 && StopSignal() == 0; ++i) usleep(1000);
+      if (StopSignal() == 0) std::abort();
     } else if (what == "cut") {
       if (system("ip link set to_other down") != 0) std::abort();
     } else if (what == "leave") {
@@ -104,12 +116,6 @@ struct Fault {
       if (setpgid(0, getpgid(launcher)) == 0) std::this_thread::sleep_for(std::chrono::hours(1));
     } else {
       if (what == "preempt") kill(launcher, SIGTERM);
-      if (what == "preempted" && fork() == 0) {
-        setsid();
-        usleep(50000);
-        kill(launcher, SIGTERM);
-        _exit(0);
-      }
       kill(getpid(), what == "stop" ? SIGSTOP : SIGKILL);
     }
   }
@@ -124,19 +130,23 @@ struct Fault {
 // Tells when the run learns of a failure.
 class NoticingGroup : public CommunicatorGroup {
  public:
-  explicit NoticingGroup(std::unique_ptr<CommunicatorGroup> group) : group_(std::move(group)) {}
+  NoticingGroup(std::unique_ptr<CommunicatorGroup> group, std::function<void()> on_notice)
+      : group_(std::move(group)), on_notice_(std::move(on_notice)) {}
 
   absl::StatusOr<Communicator*> Get(const RingKey& ring, int rank) override {
     return group_->Get(ring, rank);
   }
   void Abort(const absl::Status& status) override {
-    if (!has_noticed_.exchange(true)) Say("noticed");
+    const bool is_first = !has_noticed_.exchange(true);
+    if (is_first) Say("noticed");
     group_->Abort(status);
+    if (is_first) on_notice_();
   }
   Memory* host_memory() override { return group_->host_memory(); }
 
  private:
   const std::unique_ptr<CommunicatorGroup> group_;
+  const std::function<void()> on_notice_;
   std::atomic<bool> has_noticed_{false};
 };
 
@@ -183,8 +193,11 @@ class FaultyRun {
 
   void Decorate(RunInputs* inputs, RunOptions* options) {
     ++generation_;
+    const World world = WorldOf(options->nranks, options->link);
+    const bool has_rank = fault_.rank >= world.first && fault_.rank < world.end();
+    if (has_rank && IsAt("start")) fault_.Happen();
     options->new_group =
-        [this, new_group = options->new_group](
+        [this, has_rank, new_group = options->new_group](
             GroupOptions group) -> absl::StatusOr<std::unique_ptr<CommunicatorGroup>> {
       WEFT_ASSIGN_OR_RETURN(auto made, new_group(std::move(group)));
       if (IsAt("wrong")) {
@@ -192,7 +205,10 @@ class FaultyRun {
                                                      /*count=*/1);
       }
       return NewFaultyGroup(
-          std::make_unique<NoticingGroup>(std::move(made)),
+          std::make_unique<NoticingGroup>(std::move(made),
+                                          [this, has_rank] {
+                                            if (has_rank && IsAt("noticed")) fault_.Happen();
+                                          }),
           [this](const RingKey&, int rank, int64_t, CollectiveCall*) { return Call(rank); });
     };
     if (inputs->on_result) {

@@ -222,6 +222,28 @@ std::vector<pid_t> ChildrenOf(pid_t parent) {
 
 // What runs a command where it does not see the processes of others, as on another host.
 Args OtherHost() { return {"/usr/bin/unshare", "--pid", "--fork", "--kill-child"}; }
+// The processor of one has less than those of the others.
+TEST_F(WeftProcessesTest, ProcessesKeepToTheVectorUnitsThatAllHave) {
+  const std::string wide = TestPath("wide.npz"), expected = TestPath("narrow.npz"),
+                    found = TestPath("processes.npz");
+  const std::string narrow = "ONEDNN_MAX_CPU_ISA=SSE41";
+  ASSERT_EQ(RunProcess(Run({"--ranks", "2", "--save", wide})).status, 0);
+  ASSERT_EQ(
+      RunProcess(Args{"/usr/bin/env", narrow} + Run({"--ranks", "2", "--save", expected})).status,
+      0);
+  if (Contents(wide) == Contents(expected)) GTEST_SKIP() << "this processor has SSE4.1 alone";
+  for (const char* rank : {"0", "1"}) {
+    const std::string limit = absl::StrCat("if [ $WEFT_JOB_RANK = ", rank, " ]; then export ",
+                                           narrow, "; fi; exec \"$@\"");
+    const ProcessResult result =
+        RunProcess(Launch(2, Args{"/bin/sh", "-c", limit, "sh"} + Run({"--save", found})));
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(Contents(found), Contents(expected)) << rank;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("note: vector units of processes: "),
+                                  HasSubstr(", oneDNN SSE41\n")));
+  }
+}
+
 bool CanSimulateHosts() {
   return access("/usr/bin/unshare", X_OK) == 0 &&
          RunProcess(OtherHost() + Args{"/bin/true"}).status == 0;

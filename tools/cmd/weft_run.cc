@@ -1,6 +1,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -517,7 +518,10 @@ absl::Status TrainInJob(RunStart start, const JobSession& session, const Attach&
       if (!job.empty()) checkpoint.settings[kJobOfCheckpoint] = job;
       return recorder.AddCheckpoint(std::move(checkpoint));
     };
-    options.stop_requested = [] { return StopSignal() != 0; };
+    // What another process has been told is not lost with it: this one tells the next generation.
+    static std::atomic<bool> has_heard{false};
+    options.stop_requested = [] { return StopSignal() != 0 || has_heard; };
+    options.on_stop_requested = [] { has_heard = true; };
   } else if (!flags.valid.main.empty()) {
     inputs.on_checkpoint = [&recorder](Checkpoint checkpoint) {
       return recorder.AddCheckpoint(std::move(checkpoint));

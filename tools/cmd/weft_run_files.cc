@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -367,7 +368,9 @@ JobSessionOptions JobOptions(const RunFlags& flags) {
   job.on_gpus = flags.device == "gpu";
   job.nccl_id_file = flags.nccl_id_file;
   job.token_file = flags.job_token_file;
-  job.facts = {{"build", BuildId()}, {"vector units", VectorUnits()}};
+  job.facts = {{"build", BuildId()}};
+  const char* const limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+  job.vector_units = VectorUnits(limit != nullptr ? limit : std::getenv("DNNL_MAX_CPU_ISA"));
   job.on_note = [say = flags.say](const std::string& note) { say({Severity::kNote, note}); };
   job.local_ranks = flags.run.nranks;
   job.timeout_s = flags.run.timeout_s;

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -167,6 +168,31 @@ void RemoveTemporaryFilesOnSignals() {
   }
 }
 
+// Why a write to standard output has failed first; 0: none has. Stdio only knows that one has.
+int output_error = 0;
+
+ssize_t WriteOutput(void*, const char* bytes, size_t size) {
+  size_t written = 0;
+  while (written < size) {
+    const ssize_t n = write(STDOUT_FILENO, bytes + written, size - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && output_error == 0) output_error = errno;
+    if (n < 0) break;
+    written += static_cast<size_t>(n);
+  }
+  return static_cast<ssize_t>(written);
+}
+
+void KeepErrorOfOutput() {
+  cookie_io_functions_t functions = {};
+  functions.write = WriteOutput;
+  std::FILE* const output = fopencookie(nullptr, "w", functions);
+  if (output == nullptr) throw std::bad_alloc();
+  if (isatty(STDOUT_FILENO) == 1) std::setvbuf(output, nullptr, _IOLBF, BUFSIZ);
+  std::fflush(stdout);
+  stdout = output;
+}
+
 // The tool that RunTool runs.
 struct RunningTool {
   absl::string_view command;
@@ -227,10 +253,11 @@ void ShowInHelp(CLI::App& app, absl::Span<const char* const> shown) {
   }
 }
 
-int RunTool(absl::string_view command, const int& failed, const std::function<int()>& run) {
+int RunTool(absl::string_view command, const int& failed, absl::FunctionRef<int()> run) {
   running = {command, &failed, std::set_terminate(EndOnException)};
   std::set_new_handler(EndWithoutMemory);
   try {
+    KeepErrorOfOutput();
     return run();
   } catch (...) {  // so that the destructors run
     EndOnException();
@@ -313,10 +340,9 @@ int FinishCommand(absl::string_view command, const absl::Status& status, int don
     PrintError(command, status.message());
     return failed;
   }
-  const bool is_flushed = std::fflush(stdout) == 0;
-  if (!is_flushed || std::ferror(stdout) != 0) {
-    PrintError(command, is_flushed ? "standard output: not all of it could be written"
-                                   : absl::ErrnoToStatus(errno, "standard output").message());
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    const int error = output_error != 0 ? output_error : errno;  // not in a tool
+    PrintError(command, absl::ErrnoToStatus(error, "standard output").message());
     return failed;
   }
   return done;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -103,7 +104,7 @@ struct Subcommand {
 // Runs a tool. Without memory, or where the system starts no thread, prints that, removes temporary
 // files of outputs, and returns `failed` as it is then, or exits with it where the exception cannot
 // be caught. Call it once.
-int RunTool(absl::string_view command, const int& failed, const std::function<int()>& run);
+int RunTool(absl::string_view command, const int& failed, absl::FunctionRef<int()> run);
 
 // ReadProgram, with the path before the message: "in.pb: op 17 (mul): ...".
 absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path);

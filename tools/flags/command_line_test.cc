@@ -1,10 +1,14 @@
 #include "tools/flags/command_line.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -173,6 +177,29 @@ TEST(FinishCommandTest, StatusDecidesTheExitStatus) {
   EXPECT_EQ(FinishCommand("weft diff", absl::InvalidArgumentError("a.pb: bad")), kExitFailed);
   EXPECT_EQ(FinishCommand("weft diff", absl::InvalidArgumentError("a.pb: bad"), 1, 2), 2);
   EXPECT_EQ(GetCapturedStderr(), "weft diff: error: a.pb: bad\nweft diff: error: a.pb: bad\n");
+}
+
+// Runs a tool whose standard output is the file, and ends the process.
+[[noreturn]] void ExitOfToolThatWritesTo(int file) {
+  signal(SIGPIPE, SIG_IGN);
+  if (file < 0 || dup2(file, STDOUT_FILENO) < 0) std::abort();
+  std::exit(RunTool("tool", kExitFailed, [] {
+    std::fputs("some", stdout);
+    PrintWarning("tool", "of this");  // writes what came before
+    return FinishCommand("tool", absl::OkStatus());
+  }));
+}
+
+TEST(FinishCommandTest, CauseOfAnEarlierErrorOfStandardOutputIsNamed) {
+  EXPECT_EXIT(ExitOfToolThatWritesTo(open("/dev/full", O_WRONLY)),
+              ::testing::ExitedWithCode(kExitFailed),
+              "warning: of this\ntool: error: standard output: No space left on device\n$");
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  EXPECT_EXIT(ExitOfToolThatWritesTo(ends[1]), ::testing::ExitedWithCode(kExitFailed),
+              "error: standard output: Broken pipe\n$");
+  close(ends[1]);
 }
 
 TEST(ReadProgramOrExplainTest, ErrorBeginsWithThePath) {

@@ -5,10 +5,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -114,8 +116,29 @@ void ControlledLauncher::ReadControls() {
   }
 }
 
+void ControlledLauncher::SendStop(int host, int signal) {
+  links()->Send(host, absl::StrCat("signal ", signal, " ", std::max(1, num_stops())));
+}
+
+bool ControlledLauncher::TakeStop(absl::string_view text) {
+  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  int signal = 0, stops = 0;
+  if (words[0] != "signal" || words.size() != 3 || !absl::SimpleAtoi(words[1], &signal) ||
+      !absl::SimpleAtoi(words[2], &stops)) {
+    return false;
+  }
+  stops_of_others_ = stops;
+  if (stops > num_stops()) OnStopSignal(signal);
+  return true;
+}
+
 void HostLauncher::OnMessage(int rank, absl::string_view text) {
   links()->Send(0, absl::StrCat("say ", rank, " ", text));
+}
+
+void HostLauncher::OnStop(int signal) {
+  const bool has_ended = absl::c_all_of(processes(), [](const Process& p) { return p.is_reaped; });
+  if (!has_ended && num_stops() > stops_of_others()) SendStop(0, signal);
 }
 
 void HostLauncher::OnEnd(Process* process) {
@@ -137,10 +160,10 @@ void HostLauncher::TakeEvents() {
       for (const Process& process : processes()) SayTo(process.rank, fails);
       continue;
     }
+    if (TakeStop(event.text)) continue;
     const std::vector<std::string> words = absl::StrSplit(event.text, absl::MaxSplits(' ', 2));
     int number = 0;
     if (words.size() < 2 || !absl::SimpleAtoi(words[1], &number)) continue;
-    if (words[0] == "signal") OnStopSignal(number);
     for (Process& process : processes()) {
       if (process.rank != number) continue;
       if (words[0] == "say" && words.size() == 3) SayTo(number, words[2]);

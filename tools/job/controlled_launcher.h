@@ -38,12 +38,21 @@ class ControlledLauncher : public Launcher {
   void ReadControls();
   virtual void OnMessage(int rank, absl::string_view text) = 0;
 
+  // Tells the launcher of a host how often the job was asked to stop, the last time by this signal.
+  void SendStop(int host, int signal);
+  // Takes what SendStop of another launcher says. False: it says something else.
+  bool TakeStop(absl::string_view text);
+
+  // What TakeStop has taken last.
+  int stops_of_others() const { return stops_of_others_; }
+
   // Null: the job is on this host alone.
   HostLinks* links() const { return links_.get(); }
 
  private:
   void CloseAll();
 
+  int stops_of_others_ = 0;
   int polled_ = -1;            // epoll
   std::vector<int> controls_;  // by rank of the job
   std::unique_ptr<HostLinks> links_;
@@ -53,8 +62,11 @@ class ControlledLauncher : public Launcher {
 // ElasticLauncher, what they say and how they end. Does what it says. When it is lost, all end.
 class HostLauncher : public ControlledLauncher {
  protected:
+  // The others go on without its processes, which would ask them to stop after SIGTERM.
+  int DeathSignal() const override { return SIGKILL; }
   Time NextRound() const override { return look_stopped_at_; }
   void OnRound(Time now) override;
+  void OnStop(int signal) override;
   void OnEnd(Process* process) override;
   void OnMessage(int rank, absl::string_view text) override;
 

@@ -75,7 +75,7 @@ void ElasticLauncher::OnMessage(int rank, absl::string_view text) {
 
 void ElasticLauncher::OnStop(int signal) {
   for (int host = 1; links() != nullptr && host <= members_.back().host; ++host) {
-    links()->Send(host, absl::StrCat("signal ", signal));
+    SendStop(host, signal);
   }
 }
 
@@ -90,6 +90,7 @@ void ElasticLauncher::TakeEvents() {
       OnHostLoss(event.host, event.end.message());
       continue;
     }
+    if (TakeStop(event.text)) continue;
     const std::vector<std::string> words = absl::StrSplit(event.text, absl::MaxSplits(' ', 2));
     int rank = 0, number = 0;
     if (words.size() < 2 || !absl::SimpleAtoi(words[1], &rank) || rank < 0 ||

@@ -19,6 +19,7 @@
 #include "executor/gpu/nccl_communicator.h"
 #include "executor/jobs/job_token.h"
 #include "executor/streams/cuda_stream.h"
+#include "ops/cpu/vector_units.h"
 
 namespace weft {
 namespace {
@@ -91,6 +92,7 @@ absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOpt
   session->local_process_ = job->local_process.value_or(0);
   WEFT_RETURN_IF_ERROR(Annotate(job->launcher, session->Connect(options, *job)));
   absl::Status status = session->CompareCommands(options, *job);
+  if (status.ok()) status = session->CompareVectorUnits(options);
   if (status.ok()) status = session->ChooseGroups(options, *job);
   if (!status.ok()) return session->Finish(status);
   return session;
@@ -164,6 +166,14 @@ absl::Status JobSession::CompareCommands(const JobSessionOptions& options, const
     return absl::FailedPreconditionError(absl::StrCat(
         "processes run different commands: process 0 ", all[0], "; process ", p, " ", all[p]));
   }
+  return absl::OkStatus();
+}
+
+absl::Status JobSession::CompareVectorUnits(const JobSessionOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, link_->AllGather(options.vector_units));
+  const VectorUnitsAgreement agreement = LimitVectorUnits(options.vector_units, all);
+  const bool is_news = !agreement.note.empty() && (is_first() || !agreement.is_kept);
+  if (is_news && options.on_note) options.on_note(agreement.note);
   return absl::OkStatus();
 }
 

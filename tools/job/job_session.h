@@ -34,6 +34,7 @@ struct JobSessionOptions {
   double timeout_s = 600;
   std::map<std::string, std::string> facts = {};
   std::function<void(const std::string&)> on_note = nullptr;
+  std::string vector_units = {};  // of this process, as VectorUnits says
   // Of an elastic run: the generation of the job that this process belongs to; the ranks of the
   // run, which its processes share out; and JobLinkOptions::is_over. The backend is shm or gloo.
   absl::optional<Generation> generation = absl::nullopt;
@@ -80,6 +81,7 @@ class JobSession {
   JobSession() = default;
   absl::Status Connect(const JobSessionOptions& options, const Job& job);
   absl::Status CompareCommands(const JobSessionOptions& options, const Job& job);
+  absl::Status CompareVectorUnits(const JobSessionOptions& options);
   absl::Status ChooseGroups(const JobSessionOptions& options, const Job& job);
   // Whether an elastic run can have the backend.
   static absl::Status CheckElastic(const JobSessionOptions& options);

@@ -82,11 +82,11 @@ class Pipe {
 };
 
 // In the new process: everything up to the program. Returns if something fails.
-void BecomeProgram(pid_t parent, const sigset_t& mask, bool ignores_sigpipe, int out, int err,
-                   int file, char* const* argv, char* const* environment) {
+void BecomeProgram(pid_t parent, int death_signal, const sigset_t& mask, bool ignores_sigpipe,
+                   int out, int err, int file, char* const* argv, char* const* environment) {
   setpgid(0, 0);
   // Of the parent's thread; the parent may have died before.
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, death_signal);
   if (getppid() != parent) _exit(1);
   signal(SIGPIPE, ignores_sigpipe ? SIG_IGN : SIG_DFL);
   signal(SIGXFSZ, SIG_DFL);  // ignored since ParseCommandLine
@@ -189,8 +189,9 @@ absl::StatusOr<LaunchResult> Launcher::Run(const LaunchOptions& options, int att
   } else if (failed_ != nullptr) {
     result.exit_status = failed_->exit_status;
     result.may_restart = stop_signals_.empty() && failed_->exit_status != kExitUsage;
-  } else if (!stop_signals_.empty() &&
-             absl::c_any_of(processes_, [](const Process& p) { return p.exit_status != 0; })) {
+  } else if (!stop_signals_.empty() && absl::c_any_of(processes_, [](const Process& p) {
+               return p.exit_status != 0 && !p.is_lost;
+             })) {
     result.exit_status = 128 + stop_signals_[0];
   }
   return result;
@@ -243,8 +244,8 @@ absl::Status Launcher::StartProcess(Process* process) {
   const pid_t pid = fork();
   if (pid < 0) return absl::ErrnoToStatus(errno, "fork");
   if (pid == 0) {
-    BecomeProgram(parent, former_mask_, ignores_sigpipe_, out.write_end(), err.write_end(),
-                  file.write_end(), argv.data(), environment_pointers.data());
+    BecomeProgram(parent, DeathSignal(), former_mask_, ignores_sigpipe_, out.write_end(),
+                  err.write_end(), file.write_end(), argv.data(), environment_pointers.data());
     const int error = errno;
     if (write(failure.write_end(), &error, sizeof(error)) < 0) _exit(126);
     _exit(127);
@@ -353,7 +354,9 @@ void Launcher::ReadSignals() {
   signalfd_siginfo info;
   while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (signal != SIGCHLD) OnStopSignal(signal == SIGHUP ? SIGTERM : signal);
+    if (signal == SIGCHLD) continue;
+    // What another launcher has passed on may be the same stop, of all hosts at once.
+    if (++num_own_stops_ > num_stops()) OnStopSignal(signal == SIGHUP ? SIGTERM : signal);
   }
 }
 

@@ -53,7 +53,7 @@ struct LaunchResult {
 // grace is killed; so are processes that are stopped while all others have ended. When others have
 // ended a while ago, a note says for which processes the launcher still waits.
 //
-// If this process is killed, the system sends SIGTERM to the processes; not to what they have
+// If this process is killed, the system sends a signal to the processes; not to what they have
 // started.
 class Launcher {
  public:
@@ -116,6 +116,8 @@ class Launcher {
   virtual absl::StatusOr<int> FileOf(int /*rank*/, std::vector<std::string>* /*variables*/) {
     return -1;
   }
+  // What the system sends to the processes if this one is killed.
+  virtual int DeathSignal() const { return SIGTERM; }
   // A file that calls for a round when it is readable; -1: none.
   virtual int PolledFile() const { return -1; }
   // When the next round is due, at the latest.
@@ -141,8 +143,9 @@ class Launcher {
   void ReadSignals();
   // Whether a signal that this process has passed on has ended one with this status.
   bool WasStopped(int exit_status) const;
-  // Whether somebody has asked this process to stop.
-  bool IsStopping() const { return !stop_signals_.empty(); }
+  // How often somebody has asked this process to stop.
+  int num_stops() const { return static_cast<int>(stop_signals_.size()); }
+  bool IsStopping() const { return num_stops() > 0; }
   void OnFailure(Process* process);
   // As if this process had received the signal.
   void OnStopSignal(int signal);
@@ -195,7 +198,8 @@ class Launcher {
   absl::optional<Time> give_up_at_;  // killed processes should have ended
   bool gave_up_ = false;
   const char* sent_ = "";                 // the signal with which the time of grace began
-  std::vector<int> stop_signals_;         // that this process has received
+  std::vector<int> stop_signals_;         // with which the processes were asked to stop
+  int num_own_stops_ = 0;                 // that this process has received
   absl::optional<int> launcher_failure_;  // exit status
 };
 
