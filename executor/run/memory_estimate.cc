@@ -13,10 +13,12 @@
 #include "executor/communicators/local_communicator.h"
 #include "executor/plan/scope.h"
 #include "executor/rewrites/rewrites.h"
+#include "executor/step/step_resources.h"
 #include "executor/streams/stream.h"
 #include "executor/streams/thread_stream.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/memory.h"
+#include "ops/schema/buffer_slices.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
@@ -71,6 +73,41 @@ absl::optional<TensorType> TypeOf(const Plan::Variable& variable, const FeedLayo
   }
   if (NumElements(type.dims) < 0) return absl::nullopt;
   return type;
+}
+
+// What the ops of blocks leave: it is in no arena, and stays from one step to the next. Parts of a
+// buffer lie in the last one that has them; where in it, does not matter.
+void AllocateInBlocks(const Plan& plan, const FeedLayouts& layouts, int64_t batch,
+                      PlanExecutor* executor) {
+  const PlanAccesses accesses(plan);
+  const auto allocate = [&](int v) {
+    if (v < 0 || executor->tensor(v)->allocated()) return;
+    const absl::optional<TensorType> type = TypeOf(plan.variables[v], layouts, batch);
+    if (!type.has_value() || NumElements(type->dims) > kMaxElements) return;
+    executor->tensor(v)->Resize(type->dtype, type->dims);
+  };
+  for (size_t i = 0; i < plan.instructions.size(); ++i) {
+    const Plan::Instruction& instruction = plan.instructions[i];
+    if (instruction.kind != Plan::Instruction::Kind::kRunOp || !accesses.in_block[i]) continue;
+    const Plan::PlanOp& op = plan.ops[instruction.index];
+    const int made = op.kernel_spec.Output(kBufferSlot);
+    if (made < 0) {
+      for (int v : op.outputs) allocate(v);
+      continue;
+    }
+    allocate(op.outputs[made]);
+    const Tensor& buffer = *executor->tensor(op.outputs[made]);
+    int64_t begin = 0;
+    for (size_t k = 0; k < op.outputs.size(); ++k) {
+      const int part = op.outputs[k];
+      if (static_cast<int>(k) == made || part < 0) continue;
+      const absl::optional<TensorType> type = TypeOf(plan.variables[part], layouts, batch);
+      const int64_t elements = type.has_value() ? NumElements(type->dims) : 0;
+      if (begin + elements > buffer.size()) break;
+      executor->tensor(part)->PointTo(buffer, begin, elements);
+      begin += elements;
+    }
+  }
 }
 
 // Variables of the ops that run.
@@ -132,6 +169,11 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(const Program& main, const PlanOpt
     return too_large;
   }
   WEFT_RETURN_IF_ERROR(executor->Bind());
+  try {
+    AllocateInBlocks(plan, layouts, batch, executor.get());
+  } catch (const std::bad_alloc&) {
+    return too_large;
+  }
   MemoryEstimate estimate;
   estimate.num_unknown = CountUnallocated(plan, executor.get());
   estimate.memory = executor->memory();

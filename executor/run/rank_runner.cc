@@ -1,6 +1,7 @@
 #include "executor/run/rank_runner.h"
 
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
@@ -99,19 +100,28 @@ absl::Status RankRunner::SetShares(const std::map<std::string, Tensor>& whole) {
   if (whole.empty()) return absl::OkStatus();
   for (const auto& [variable, tensors] : job_.shares.shares()) {
     Tensor* const value = &scope_.FindOrCreate(variable)->tensor;
-    if (!value->allocated()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("variable ", variable,
-                       ": expected the part of a rank from the startup program, found no "
-                       "value"));
-    }
-    WEFT_ASSIGN_OR_RETURN(const Tensor on_host, value->ToHost());
     Tensor share;
-    WEFT_RETURN_IF_ERROR(share.CopyFrom(on_host));
+    if (value->allocated()) {
+      WEFT_ASSIGN_OR_RETURN(const Tensor on_host, value->ToHost());
+      WEFT_RETURN_IF_ERROR(share.CopyFrom(on_host));
+    } else {
+      // Without a startup program, `whole` has all tensors of it (PrepareMain).
+      const int index = job_.main_plan->FindVariable(variable);
+      if (index == Plan::kNoVariable) continue;  // no op uses it
+      const TensorType& declared = *job_.main_plan->variables[index].declared;
+      share.Resize(declared.dtype, declared.dims);
+      if (share.bytes() > 0) std::memset(share.raw(), 0, share.bytes());
+    }
     WEFT_RETURN_IF_ERROR(job_.shares.Overwrite(variable, rank_, job_.world.size, whole, &share));
     WEFT_RETURN_IF_ERROR(value->CopyFrom(share));
   }
-  WEFT_ASSIGN_OR_RETURN(const auto common, job_.shares.CommonOf(whole));
+  std::map<std::string, Tensor> kept;
+  for (const auto& [variable, names] : job_.shares.common()) {
+    const Value* const value = scope_.Find(variable);
+    if (value == nullptr || !value->tensor.allocated()) continue;
+    WEFT_ASSIGN_OR_RETURN(kept[variable], value->tensor.ToHost());
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto common, job_.shares.CommonOf(whole, kept));
   for (const auto& [name, tensor] : common) {
     WEFT_RETURN_IF_ERROR(scope_.FindOrCreate(name)->tensor.CopyFrom(tensor));
   }

@@ -287,6 +287,25 @@ absl::Status FindOuterParams(RunJob* job, NameSet* holds_value) {
   return absl::OkStatus();
 }
 
+// Without a startup program, parameters must have all that ranks have parts of.
+absl::Status FindShares(const RunJob& job, NameSet* holds_value) {
+  const auto find = [&](const std::string& variable) -> absl::Status {
+    if (holds_value->contains(variable)) return absl::OkStatus();
+    holds_value->insert(variable);
+    return job.shares.CheckHas(variable, job.shared_params,
+                               job.inputs.startup == nullptr
+                                   ? "the parameters, without a startup program,"
+                                   : "the parameters and the startup program");
+  };
+  for (const auto& [variable, tensors] : job.shares.shares()) {
+    WEFT_RETURN_IF_ERROR(find(variable));
+  }
+  for (const auto& [variable, names] : job.shares.common()) {
+    WEFT_RETURN_IF_ERROR(find(variable));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, PlanOptionsOf(*job)));
   LeaveServersOut(*job, &*job->main_plan);
@@ -324,6 +343,7 @@ absl::Status PrepareMain(RunJob* job, NameSet holds_value) {
       holds_value.insert(name);
     }
     WEFT_RETURN_IF_ERROR(job->shares.AddMasters(*job->inputs.main, &job->shared_params));
+    WEFT_RETURN_IF_ERROR(FindShares(*job, &holds_value));
     WEFT_RETURN_IF_ERROR(FindParamsOfBuffers(job, &holds_value));
     WEFT_RETURN_IF_ERROR(FindMasters(job, &holds_value));
     WEFT_RETURN_IF_ERROR(FindOuterParams(job, &holds_value));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "executor/plan/run_checks.h"
 #include "executor/run/run_state.h"
@@ -196,14 +197,17 @@ absl::Status SharedStates::AddMasters(const Program& main, Tensors* whole) const
   return absl::OkStatus();
 }
 
-absl::StatusOr<SharedStates::Tensors> SharedStates::CommonOf(const Tensors& whole) const {
+absl::StatusOr<SharedStates::Tensors> SharedStates::CommonOf(const Tensors& whole,
+                                                             const Tensors& current) const {
   Tensors values;
   for (const auto& [variable, names] : common_) {
     const std::string* known = nullptr;
+    std::vector<std::string> others;
     for (const std::string& name : names) {
       const auto found = whole.find(name);
-      if (found == whole.end()) continue;
-      if (known == nullptr) {
+      if (found == whole.end()) {
+        others.push_back(name);
+      } else if (known == nullptr) {
         known = &found->first;
         WEFT_RETURN_IF_ERROR(values[variable].CopyFrom(found->second));
       } else if (!AreEqual(found->second, whole.at(*known))) {
@@ -212,8 +216,33 @@ absl::StatusOr<SharedStates::Tensors> SharedStates::CommonOf(const Tensors& whol
             variable, " for both (setting of the file)"));
       }
     }
+    if (known == nullptr || others.empty()) continue;
+    const auto kept = current.find(variable);
+    if (kept != current.end() && AreEqual(kept->second, whole.at(*known))) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "variable ", *known, ": expected the value that ", absl::StrJoin(others, ", "),
+        " keep, as the program has ", variable,
+        " for all of them (setting of the file), found another one; give values of all of them or "
+        "of none, or train with option:mode grad_allreduce, which keeps them apart"));
   }
   return values;
+}
+
+absl::Status SharedStates::CheckHas(const std::string& variable, const Tensors& whole,
+                                    absl::string_view what) const {
+  std::vector<std::string> names;
+  if (const auto share = shares_.find(variable); share != shares_.end()) {
+    for (const SharedTensor& tensor : share->second) names.push_back(tensor.name);
+  } else if (const auto common = common_.find(variable); common != common_.end()) {
+    names = common->second;
+  }
+  for (const std::string& name : names) {
+    if (name.empty() || whole.count(name) > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("variable ", name, ": the program has ", variable,
+                     " in its place (setting of the file), but ", what, " have no value of it"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SharedStates::DivideIn(int nranks, Checkpoint* checkpoint) const {
@@ -223,16 +252,11 @@ absl::Status SharedStates::DivideIn(int nranks, Checkpoint* checkpoint) const {
     for (int rank = 0; rank < nranks; ++rank) {
       if (FindValue(*checkpoint, rank, variable) != nullptr) return absl::OkStatus();
     }
+    WEFT_RETURN_IF_ERROR(CheckHas(variable, checkpoint->shared, "its states"));
     const Tensor* any = nullptr;
     for (const SharedTensor& tensor : tensors) {
       const auto found = checkpoint->shared.find(tensor.name);
-      if (found != checkpoint->shared.end()) {
-        any = &found->second;
-      } else if (!tensor.name.empty()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("variable ", tensor.name, ": the program has a part of it on each rank (",
-                         variable, "), but the checkpoint does not have it"));
-      }
+      if (found != checkpoint->shared.end()) any = &found->second;
     }
     for (int rank = 0; rank < nranks && any != nullptr; ++rank) {
       Tensor& share = own[rank][variable];
@@ -241,7 +265,10 @@ absl::Status SharedStates::DivideIn(int nranks, Checkpoint* checkpoint) const {
       WEFT_RETURN_IF_ERROR(Overwrite(variable, rank, nranks, checkpoint->shared, &share));
     }
   }
-  WEFT_ASSIGN_OR_RETURN(Tensors common, CommonOf(checkpoint->shared));
+  for (const auto& [variable, names] : common_) {
+    WEFT_RETURN_IF_ERROR(CheckHas(variable, checkpoint->shared, "its states"));
+  }
+  WEFT_ASSIGN_OR_RETURN(Tensors common, CommonOf(checkpoint->shared, {}));
   for (const std::string& name : whole_) checkpoint->shared.erase(name);
   for (auto& [name, tensor] : common) checkpoint->shared[name] = std::move(tensor);
   WEFT_RETURN_IF_ERROR(CheckRanks(*checkpoint, nranks));

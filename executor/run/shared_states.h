@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "executor/files/checkpoint.h"
 #include "ops/schema/tensor_type.h"
 #include "ops/tensor.h"
@@ -34,6 +35,8 @@ class SharedStates {
   static absl::StatusOr<SharedStates> Of(const Program& main);
 
   bool empty() const { return shares_.empty() && common_.empty(); }
+  // The variables that stand for others, which are always equal.
+  const std::map<std::string, std::vector<std::string>>& common() const { return common_; }
   // The variables of which ranks have parts.
   const std::map<std::string, std::vector<SharedTensor>>& shares() const { return shares_; }
   // Whether the name is that of a tensor that the program has as a part of another variable, or has
@@ -65,8 +68,13 @@ class SharedStates {
   absl::Status Overwrite(const std::string& variable, int rank, int nranks, const Tensors& whole,
                          Tensor* share) const;
   // What a variable that stands for others gets of `whole`, if anything. InvalidArgument if two of
-  // them differ.
-  absl::StatusOr<Tensors> CommonOf(const Tensors& whole) const;
+  // them differ, or if `whole` lacks one, which keeps the variable's current value, and that
+  // differs.
+  absl::StatusOr<Tensors> CommonOf(const Tensors& whole, const Tensors& current) const;
+  // InvalidArgument, naming it, if a tensor that the variable holds or stands for is missing in
+  // `whole`, which the message calls `what`.
+  absl::Status CheckHas(const std::string& variable, const Tensors& whole,
+                        absl::string_view what) const;
 
  private:
   std::map<std::string, std::vector<SharedTensor>> shares_;

@@ -701,7 +701,10 @@ TEST_F(TranspileTest, RankMemoryNamesTheStageThatFits) {
                   "warning: .*main.json: a step takes [0-9]+ bytes on a rank \\(estimated, "
                   "a batch of 32\\), and --rank_memory is 170000; --mode zero --stage 1 "
                   "takes 1[0-9]+ bytes and sends [0-9]+ bytes in a step instead of "));
-  EXPECT_THAT(errors("1000", both), HasSubstr(", the least of all stages, and sends "));
+  EXPECT_THAT(errors("1000", both),
+              AllOf(HasSubstr(", the least of all stages, and sends "),
+                    HasSubstr("weft run may take less, which weft stats predicts")));
+  EXPECT_THAT(errors("170000", both), Not(HasSubstr("weft stats")));
   EXPECT_THAT(errors("1000", {}), HasSubstr("it needs --startup_in"));
   ExpectFails(2, {"--mode", "none", "--batch", "8", Path("in.pb"), Path("out.pb")},
               "only --device_memory and --rank_memory read it");

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/testing/test.h"
 #include "executor/files/npz.h"
 #include "tools/job/process.h"
@@ -119,6 +120,43 @@ TEST(ShardedStatsTest, PredictsWhatARankHolds) {
         }
       }
     }
+  }
+}
+
+// Blocks that run in some steps make buffers of parameters and states, and matrices: they stay.
+TEST(StatsOfBlocksTest, PredictsWhatBlocksLeave) {
+  constexpr double kClose = 1.05;
+  const std::string folder = "tests/data/mlp_adam/";
+  const std::string feeds = folder + "feeds.npz", ranks = "2";
+  const std::string main = absl::StrCat(::testing::TempDir(), "/blocks.pb");
+  const std::string startup = absl::StrCat(::testing::TempDir(), "/blocks_startup.pb");
+  const std::vector<std::string> local = {"--mode", "local_sgd", "--k_steps", "2", "--outer"};
+  const auto with = [&local](const std::vector<std::string>& more) {
+    std::vector<std::string> flags = local;
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+  };
+  for (const std::vector<std::string>& mode :
+       {with({"slowmo"}), with({"slowmo", "--delay", "1"}),
+        with({"slowmo", "--comm_dtype", "bf16"}),
+        with({"nesterov", "--delay", "1", "--comm_dtype", "bf16"}),
+        std::vector<std::string>{"--mode", "power_sgd", "--rank_approximation", "2", "--start_step",
+                                 "2"}}) {
+    SCOPED_TRACE(absl::StrJoin(mode, " "));
+    std::vector<std::string> args = {"tools/transpile",     "--nranks",      ranks,  "--startup_in",
+                                     folder + "startup.pb", "--startup_out", startup};
+    args.insert(args.end(), mode.begin(), mode.end());
+    args.insert(args.end(), {folder + "main.pb", main});
+    const ProcessResult made = RunProcess(args);
+    ASSERT_EQ(made.status, 0) << made.err;
+    const Memory stats =
+        MemoryIn(Output({"stats", main, "--batch", absl::StrCat(RowsOf(feeds) / 2)}));
+    const Memory run = MemoryIn(Output(
+        {"run", main, "--startup", startup, "--feeds", feeds, "--ranks", ranks, "--steps", "5"}));
+    EXPECT_LE(static_cast<double>(stats.kept), kClose * static_cast<double>(run.kept));
+    EXPECT_LE(static_cast<double>(run.kept), kClose * static_cast<double>(stats.kept));
+    EXPECT_LE(stats.peak(), kClose * run.peak());
+    EXPECT_LE(run.peak(), kClose * stats.peak());
   }
 }
 

@@ -211,6 +211,53 @@ TEST(TrainPowerSgdTest, BasesAreEqualOnAllRanks) {
   EXPECT_NE(*values.at("w0@BASIS 0").begin(), std::vector<float>(10, 0.0F));
 }
 
+// A gradient of zeros makes a basis of zeros. The rows of the first two features stay zeros.
+TEST(TrainPowerSgdTest, TrainsOnAfterAGradientOfZeros) {
+  const Json& test = Reference()["cases"][1];
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs programs, Rewritten(2));
+  const std::map<std::string, Tensor> begin = BeginOf(test);
+  const int64_t first = Reference()["start_step"].get<int64_t>() - 1;
+  RunInputs inputs;
+  inputs.main = &programs.main;
+  inputs.startup = &programs.startup;
+  inputs.params = &begin;
+  inputs.feeds = {{"x", "y"}, [&](int64_t step) {
+                    std::vector<Tensor> batch = {TensorOf("x", test["steps"][step]["x"]),
+                                                 TensorOf("y", test["steps"][step]["y"])};
+                    for (int64_t i = 0; i < batch[0].size(); ++i) {
+                      if (step <= first || i % 6 < 2) batch[0].data<float>()[i] = 0;
+                    }
+                    return batch;
+                  }};
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = 2;
+  options.steps = first + 4;
+  options.timeout_s = 60;
+  options.fetch = {"w0", "w0@BASIS"};
+  const auto largest = [](const Tensor& tensor, const float* from) {
+    float most = 0;
+    for (int64_t i = 0; i < tensor.size(); ++i) {
+      most = std::max(most, std::abs(tensor.data<float>()[i] - (from == nullptr ? 0 : from[i])));
+    }
+    return most;
+  };
+  inputs.on_result = [&](const StepResult& result) {
+    if (result.step == first) {
+      EXPECT_EQ(largest(result.values[1], nullptr), 0);
+    }
+    const float moved = largest(result.values[0], begin.at("w0").data<float>());
+    if (result.step <= first) {
+      EXPECT_EQ(moved, 0);
+    }
+    if (result.step == first + 3) {
+      EXPECT_GT(moved, 1e-3);
+    }
+    return absl::OkStatus();
+  };
+  WEFT_ASSERT_OK(RunProgram(inputs, options).status());
+}
+
 // --- Processes and checkpoints -------------------------------------------------------------------
 
 class PowerSgdCommandsTest : public ::testing::Test {

@@ -85,11 +85,12 @@ Checkpoint Copy(const Checkpoint& checkpoint) {
 
 absl::StatusOr<Trained> Train(const Programs& programs, int nranks, int64_t first, int64_t steps,
                               const Checkpoint* resume = nullptr,
-                              const std::map<std::string, Tensor>* params = nullptr) {
+                              const std::map<std::string, Tensor>* params = nullptr,
+                              bool has_startup = true) {
   Trained trained;
   RunInputs inputs;
   inputs.main = &programs.built.main;
-  inputs.startup = &programs.built.startup;
+  if (has_startup) inputs.startup = &programs.built.startup;
   inputs.feeds = programs.built.feeds;
   inputs.resume = resume;
   inputs.params = params;
@@ -426,6 +427,47 @@ TEST(ShardedRunTest, TakesWholeParameters) {
   params.begin()->second.Resize(DType::kFloat32, {2});
   EXPECT_THAT(std::string(Train(zero, 3, 0, 1, nullptr, &params).status().message()),
               HasSubstr("expected fp32"));
+}
+
+TEST(ShardedRunTest, BeginsWithTheParametersOfAWholeState) {
+  const TrainingSpec spec = Layers(OptimizerKind::kAdam, OptimizerKind::kAdam);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs zero, Rewritten(spec, "zero", 3, {{"stage", "3"}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs all, Rewritten(spec, "grad_allreduce", 3));
+  WEFT_ASSERT_OK_AND_ASSIGN(Trained start, Train(zero, 3, 0, 2));
+  std::map<std::string, Tensor>* const params = &start.persistables;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(zero, 3, 0, 2, nullptr, params, false));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(all, 3, 0, 2, nullptr, params, false));
+  EXPECT_EQ(found.losses, expected.losses);
+  ExpectSame(found.persistables, expected.persistables);
+  params->erase(zero.built.parameters[0]);
+  EXPECT_THAT(std::string(Train(zero, 3, 0, 2, nullptr, params, false).status().message()),
+              HasSubstr(absl::StrCat("variable ", zero.built.parameters[0], ": the program has ")));
+}
+
+// A power of beta is one for all parameters of a bucket.
+TEST(ShardedRunTest, RefusesStatesOfWhichOneVariableStandsForSeveral) {
+  const TrainingSpec spec = Layers(OptimizerKind::kAdam, OptimizerKind::kAdam);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Programs zero, Rewritten(spec, "zero", 3, {{"stage", "3"}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Setting setting, SettingOf(zero.built.main));
+  ASSERT_FALSE(setting.common.empty());
+  const std::vector<std::string>& equal = setting.common.begin()->second;
+  ASSERT_GE(equal.size(), 2);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Trained start, Train(zero, 3, 0, 0));
+  const auto train_with = [&](const std::vector<std::string>& names, float scale) {
+    std::map<std::string, Tensor> params;
+    for (const std::string& name : names) {
+      Tensor& param = params[name];
+      WEFT_EXPECT_OK(param.CopyFrom(start.persistables.at(name)));
+      param.data<float>()[0] *= scale;
+    }
+    return Train(zero, 3, 0, 1, nullptr, &params).status();
+  };
+  const std::string message(train_with({equal[0]}, 0.5f).message());
+  EXPECT_THAT(message,
+              HasSubstr(absl::StrCat("variable ", equal[0], ": expected the value that ")));
+  EXPECT_THAT(message, HasSubstr(equal[1]));
+  WEFT_EXPECT_OK(train_with(equal, 0.5f));
+  WEFT_EXPECT_OK(train_with({equal[0]}, 1));
 }
 
 TEST(ShardedRunTest, SaysWhichParametersStayWhole) {

@@ -84,7 +84,7 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
   }
   absl::optional<Need> least;
   int of = 0;
-  // Stage 2 takes what stage 1 takes.
+  // Stage 2 takes what stage 1 takes, by the estimate, which does not know when a bucket arrives.
   for (const int stage : {1, 3}) {
     const absl::StatusOr<Need> need = NeedOfStage(flags, original, stage, batch, nranks);
     if (!need.ok()) return say(absl::StrCat("option:mode zero: ", need.status().message()));
@@ -98,6 +98,8 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
                   least->bytes <= limit ? "" : ", the least of all stages,", " and sends ",
                   std::llround(least->sent), " bytes in a step instead of ",
                   std::llround(now.sent));
+  // It shares memory between values, and computes several ops at once.
+  if (least->bytes > limit) return say("weft run may take less, which weft stats predicts");
   return Said{Severity::kWarning, text};
 }
 

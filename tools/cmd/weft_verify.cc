@@ -254,6 +254,9 @@ VerdictScope ScopeOf(const VerifyFlags& options, const VerifiedPrograms& program
   if (options.startups.empty()) {
     scope.assumptions.emplace_back(
         "rings are set up, and ranks begin with equal values (--startup checks it)");
+  } else if (!options.original.empty() && options.original_startup.empty()) {
+    scope.assumptions.emplace_back(
+        "states begin as in the original (--original_startup checks it)");
   }
   return scope;
 }

@@ -275,8 +275,12 @@ TEST(WeftVerifyTest, OutputOfTranspileIsVerified) {
                         "--startup_out", startup, kMain, out})
                 .status,
             0);
+  constexpr char kAssumed[] = "states begin as in the original (--original_startup checks it)\n";
   EXPECT_THAT(Verify({out, "--startup", startup, "--original", kMain}),
-              Ends(0, Clean("any number of ranks")));
+              Ends(0, AllOf(Clean("any number of ranks"), HasSubstr(kAssumed))));
+  EXPECT_THAT(
+      Verify({out, "--startup", startup, "--original", kMain, "--original_startup", kStartup}),
+      Ends(0, AllOf(Clean("any number of ranks"), Not(HasSubstr(kAssumed)))));
 }
 
 int Transpile(std::vector<std::string> args) {

@@ -27,6 +27,7 @@ def exchange(own, residuals, basis):
     """The approximation of the mean of what ranks have, and the next basis."""
     for residual, gradient in zip(residuals, own):
         residual += gradient
+    basis, _ = np.linalg.qr(basis)
     left, _ = np.linalg.qr(np.mean([residual @ basis for residual in residuals], 0))
     right = np.mean([residual.T @ left for residual in residuals], 0)
     sent = left @ right.T

@@ -150,19 +150,13 @@ class PowerSgdWriter {
     }
     const std::vector<std::string> of_left = Fuse(left), of_right = Fuse(right);
     for (size_t i = 0; i < all.size(); ++i) {
-      Multiply(all[i].residual, all[i].basis, left.names[i], /*trans_x=*/false, /*trans_y=*/false);
+      // Of zeros, which a gradient of zeros leaves, too: else all later products would be zeros.
+      const std::string basis = Orthonormal(all[i].basis, all[i].columns);
+      Multiply(all[i].residual, basis, left.names[i], /*trans_x=*/false, /*trans_y=*/false);
     }
     WriteMean(of_left);
     for (size_t i = 0; i < all.size(); ++i) {
-      FusedTensors factors;
-      NewTensor("power_sgd_orthonormal", {all[i].rows, rank_}, &factors);
-      NewTensor("power_sgd_triangle", {rank_, rank_}, &factors);
-      Append({"qr",
-              {{"X", {left.names[i]}}},
-              {{"Q", {factors.names[0]}}, {"R", {factors.names[1]}}},
-              {},
-              kRoleOptimize});
-      orthonormal.push_back(factors.names[0]);
+      orthonormal.push_back(Orthonormal(left.names[i], all[i].rows));
       Multiply(all[i].residual, orthonormal[i], right.names[i], /*trans_x=*/true,
                /*trans_y=*/false);
     }
@@ -172,6 +166,19 @@ class PowerSgdWriter {
       Multiply(orthonormal[i], right.names[i], all[i].sent, /*trans_x=*/false, /*trans_y=*/true);
       Combine("elementwise_sub", all[i].residual, all[i].sent, all[i].residual);
     }
+  }
+
+  // Orthonormal columns, which span what the columns of x do.
+  std::string Orthonormal(const std::string& x, int64_t rows) {
+    FusedTensors factors;
+    NewTensor("power_sgd_orthonormal", {rows, rank_}, &factors);
+    NewTensor("power_sgd_triangle", {rank_, rank_}, &factors);
+    Append({"qr",
+            {{"X", {x}}},
+            {{"Q", {factors.names[0]}}, {"R", {factors.names[1]}}},
+            {},
+            kRoleOptimize});
+    return factors.names[0];
   }
 
   void Append(const NewOp& op) { edits_.main.Append(block_, BuildOp(op)); }

@@ -14,9 +14,10 @@ namespace weft {
 // Karimireddy and Jaggi 2019). From step start_step on, before the first use of the gradient g:
 //
 //   residual += g
-//   p = residual basis                    the mean over the ranks
-//   q = columns of p, made orthonormal    (op qr)
-//   basis = residual^T q                  the mean over the ranks
+//   b = columns of basis, made orthonormal    (op qr)
+//   p = residual b                            the mean over the ranks
+//   q = columns of p, made orthonormal
+//   basis = residual^T q                      the mean over the ranks
 //   sent = q basis^T
 //   residual -= sent
 //

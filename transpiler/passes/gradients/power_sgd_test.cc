@@ -120,35 +120,41 @@ TEST(PowerSgd, MatricesTravelInBuffers) {
   + var power_sgd_buffer_2 : fp32[128]
   + var power_sgd_left_0 : fp32[5, 2]
   + var power_sgd_left_1 : fp32[6, 2]
-  + var power_sgd_orthonormal_0 : fp32[5, 2]
-  + var power_sgd_orthonormal_1 : fp32[6, 2]
+  + var power_sgd_orthonormal_0 : fp32[4, 2]
+  + var power_sgd_orthonormal_1 : fp32[5, 2]
+  + var power_sgd_orthonormal_2 : fp32[5, 2]
+  + var power_sgd_orthonormal_3 : fp32[6, 2]
   + var power_sgd_right_0 : fp32[4, 2]
   + var power_sgd_right_1 : fp32[5, 2]
   + var power_sgd_triangle_0 : fp32[2, 2]
   + var power_sgd_triangle_1 : fp32[2, 2]
+  + var power_sgd_triangle_2 : fp32[2, 2]
+  + var power_sgd_triangle_3 : fp32[2, 2]
   + Out=[w@RESIDUAL] = elementwise_add(X=[w@RESIDUAL], Y=[w@GRAD]) role=optimize
   + Out=[v@RESIDUAL] = elementwise_add(X=[v@RESIDUAL], Y=[v@GRAD]) role=optimize
   + FusedOutput=[power_sgd_buffer_1], Output=[power_sgd_left_0, power_sgd_left_1] = coalesce_tensor(Input=[power_sgd_left_0, power_sgd_left_1]) role=optimize {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[5, 2, 6, 2], dtype=5}
   + FusedOutput=[power_sgd_buffer_2], Output=[power_sgd_right_0, power_sgd_right_1] = coalesce_tensor(Input=[power_sgd_right_0, power_sgd_right_1]) role=optimize {align_size=256, concated_ranks=longs[2, 2], concated_shapes=longs[4, 2, 5, 2], dtype=5}
-  + Out=[power_sgd_left_0] = matmul_v2(X=[w@RESIDUAL], Y=[w@BASIS]) role=optimize
-  + Out=[power_sgd_left_1] = matmul_v2(X=[v@RESIDUAL], Y=[v@BASIS]) role=optimize
+  + Q=[power_sgd_orthonormal_0], R=[power_sgd_triangle_0] = qr(X=[w@BASIS]) role=optimize
+  + Out=[power_sgd_left_0] = matmul_v2(X=[w@RESIDUAL], Y=[power_sgd_orthonormal_0]) role=optimize
+  + Q=[power_sgd_orthonormal_1], R=[power_sgd_triangle_1] = qr(X=[v@BASIS]) role=optimize
+  + Out=[power_sgd_left_1] = matmul_v2(X=[v@RESIDUAL], Y=[power_sgd_orthonormal_1]) role=optimize
   + Out=[power_sgd_left_0, power_sgd_left_1, power_sgd_buffer_1] = c_wait_compute(X=[power_sgd_left_0, power_sgd_left_1, power_sgd_buffer_1]) role=optimize
   + Out=[power_sgd_buffer_1] = c_allreduce_sum(X=[power_sgd_buffer_1]) role=optimize
   + Out=[power_sgd_left_0, power_sgd_left_1, power_sgd_buffer_1] = c_wait_comm(X=[power_sgd_left_0, power_sgd_left_1, power_sgd_buffer_1]) role=optimize
   + Out=[power_sgd_buffer_1] = scale(X=[power_sgd_buffer_1]) role=optimize {nranks=4, scale=0.25}
-  + Q=[power_sgd_orthonormal_0], R=[power_sgd_triangle_0] = qr(X=[power_sgd_left_0]) role=optimize
-  + Out=[power_sgd_right_0] = matmul_v2(X=[w@RESIDUAL], Y=[power_sgd_orthonormal_0]) role=optimize {trans_x=true}
-  + Q=[power_sgd_orthonormal_1], R=[power_sgd_triangle_1] = qr(X=[power_sgd_left_1]) role=optimize
-  + Out=[power_sgd_right_1] = matmul_v2(X=[v@RESIDUAL], Y=[power_sgd_orthonormal_1]) role=optimize {trans_x=true}
+  + Q=[power_sgd_orthonormal_2], R=[power_sgd_triangle_2] = qr(X=[power_sgd_left_0]) role=optimize
+  + Out=[power_sgd_right_0] = matmul_v2(X=[w@RESIDUAL], Y=[power_sgd_orthonormal_2]) role=optimize {trans_x=true}
+  + Q=[power_sgd_orthonormal_3], R=[power_sgd_triangle_3] = qr(X=[power_sgd_left_1]) role=optimize
+  + Out=[power_sgd_right_1] = matmul_v2(X=[v@RESIDUAL], Y=[power_sgd_orthonormal_3]) role=optimize {trans_x=true}
   + Out=[power_sgd_right_0, power_sgd_right_1, power_sgd_buffer_2] = c_wait_compute(X=[power_sgd_right_0, power_sgd_right_1, power_sgd_buffer_2]) role=optimize
   + Out=[power_sgd_buffer_2] = c_allreduce_sum(X=[power_sgd_buffer_2]) role=optimize
   + Out=[power_sgd_right_0, power_sgd_right_1, power_sgd_buffer_2] = c_wait_comm(X=[power_sgd_right_0, power_sgd_right_1, power_sgd_buffer_2]) role=optimize
   + Out=[power_sgd_buffer_2] = scale(X=[power_sgd_buffer_2]) role=optimize {nranks=4, scale=0.25}
   + Out=[w@BASIS] = assign(X=[power_sgd_right_0]) role=optimize
-  + Out=[w@GRAD@SENT] = matmul_v2(X=[power_sgd_orthonormal_0], Y=[power_sgd_right_0]) role=optimize {trans_y=true}
+  + Out=[w@GRAD@SENT] = matmul_v2(X=[power_sgd_orthonormal_2], Y=[power_sgd_right_0]) role=optimize {trans_y=true}
   + Out=[w@RESIDUAL] = elementwise_sub(X=[w@RESIDUAL], Y=[w@GRAD@SENT]) role=optimize
   + Out=[v@BASIS] = assign(X=[power_sgd_right_1]) role=optimize
-  + Out=[v@GRAD@SENT] = matmul_v2(X=[power_sgd_orthonormal_1], Y=[power_sgd_right_1]) role=optimize {trans_y=true}
+  + Out=[v@GRAD@SENT] = matmul_v2(X=[power_sgd_orthonormal_3], Y=[power_sgd_right_1]) role=optimize {trans_y=true}
   + Out=[v@RESIDUAL] = elementwise_sub(X=[v@RESIDUAL], Y=[v@GRAD@SENT]) role=optimize
 startup:
     var b : fp32[4] parameter persistable

@@ -159,6 +159,14 @@ void TakePartOfRank1(Desc* startup) {
   }
 }
 
+// All ranks do.
+void TakePartOfRank0(Desc* startup) {
+  for (const pb::OpDesc::Var& slot : FindOp(startup, "coalesce_tensor")->outputs()) {
+    if (slot.parameter() != "FusedOutput") continue;
+    FindSlot(FindOp(startup, "slice"), "Input")->set_arguments(0, slot.arguments(0));
+  }
+}
+
 void UpdateTwice(Desc* main) { *main->mutable_blocks(0)->add_ops() = *FindOp(main, "momentum"); }
 
 void UpdateByVelocity(Desc* main) {
@@ -211,6 +219,7 @@ std::vector<Mistake> Mistakes() {
   in_main("UpdatedTwice", UpdateTwice);
   in_main("UpdatedByAnotherShare", UpdateByVelocity);
   in_startup("PartsOfAnotherRank", TakePartOfRank1);
+  in_startup("PartsOfTheFirstRank", TakePartOfRank0);
   in_startup("PartsThatNobodySends", Drop("alltoall"));
   in_startup("PartsOfAnotherOrder", Reverse(0));
   in_startup("AnotherStartOfAState", FillPartWithOnes);
@@ -240,11 +249,12 @@ std::vector<Mistake> Mistakes() {
 }
 
 std::vector<std::string> ErrorsOf(const Sharded& sharded, const Mistake& mistake,
-                                  bool has_original = true) {
+                                  bool has_original = true, bool has_original_startup = true) {
   Desc main = sharded.main.ToProto(), startup = sharded.startup.ToProto();
   VerifyOptions options;
   options.setting = sharded.result.setting;
-  if (has_original) options.original = {&sharded.original, &sharded.original_startup};
+  if (has_original) options.original.main = &sharded.original;
+  if (has_original && has_original_startup) options.original.startup = &sharded.original_startup;
   if (mistake.main != nullptr) mistake.main(&main);
   if (mistake.startup != nullptr) mistake.startup(&startup);
   if (mistake.setting != nullptr) mistake.setting(&options.setting);
@@ -269,6 +279,22 @@ TEST(ShardUpdates, VerifierProvesTheResultAndFindsEveryMistake) {
       EXPECT_THAT(ErrorsOf(sharded, mistake), Not(IsEmpty())) << mistake.name;
     }
   }
+}
+
+// What begins otherwise than in the original, such as a velocity with ones, takes the original's.
+TEST(ShardUpdates, PartsAreOfWhatTheStartupProgramMakes) {
+  const Sharded sharded = Shard("3");
+  const auto errors = [&](const Mistake& mistake) {
+    return ErrorsOf(sharded, mistake, /*has_original=*/true, /*has_original_startup=*/false);
+  };
+  EXPECT_THAT(errors({}), IsEmpty());
+  for (const Mistake& mistake : Mistakes()) {
+    if (mistake.startup == nullptr || mistake.name == "AnotherStartOfAState") continue;
+    EXPECT_THAT(errors(mistake), Not(IsEmpty())) << mistake.name;
+  }
+  EXPECT_THAT(errors({"", nullptr, TakePartOfRank0, nullptr}),
+              Contains(HasSubstr("variable param_share_0: expected, for w, ")));
+  EXPECT_THAT(errors({"", nullptr, Drop("slice"), nullptr}), Contains(HasSubstr("found nothing")));
 }
 
 // Two steps between updates: gradients are added up, divided by a number, and reset, in a block.

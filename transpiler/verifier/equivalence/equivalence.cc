@@ -267,7 +267,13 @@ void EquivalenceChecker::CheckStartup() {
   RankValuesOptions many = options_;
   many.table = &table_;
   startup_values_ = ReadStartupValues(*rewritten_.startup, many);
-  if (original_.startup == nullptr) return;
+  if (original_.startup == nullptr) {
+    if (shares_.empty()) return;
+    many.is_startup = true;
+    Reporter reporter({given_.ref.rank, /*is_startup=*/true}, &findings_);
+    CheckSharesAtStart(*rewritten_.startup, RankValues::Of(*rewritten_.startup, many), &reporter);
+    return;
+  }
   CheckAddedStates();
   const Program& original = *original_.startup;
   RankValuesOptions one;
@@ -305,7 +311,7 @@ void EquivalenceChecker::CheckStartup() {
                  absl::StrCat("variable ", name, ": expected ", difference.a,
                               " when training begins, found ", difference.b));
   }
-  CheckSharesAtStart(before, &reporter);
+  CheckSharesAtStart(original, before, &reporter);
 }
 
 void EquivalenceChecker::FindShares() {
@@ -374,27 +380,35 @@ std::string EquivalenceChecker::WhyNoShare(absl::string_view variable) const {
 }
 
 // What ranks together have in a share is what one device has: in the first step, and, if a step
-// begins so, in the next one.
-void EquivalenceChecker::CheckSharesAtStart(const RankValues& original, Reporter* reporter) {
-  const Program& startup = *original_.startup;
+// begins so, in the next one. Without the original's startup program, what the rewritten one itself
+// makes of the variable.
+void EquivalenceChecker::CheckSharesAtStart(const Program& startup, const RankValues& whole,
+                                            Reporter* reporter) {
+  const bool is_original = &startup == original_.startup;
   for (const Shared& shared : shares_) {
     const VarId var = startup.block(0).FindVar(shared.name);
-    if (!var.valid() || !startup.var(var).persistable() || !original.IsWritten(var)) continue;
-    const RankValue& expected = original.AtEnd(var);
+    const bool is_known =
+        var.valid() && whole.IsWritten(var) && (startup.var(var).persistable() || !is_original);
+    if (is_original && !is_known) continue;
     const auto value = startup_values_.find(shared.variable);
+    const bool is_share =
+        value != startup_values_.end() && HoldsAtStart(shared.variable, value->second);
     RankValue found;
     if (value != startup_values_.end()) found = ValueOf(value->second, shared.index, &table_);
-    const bool is_expected = found.expr == expected.expr &&
-                             (expected.is_zero || SameFactor(found.factor, expected.factor));
+    std::string expected = shared.name.empty() ? "padding" : std::string(shared.name);
+    bool is_expected = true;
+    if (is_known) {
+      const RankValue& of_whole = whole.AtEnd(var);
+      is_expected = found.expr == of_whole.expr &&
+                    (of_whole.is_zero || SameFactor(found.factor, of_whole.factor));
+      absl::StrAppend(&expected, ", ", table_.ToString(of_whole.expr));
+    }
     // What rank 0 gives to all is in the program of that rank.
     const bool is_given = found.expr == ValueOfRank(0, shared.name, &table_) && found.factor == 1;
-    if (value != startup_values_.end() && HoldsAtStart(shared.variable, value->second) &&
-        (is_expected || is_given)) {
-      continue;
-    }
+    if (is_share && (is_expected || is_given)) continue;
     reporter->Add("W606", OpId(), shared.variable,
-                  absl::StrCat("variable ", shared.variable, ": expected, for ", shared.name, ", ",
-                               table_.ToString(expected.expr), " when training begins, found ",
+                  absl::StrCat("variable ", shared.variable, ": expected, for ", expected,
+                               " when training begins, found ",
                                value == startup_values_.end()
                                    ? "nothing"
                                    : absl::StrCat(table_.ToString(found.expr), ", ",

@@ -126,7 +126,8 @@ class EquivalenceChecker {
   bool HoldsAtStart(absl::string_view variable, RankValue value);
   // Why the declarations do not allow that; empty: they do.
   std::string WhyNoShare(absl::string_view variable) const;
-  void CheckSharesAtStart(const RankValues& original, Reporter* reporter);
+  // `whole`: what the startup program of one of the pairs leaves.
+  void CheckSharesAtStart(const Program& startup, const RankValues& whole, Reporter* reporter);
   void CheckData();
   void CheckVariable(VarId var);
   void CheckInnerVariables();

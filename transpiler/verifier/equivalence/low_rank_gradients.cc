@@ -191,6 +191,15 @@ class LowRankChecker {
     return is_such ? table_.Operands(expr) : absl::Span<const ExprId>();
   }
 
+  // The matrix of which op qr makes this one, with orthonormal columns; invalid: it does not.
+  ExprId MadeOrthonormal(ExprId expr) {
+    const auto factors = factorizations_.find(table_.OperationOf(expr));
+    if (factors == factorizations_.end()) return ExprId();
+    const std::vector<ExprId> matrix = Copied(table_.Operands(expr));
+    const ExprId call = table_.Call(factors->first, matrix, 2);
+    return ExpressionTable::Output(call, factors->second) == expr ? matrix[0] : ExprId();
+  }
+
   // `whole`: the gradient and what was kept of it.
   std::string ProblemOfMatrices(const Sent& sent, ExprId whole) {
     const auto unlike = [&](ExprId found, absl::string_view expected) {
@@ -200,33 +209,30 @@ class LowRankChecker {
     const std::vector<ExprId> matrices = Copied(FactorsOf(sent.value, false, true));
     if (matrices.empty()) return unlike(sent.value, "the product of two matrices of few columns");
     const ExprId left = matrices[0], right = matrices[1];
-    const auto factors = factorizations_.find(table_.OperationOf(left));
-    const bool is_orthonormal =
-        factors != factorizations_.end() &&
-        ExpressionTable::Output(table_.Call(factors->first, Copied(table_.Operands(left)), 2),
-                                factors->second) == left;
-    if (!is_orthonormal) return unlike(left, "made orthonormal by op qr");
+    const ExprId projected = MadeOrthonormal(left);
+    if (!projected.valid()) return unlike(left, "made orthonormal by op qr");
     const std::vector<ExprId> of_right = Copied(FactorsOf(right, true, false));
     if (of_right != std::vector<ExprId>{whole, left}) {
       return unlike(right, "the gradient, with what was kept, times the left matrix");
     }
-    const ExprId projected = table_.Operands(left)[0];
     const std::vector<ExprId> of_left = Copied(FactorsOf(projected, false, false));
+    const ExprId basis_before = of_left.size() == 2 ? MadeOrthonormal(of_left[1]) : ExprId();
     const auto kept_for = [&](VarId var) {
       const Var basis = main_.var(var);
       const RankValue& end = values_.AtEnd(var);
       return basis.persistable() && end.expr.valid() &&
-             table_.Initial(basis.name()) == of_left[1] &&
+             table_.Initial(basis.name()) == basis_before &&
              table_.Scaled(end.expr, end.factor) ==
                  table_.Select(sent.condition, right, table_.Initial(basis.name()));
     };
     const absl::Span<const VarId> vars = main_.block(0).vars();
     const auto basis =
-        of_left.size() == 2 && of_left[0] == whole ? absl::c_find_if(vars, kept_for) : vars.end();
+        basis_before.valid() && of_left[0] == whole ? absl::c_find_if(vars, kept_for) : vars.end();
     if (basis == vars.end()) {
       return unlike(
           projected,
-          "the gradient, with what was kept, times a state that becomes the right matrix");
+          "the gradient, with what was kept, times what op qr makes orthonormal of a state that "
+          "becomes the right matrix");
     }
     bases_.insert(*basis);
     return "";

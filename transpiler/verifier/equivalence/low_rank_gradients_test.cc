@@ -76,10 +76,12 @@ constexpr absl::string_view kPowerSgd = R"(program {
   }
   block 2 parent=0 {
     var p : fp32[4, 1]
+    var o : fp32[3, 1]
     var q : fp32[4, 1]
     var r : fp32[1, 1]
     Out=[kept_v] = elementwise_add(X=[kept_v], Y=[v@GRAD]) {axis=-1}
-    Out=[p] = matmul_v2(X=[kept_v], Y=[basis_v]) {trans_x=false, trans_y=false}
+    Q=[o], R=[r] = qr(X=[basis_v])
+    Out=[p] = matmul_v2(X=[kept_v], Y=[o]) {trans_x=false, trans_y=false}
     Out=[p] = c_allreduce_avg(X=[p]) {ring_id=0, use_calc_stream=true}
     Q=[q], R=[r] = qr(X=[p])
     Out=[basis_v] = matmul_v2(X=[kept_v], Y=[q]) {trans_x=true, trans_y=false}
@@ -87,7 +89,8 @@ constexpr absl::string_view kPowerSgd = R"(program {
     Out=[sent_v] = matmul_v2(X=[q], Y=[basis_v]) {trans_x=false, trans_y=true}
     Out=[kept_v] = elementwise_sub(X=[kept_v], Y=[sent_v]) {axis=-1}
     Out=[kept_w] = elementwise_add(X=[kept_w], Y=[w@GRAD]) {axis=-1}
-    Out=[p] = matmul_v2(X=[kept_w], Y=[basis_w]) {trans_x=false, trans_y=false}
+    Q=[o], R=[r] = qr(X=[basis_w])
+    Out=[p] = matmul_v2(X=[kept_w], Y=[o]) {trans_x=false, trans_y=false}
     Out=[p] = c_allreduce_avg(X=[p]) {ring_id=0, use_calc_stream=true}
     Q=[q], R=[r] = qr(X=[p])
     Out=[basis_w] = matmul_v2(X=[kept_w], Y=[q]) {trans_x=true, trans_y=false}
@@ -188,14 +191,17 @@ TEST(LowRankGradients, WhatIsNotSentIsKept) {
 TEST(LowRankGradients, WhatIsSentIsAProjection) {
   EXPECT_THAT(ErrorsOf({{"    Q=[q], R=[r] = qr(X=[p])\n", "    Out=[q] = assign(X=[p])\n"}}),
               HasError("W319", "is not made orthonormal by op qr"));
-  EXPECT_THAT(ErrorsOf({{"Out=[p] = matmul_v2(X=[kept_w], Y=[basis_w])",
-                         "Out=[p] = matmul_v2(X=[kept_w], Y=[basis_v])"}}),
-              HasError("W319", "times a state that becomes the right matrix"));
+  EXPECT_THAT(ErrorsOf({{"qr(X=[basis_w])", "qr(X=[basis_v])"}}),
+              HasError("W319", "a state that becomes the right matrix"));
+  // A basis of zeros would stay so.
+  EXPECT_THAT(ErrorsOf({{"    Q=[o], R=[r] = qr(X=[basis_w])\n", ""},
+                        {"matmul_v2(X=[kept_w], Y=[o])", "matmul_v2(X=[kept_w], Y=[basis_w])"}}),
+              HasError("W319", "what op qr makes orthonormal of a state"));
   // The state becomes something else.
   EXPECT_THAT(ErrorsOf({{"    Out=[kept_w] = elementwise_add",
                          "    Out=[basis_v] = scale(X=[basis_v]) {scale=2.0}\n"
                          "    Out=[kept_w] = elementwise_add"}}),
-              HasError("W319", "times a state that becomes the right matrix"));
+              HasError("W319", "a state that becomes the right matrix"));
   EXPECT_THAT(ErrorsOf({{"Out=[basis_w] = matmul_v2(X=[kept_w], Y=[q])",
                          "Out=[basis_w] = matmul_v2(X=[kept_v], Y=[q])"}}),
               HasError("W319", "times the left matrix"));
