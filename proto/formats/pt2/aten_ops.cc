@@ -37,6 +37,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
        {&T::AttentionGrad, kInFirst, "", 3}},
       {"aten._softmax.default", {&T::Softmax, kNot, "softmax"}},
       {"aten._softmax_backward_data.default", {&T::SoftmaxGrad, kInFirst, "softmax_grad"}},
+      {"aten._to_copy.default", {&T::Convert, kInAll}},
       {"aten._unsafe_view.default", {&T::Reshape, kInAll}},
       {"aten.abs.default", {&T::Unary, kNot, "abs"}},
       {"aten.add.Tensor", {&T::AddOrSubtract, kInAll}},
@@ -181,12 +182,10 @@ absl::StatusOr<std::string> Translator::Number(const Node& node, absl::string_vi
   return out;
 }
 
-// factor x + bias. An integer would be rounded.
-absl::Status Translator::MultiplyBy(const Node& node, const std::string& x,
-                                    absl::string_view argument, double factor, double bias,
-                                    const std::string& out) {
-  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
-  if (!IsFloat(MetaOf(value).dtype)) return node.ArgumentError(argument, "floating-point numbers");
+// factor x + bias, in the type of output 0. An integer would be rounded.
+absl::Status Translator::MultiplyBy(const Node& node, const std::string& x, double factor,
+                                    double bias, const std::string& out) {
+  if (!IsFloat(MetaOf(node.outputs[0]).dtype)) return node.Error("expected floating-point tensors");
   Add("scale", {{"X", {x}}}, {{"Out", {out}}})
       .Float("scale", factor)
       .Float("bias", bias)
@@ -194,26 +193,48 @@ absl::Status Translator::MultiplyBy(const Node& node, const std::string& x,
   return absl::OkStatus();
 }
 
+// PyTorch promotes operands to the type of the result.
+std::string Translator::As(const std::string& value, pb::VarType::Type dtype) {
+  TensorMeta meta = MetaOf(value);
+  const pb::VarType::Type from = meta.dtype;
+  if (from == dtype) return VarOf(value);
+  std::string& var = converted_[{makers_.Origin(value), dtype}];
+  if (!var.empty()) return var;
+  const std::string x = VarOf(value);
+  meta.dtype = dtype;
+  var = Temporary(x, meta);
+  Cast(x, from, var, dtype);
+  return var;
+}
+
+std::string Translator::InFloat(const std::string& value) {
+  return As(value, AtLeastFloat(MetaOf(value).dtype));
+}
+
+absl::StatusOr<std::string> Translator::Promoted(const Node& node, absl::string_view argument) {
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
+  return As(value, MetaOf(node.outputs[0]).dtype);
+}
+
 absl::Status Translator::AddOrSubtract(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const double alpha, node.Number("alpha", 1));
   const bool subtracts = node.target == "aten.sub.Tensor";
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
   const TensorMeta& meta = MetaOf(node.outputs[0]);
   const bool is_number = !node.IsTensor("other");
   std::string y;
   if (is_number) {
     WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
     const double bias = subtracts ? -alpha * other : alpha * other;
-    if (IsFloat(meta.dtype)) return MultiplyBy(node, x, "self", 1, bias, Output(node.outputs[0]));
+    if (IsFloat(meta.dtype)) return MultiplyBy(node, x, 1, bias, Output(node.outputs[0]));
     WEFT_ASSIGN_OR_RETURN(y, Number(node, "other", subtracts ? -bias : bias, meta.dtype));
   } else {
-    WEFT_ASSIGN_OR_RETURN(y, Var(node, "other"));
+    WEFT_ASSIGN_OR_RETURN(y, Promoted(node, "other"));
   }
   if (!is_number && alpha != 1) {
     WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("other"));
     const std::string scaled = Temporary("scaled", MetaOf(value));
-    WEFT_RETURN_IF_ERROR(MultiplyBy(node, y, "other", alpha, 0, scaled));
+    WEFT_RETURN_IF_ERROR(MultiplyBy(node, y, alpha, 0, scaled));
     y = scaled;
   }
   if (!is_number && !subtracts && alpha == 1) {
@@ -230,19 +251,17 @@ absl::Status Translator::AddOrSubtract(const Node& node) {
 }
 
 absl::Status Translator::ReverseSubtract(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const double alpha, node.Number("alpha", 1));
   WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  return MultiplyBy(node, x, "self", -alpha, other, Output(node.outputs[0]));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
+  return MultiplyBy(node, x, -alpha, other, Output(node.outputs[0]));
 }
 
 absl::Status Translator::Multiply(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
   if (!node.IsTensor("other")) {
     WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
-    return MultiplyBy(node, x, "self", other, 0, Output(node.outputs[0]));
+    return MultiplyBy(node, x, other, 0, Output(node.outputs[0]));
   }
   WEFT_ASSIGN_OR_RETURN(const bool is_added, AddProductGrad(node, "elementwise_mul_grad"));
   if (is_added) return absl::OkStatus();
@@ -252,7 +271,7 @@ absl::Status Translator::Multiply(const Node& node) {
     if (AreCountsOfMeans(readers_[node.outputs[0]])) return absl::OkStatus();  // DivideByCount
     return AddBinaryLossGrad(node, "reduce_sum_grad", logits, label, gradient);
   }
-  WEFT_ASSIGN_OR_RETURN(const std::string y, Var(node, "other"));
+  WEFT_ASSIGN_OR_RETURN(const std::string y, Promoted(node, "other"));
   Add("elementwise_mul", {{"X", {x}}, {"Y", {y}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
 }
@@ -277,17 +296,18 @@ const Node* Translator::ReaderOf(const std::string& value, absl::string_view tar
 absl::StatusOr<bool> Translator::AddPowerGrad(const Node& node, const std::string& gradient,
                                               const std::string& factor, bool divides) {
   const std::string& value = node.outputs[0];
+  const pb::VarType::Type dtype = MetaOf(value).dtype;
   const Node* const maker = makers_.Of(factor);
   if (divides) {  // g / x, of log x
     const Node* const log = ReaderOf(factor, "aten.log.default", "self", value);
     if (log == nullptr) return false;
-    Slots inputs = {{"Out@GRAD", {VarOf(gradient)}}, {"X", {VarOf(factor)}}};
+    Slots inputs = {{"Out@GRAD", {As(gradient, dtype)}}, {"X", {As(factor, dtype)}}};
     Add("log_grad", inputs, {{"X@GRAD", {Output(value)}}});
     return true;
   }
   if (maker == nullptr) return false;
   if (maker->target == "aten.exp.default") {
-    Slots inputs = {{"Out", {VarOf(factor)}}, {"Out@GRAD", {VarOf(gradient)}}};
+    Slots inputs = {{"Out", {As(factor, dtype)}}, {"Out@GRAD", {As(gradient, dtype)}}};
     Add("exp_grad", inputs, {{"X@GRAD", {Output(value)}}});
     return true;
   }
@@ -301,7 +321,7 @@ absl::StatusOr<bool> Translator::AddPowerGrad(const Node& node, const std::strin
   WEFT_ASSIGN_OR_RETURN(const std::string x, lower->Tensor("self"));
   const Node* const forward = ReaderOf(x, lower->target, "self", value);
   if (forward == nullptr || less != *exponent - 1) return false;
-  Add("pow_grad", {{"Out@GRAD", {VarOf(gradient)}}, {"X", {VarOf(x)}}},
+  Add("pow_grad", {{"Out@GRAD", {As(gradient, dtype)}}, {"X", {As(x, dtype)}}},
       {{"X@GRAD", {Output(value)}}})
       .Float("factor", *exponent);
   return true;
@@ -318,6 +338,7 @@ absl::StatusOr<bool> Translator::AddProductGrad(const Node& node, absl::string_v
   if (!divides && Follows(factor)) std::swap(gradient, factor);
   const std::string& value = node.outputs[0];
   const TensorMeta& meta = MetaOf(value);
+  const pb::VarType::Type dtype = meta.dtype;
   if (Follows(factor) || !linear_.contains(makers_.Origin(gradient)) ||
       MetaOf(gradient).sizes != meta.sizes) {
     return false;
@@ -331,18 +352,18 @@ absl::StatusOr<bool> Translator::AddProductGrad(const Node& node, absl::string_v
     const absl::StatusOr<std::string> read =
         forward == nullptr ? absl::StatusOr<std::string>("") : forward->Tensor(other);
     const bool fits = read.ok() && !read->empty() && MetaOf(*read).sizes == meta.sizes;
-    return fits ? VarOf(*read) : "";
+    return fits ? As(*read, dtype) : "";
   };
   const std::string x = of_shape(of_y, "self"), y = of_shape(of_x, "other");
   const absl::optional<std::string> like = Like(meta);
   if (x.empty() && y.empty() && !like.has_value()) return false;
-  Slots inputs = {{"Out@GRAD", {VarOf(gradient)}}};
+  Slots inputs = {{"Out@GRAD", {As(gradient, dtype)}}};
   if (divides)
-    inputs.insert(inputs.begin(), {"Out", {x.empty() ? *like : VarOf(of_y->outputs[0])}});
+    inputs.insert(inputs.begin(), {"Out", {x.empty() ? *like : As(of_y->outputs[0], dtype)}});
   if (x.empty() && !y.empty()) {
-    inputs.insert(inputs.end(), {{"X", {VarOf(factor)}}, {"Y", {y}}});
+    inputs.insert(inputs.end(), {{"X", {As(factor, dtype)}}, {"Y", {y}}});
   } else {
-    inputs.insert(inputs.end(), {{"X", {x.empty() ? *like : x}}, {"Y", {VarOf(factor)}}});
+    inputs.insert(inputs.end(), {{"X", {x.empty() ? *like : x}}, {"Y", {As(factor, dtype)}}});
   }
   Add(op, inputs, {{x.empty() && !y.empty() ? "Y@GRAD" : "X@GRAD", {Output(value)}}})
       .Int("axis", -1);
@@ -351,24 +372,23 @@ absl::StatusOr<bool> Translator::AddProductGrad(const Node& node, absl::string_v
 
 absl::Status Translator::Divide(const Node& node) {
   if (!node.Symbol("other").empty()) return DivideByCount(node);
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   if (node.Has("rounding_mode")) return node.ArgumentError("rounding_mode", "None");
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
   if (!node.IsTensor("other")) {
     WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
-    return MultiplyBy(node, x, "self", 1 / other, 0, Output(node.outputs[0]));
+    return MultiplyBy(node, x, 1 / other, 0, Output(node.outputs[0]));
   }
   if (!IsFloat(MetaOf(node.outputs[0]).dtype)) return node.Error("expected floating-point tensors");
   WEFT_ASSIGN_OR_RETURN(const bool is_added, AddProductGrad(node, "elementwise_div_grad"));
   if (is_added) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const std::string y, Var(node, "other"));
+  WEFT_ASSIGN_OR_RETURN(const std::string y, Promoted(node, "other"));
   Add("elementwise_div", {{"X", {x}}, {"Y", {y}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
 }
 
 absl::Status Translator::Negate(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  return MultiplyBy(node, x, "self", -1, 0, Output(node.outputs[0]));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
+  return MultiplyBy(node, x, -1, 0, Output(node.outputs[0]));
 }
 
 absl::Status Translator::PowerOfNumber(const Node& node) {
@@ -403,35 +423,51 @@ absl::Status Translator::Clamp(const Node& node) {
 
 // self + weight (end - self).
 absl::Status Translator::Lerp(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const double weight, node.Number("weight"));
-  WEFT_ASSIGN_OR_RETURN(const std::string begin, Var(node, "self"));
-  WEFT_ASSIGN_OR_RETURN(const std::string end, Var(node, "end"));
+  WEFT_ASSIGN_OR_RETURN(const std::string begin, Promoted(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string end, Promoted(node, "end"));
   const TensorMeta& meta = MetaOf(node.outputs[0]);
   const std::string way = Temporary("way", meta), part = Temporary("part", meta);
   Add("elementwise_sub", {{"X", {end}}, {"Y", {begin}}}, {{"Out", {way}}});
-  WEFT_RETURN_IF_ERROR(MultiplyBy(node, way, "self", weight, 0, part));
+  WEFT_RETURN_IF_ERROR(MultiplyBy(node, way, weight, 0, part));
   Add("elementwise_add", {{"X", {begin}}, {"Y", {part}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
 }
 
 // self + value tensor1 tensor2, or the same with a quotient.
 absl::Status Translator::AddProduct(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const double value, node.Number("value", 1));
-  WEFT_ASSIGN_OR_RETURN(const std::string sum, Var(node, "self"));
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "tensor1"));
-  WEFT_ASSIGN_OR_RETURN(const std::string y, Var(node, "tensor2"));
+  WEFT_ASSIGN_OR_RETURN(const std::string sum, Promoted(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "tensor1"));
+  WEFT_ASSIGN_OR_RETURN(const std::string y, Promoted(node, "tensor2"));
   const TensorMeta& meta = MetaOf(node.outputs[0]);
   std::string product = Temporary("product", meta);
   Add(Rules().at(node.target).op, {{"X", {x}}, {"Y", {y}}}, {{"Out", {product}}});
   if (value != 1) {
     const std::string scaled = Temporary("scaled", meta);
-    WEFT_RETURN_IF_ERROR(MultiplyBy(node, product, "self", value, 0, scaled));
+    WEFT_RETURN_IF_ERROR(MultiplyBy(node, product, value, 0, scaled));
     product = scaled;
   }
   Add("elementwise_add", {{"X", {sum}}, {"Y", {product}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
+}
+
+// To another element type. Where memory lies is not the program's business.
+absl::Status Translator::Convert(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
+  const std::string x = VarOf(value);
+  const pb::VarType::Type from = MetaOf(value).dtype, to = MetaOf(node.outputs[0]).dtype;
+  if (from == to) {
+    vars_[node.outputs[0]] = x;
+    return absl::OkStatus();
+  }
+  Cast(x, from, Output(node.outputs[0]), to);
+  return absl::OkStatus();
+}
+
+void Translator::Cast(const std::string& x, pb::VarType::Type from, const std::string& out,
+                      pb::VarType::Type to) {
+  Add("cast", {{"X", {x}}}, {{"Out", {out}}}).Int("in_dtype", from).Int("out_dtype", to);
 }
 
 absl::Status Translator::Unary(const Node& node) {

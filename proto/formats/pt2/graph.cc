@@ -21,6 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kModel[] = "models/model.json";
+constexpr char kSchedules[] = "extra/lr_schedules.json";
 constexpr char kWeights[] = "data/weights/";
 constexpr char kArchiveVersion[] = "0";
 // The schema of the JSON: torch/_export/serde/schema.yaml. Minor versions only add.
@@ -636,7 +637,23 @@ absl::StatusOr<Json> Archive::ReadJson(absl::string_view name) const {
 
 absl::StatusOr<Graph> Archive::ReadGraph() const {
   WEFT_ASSIGN_OR_RETURN(Json json, ReadJson(kModel));
-  return GraphReader(std::move(json)).Run();
+  WEFT_ASSIGN_OR_RETURN(Graph graph, GraphReader(std::move(json)).Run());
+  WEFT_RETURN_IF_ERROR(ReadSchedules(&graph));
+  return graph;
+}
+
+// Of an entry that torch knows nothing of: tools/pytorch/export_step.py adds it.
+absl::Status Archive::ReadSchedules(Graph* graph) const {
+  if (!entries_.contains(kSchedules)) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const Json json, ReadJson(kSchedules));
+  if (!json.is_array()) return BadJson(kSchedules, "a list", &json);
+  for (const Json& one : json) {
+    const Json* const rate = Find(one, "rate");
+    if (rate == nullptr || !rate->is_number()) return BadJson(kSchedules, "rates", &one);
+    WEFT_ASSIGN_OR_RETURN(graph->schedules[rate->get<double>()],
+                          GetText(one, "schedule", kSchedules));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::map<std::string, Weight>> Archive::ReadWeights(const Graph& graph) const {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "ops/schema/op_schema.h"
+#include "proto/host_schedules.h"
 #include "proto/op_role.h"
 
 namespace weft::pt2 {
@@ -101,6 +102,11 @@ absl::StatusOr<pb::ProgramDesc> Translator::Run() {
   node_ = nullptr;
   MakeNewValues();
   WEFT_RETURN_IF_ERROR(AddUpdates());
+  for (const auto& [rate, schedule] : graph_.schedules) {
+    if (rate_variables_.count(rate) > 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the file has a schedule for the learning rate ",
+                                                   rate, ", which no update has"));
+  }
   WEFT_RETURN_IF_ERROR(AddMutations());
   WEFT_RETURN_IF_ERROR(lost_);
   return std::move(desc_);
@@ -553,8 +559,15 @@ std::string Translator::RateVariable(double rate) {
   if (!name.empty()) return name;
   name = "optimizer.lr";
   for (int i = 1; names_.contains(name); ++i) name = absl::StrCat("optimizer.lr_", i);
-  DeclareVar(name, {pb::VarType::FP32, {1}})->set_persistable(true);
+  pb::VarDesc* const var = DeclareVar(name, {pb::VarType::FP32, {1}});
+  var->set_persistable(true);
   rates_[name] = rate;
+  const auto schedule = graph_.schedules.find(rate);
+  if (schedule == graph_.schedules.end()) return name;
+  pb::VarDesc::Attr* const attr = var->add_attrs();
+  attr->set_name(std::string(kScheduleAttr));
+  attr->set_type(pb::STRING);
+  attr->set_s(schedule->second);
   return name;
 }
 

@@ -150,6 +150,7 @@ class Translator {
   absl::Status Clamp(const Node& node);
   absl::Status Lerp(const Node& node);
   absl::Status AddProduct(const Node& node);
+  absl::Status Convert(const Node& node);
   absl::Status Unary(const Node& node);
   absl::Status UnaryGrad(const Node& node);
   absl::Status Activation(const Node& node);
@@ -204,8 +205,15 @@ class Translator {
   absl::Status HuberLoss(const Node& node);
   absl::Status HuberLossGrad(const Node& node);
 
-  absl::Status MultiplyBy(const Node& node, const std::string& x, absl::string_view argument,
-                          double factor, double bias, const std::string& out);
+  void Cast(const std::string& x, pb::VarType::Type from, const std::string& out,
+            pb::VarType::Type to);
+  // The variable that holds a value, converted.
+  std::string As(const std::string& value, pb::VarType::Type dtype);
+  // The same; half precision becomes fp32.
+  std::string InFloat(const std::string& value);
+  absl::StatusOr<std::string> Promoted(const Node& node, absl::string_view argument);
+  absl::Status MultiplyBy(const Node& node, const std::string& x, double factor, double bias,
+                          const std::string& out);
   absl::StatusOr<std::string> Number(const Node& node, absl::string_view suffix, double value,
                                      pb::VarType::Type dtype);
   absl::StatusOr<Operand> MultiplyMatrices(const Node& node, absl::string_view x,
@@ -245,7 +253,16 @@ class Translator {
     double factor = 1;
     TensorMeta scores;
   };
+  // An output of an op that computes half precision in fp32.
+  std::string FloatOutput(const Node& node, size_t i, const std::string& like);
+  void FinishOutput(const Node& node, size_t i, const std::string& var);
+  std::string Statistics(const Node& node, size_t i, TensorMeta meta);
+  void FinishOutputs(const Node& node, const Slots& outputs);
+  absl::StatusOr<Slots> NormInputs(
+      const Node& node, std::vector<std::pair<absl::string_view, absl::string_view>> arguments);
   Slots NormGradOutputs(const Node& node);
+  absl::StatusOr<const Node*> NormOf(const Node& node, absl::string_view argument,
+                                     absl::string_view target) const;
   absl::StatusOr<AttentionTerms> TermsOf(const Node& node);
   absl::StatusOr<std::string> CausalMask(const Node& node, int64_t length);
   absl::StatusOr<bool> AddFactorGrad(const Node& node);
@@ -278,6 +295,8 @@ class Translator {
   absl::flat_hash_set<std::string> names_;              // of variables
   absl::flat_hash_map<std::string, std::string> vars_;  // by value
   absl::flat_hash_map<std::string, std::string> like_;  // by KeyOf
+  // By value and element type: what As has made.
+  std::map<std::pair<std::string, pb::VarType::Type>, std::string> converted_;
   // Buffers whose new value an op has written.
   absl::flat_hash_set<std::string> written_;
   // What makes VarOf fail: a value that no op has made.
