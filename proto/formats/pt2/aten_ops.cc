@@ -26,10 +26,14 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
   constexpr Linear kInAll = Linear::kInAll, kInEach = Linear::kInEach, kInFirst = Linear::kInFirst;
   constexpr Linear kNot = Linear::kNot;
   static const auto* const rules = new std::map<absl::string_view, OpRule>{
+      {"aten._embedding_bag.default",
+       {&T::EmbeddingBag, kNot, "", 4, "aten._embedding_bag_backward.default"}},
+      {"aten._embedding_bag_backward.default", {&T::EmbeddingBagGrad, kInFirst}},
       {"aten._log_softmax.default", {&T::Softmax, kNot, "log_softmax"}},
       {"aten._log_softmax_backward_data.default", {&T::SoftmaxGrad, kInFirst, "log_softmax_grad"}},
       {"aten._native_batch_norm_legit_functional.default",
        {&T::BatchNorm, kNot, "", 5, "aten.native_batch_norm_backward.default"}},
+      {"aten._safe_softmax.default", {&T::SafeSoftmax}},
       {"aten._scaled_dot_product_flash_attention_for_cpu.default",
        {&T::Attention, kNot, "", 2,
         "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"}},
@@ -50,9 +54,14 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.avg_pool2d.default", {&T::AveragePool, kInAll}},
       {"aten.avg_pool2d_backward.default", {&T::AveragePoolGrad, kInFirst}},
       {"aten.binary_cross_entropy_with_logits.default", {&T::BinaryLoss}},
+      {"aten.bitwise_and.Tensor", {&T::Logic, kNot, "logical_and"}},
+      {"aten.bitwise_not.default", {&T::Logic, kNot, "logical_not"}},
+      {"aten.bitwise_or.Tensor", {&T::Logic, kNot, "logical_or"}},
       {"aten.bmm.default", {&T::MatrixProduct, kInEach}},
       {"aten.cat.default", {&T::Join, kInAll, "concat"}},
       {"aten.clamp.default", {&T::Clamp}},
+      {"aten.clamp_max.default", {&T::Clamp}},
+      {"aten.clamp_min.default", {&T::Clamp}},
       {"aten.convolution.default", {&T::Convolution}},
       {"aten.convolution_backward.default", {&T::ConvolutionGrad, kInFirst, "", 3}},
       {"aten.cos.default", {&T::Unary, kNot, "cos"}},
@@ -62,13 +71,19 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.elu_backward.default", {&T::ActivationGrad, kInFirst, "elu"}},
       {"aten.embedding.default", {&T::Embedding}},
       {"aten.embedding_dense_backward.default", {&T::EmbeddingGrad, kInFirst}},
+      {"aten.eq.Scalar", {&T::Compare, kNot, "equal"}},
+      {"aten.eq.Tensor", {&T::Compare, kNot, "equal"}},
       {"aten.erf.default", {&T::Unary, kNot, "erf"}},
       {"aten.exp.default", {&T::Unary, kNot, "exp"}},
       {"aten.expand.default", {&T::Expand, kInAll}},
       {"aten.full.default", {&T::FillShape}},
       {"aten.full_like.default", {&T::Fill}},
+      {"aten.ge.Scalar", {&T::Compare, kNot, "greater_equal"}},
+      {"aten.ge.Tensor", {&T::Compare, kNot, "greater_equal"}},
       {"aten.gelu.default", {&T::Activation, kNot, "gelu"}},
       {"aten.gelu_backward.default", {&T::ActivationGrad, kInFirst, "gelu"}},
+      {"aten.gt.Scalar", {&T::Compare, kNot, "greater_than"}},
+      {"aten.gt.Tensor", {&T::Compare, kNot, "greater_than"}},
       {"aten.hardsigmoid.default", {&T::Activation, kNot, "hard_sigmoid"}},
       {"aten.hardsigmoid_backward.default", {&T::ActivationGrad, kInFirst, "hard_sigmoid"}},
       {"aten.hardswish.default", {&T::Activation, kNot, "hard_swish"}},
@@ -77,11 +92,19 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.hardtanh_backward.default", {&T::ActivationGrad, kInFirst, "clip"}},
       {"aten.huber_loss.default", {&T::HuberLoss}},
       {"aten.huber_loss_backward.default", {&T::HuberLossGrad, kInFirst}},
+      {"aten.le.Scalar", {&T::Compare, kNot, "less_equal"}},
+      {"aten.le.Tensor", {&T::Compare, kNot, "less_equal"}},
       {"aten.leaky_relu.default", {&T::Activation, kNot, "leaky_relu"}},
       {"aten.leaky_relu_backward.default", {&T::ActivationGrad, kInFirst, "leaky_relu"}},
       {"aten.lerp.Scalar", {&T::Lerp}},
       {"aten.linalg_vector_norm.default", {&T::Norm}},
       {"aten.log.default", {&T::Unary, kNot, "log"}},
+      {"aten.logical_and.default", {&T::Logic, kNot, "logical_and"}},
+      {"aten.logical_not.default", {&T::Logic, kNot, "logical_not"}},
+      {"aten.logical_or.default", {&T::Logic, kNot, "logical_or"}},
+      {"aten.lt.Scalar", {&T::Compare, kNot, "less_than"}},
+      {"aten.lt.Tensor", {&T::Compare, kNot, "less_than"}},
+      {"aten.masked_fill.Scalar", {&T::MaskedFill, kInFirst}},
       {"aten.max_pool2d_with_indices.default",
        {&T::MaxPool, kNot, "", 2, "aten.max_pool2d_with_indices_backward.default"}},
       {"aten.max_pool2d_with_indices_backward.default", {&T::MaxPoolGrad, kInFirst}},
@@ -102,6 +125,8 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.native_layer_norm.default",
        {&T::LayerNorm, kNot, "", 3, "aten.native_layer_norm_backward.default"}},
       {"aten.native_layer_norm_backward.default", {&T::LayerNormGrad, kInFirst, "", 3}},
+      {"aten.ne.Scalar", {&T::Compare, kNot, "not_equal"}},
+      {"aten.ne.Tensor", {&T::Compare, kNot, "not_equal"}},
       {"aten.neg.default", {&T::Negate, kInAll}},
       {"aten.nll_loss_backward.default", {&T::NllLossGrad, kInFirst}},
       {"aten.nll_loss_forward.default", {&T::NllLoss, kNot, "", 2}},
@@ -114,6 +139,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.relu.default", {&T::Unary, kNot, "relu"}},
       {"aten.rsqrt.default", {&T::Unary, kNot, "rsqrt"}},
       {"aten.rsub.Scalar", {&T::ReverseSubtract, kInAll}},
+      {"aten.scalar_tensor.default", {&T::ScalarTensor}},
       {"aten.select.int", {&T::Slice, kInAll}},
       {"aten.select_backward.default", {&T::SliceGrad, kInAll}},
       {"aten.sgn.default", {&T::Unary, kNot, "sign"}},
@@ -146,6 +172,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.unbind.int", {&T::Unbind, kInAll, "", kList}},
       {"aten.unsqueeze.default", {&T::Reshape, kInAll}},
       {"aten.view.default", {&T::Reshape, kInAll}},
+      {"aten.where.self", {&T::Where, kInAll}},
       {"aten.zeros.default", {&T::FillShape}},
       {"aten.zeros_like.default", {&T::Fill}},
   };
@@ -327,6 +354,19 @@ absl::StatusOr<bool> Translator::AddPowerGrad(const Node& node, const std::strin
   return true;
 }
 
+absl::optional<std::string> Translator::Repeated(const Node& node, const std::string& gradient) {
+  const TensorMeta &from = MetaOf(gradient), &to = MetaOf(node.outputs[0]);
+  if (from.sizes == to.sizes) return As(gradient, to.dtype);
+  bool is_repeated = from.dims.size() == to.dims.size();
+  for (size_t i = 0; is_repeated && i < to.dims.size(); ++i) {
+    is_repeated = from.sizes[i] == to.sizes[i] || (from.dims[i] == 1 && to.dims[i] >= 0);
+  }
+  if (!is_repeated) return absl::nullopt;
+  const std::string x = As(gradient, to.dtype), repeated = Temporary("repeated", to);
+  Add("expand_v2", {{"X", {x}}}, {{"Out", {repeated}}}).Ints("shape", to.dims);
+  return repeated;
+}
+
 // The gradient of a product is a product, too, and that of a quotient a quotient: the op for it
 // says so to analyses. Of the factor, or dividend, whose gradient it makes it reads the shape
 // alone: that of the forward pass, or else any value of its shape.
@@ -339,12 +379,13 @@ absl::StatusOr<bool> Translator::AddProductGrad(const Node& node, absl::string_v
   const std::string& value = node.outputs[0];
   const TensorMeta& meta = MetaOf(value);
   const pb::VarType::Type dtype = meta.dtype;
-  if (Follows(factor) || !linear_.contains(makers_.Origin(gradient)) ||
-      MetaOf(gradient).sizes != meta.sizes) {
-    return false;
+  if (Follows(factor) || !linear_.contains(makers_.Origin(gradient))) return false;
+  if (MetaOf(gradient).sizes == meta.sizes) {
+    WEFT_ASSIGN_OR_RETURN(const bool is_power, AddPowerGrad(node, gradient, factor, divides));
+    if (is_power) return true;
   }
-  WEFT_ASSIGN_OR_RETURN(const bool is_power, AddPowerGrad(node, gradient, factor, divides));
-  if (is_power) return true;
+  const absl::optional<std::string> of_out = Repeated(node, gradient);
+  if (!of_out.has_value()) return false;
   const char* const target = divides ? "aten.div.Tensor" : "aten.mul.Tensor";
   const Node* const of_y = ReaderOf(factor, target, "other", value);
   const Node* const of_x = divides ? nullptr : ReaderOf(factor, target, "self", value);
@@ -357,7 +398,7 @@ absl::StatusOr<bool> Translator::AddProductGrad(const Node& node, absl::string_v
   const std::string x = of_shape(of_y, "self"), y = of_shape(of_x, "other");
   const absl::optional<std::string> like = Like(meta);
   if (x.empty() && y.empty() && !like.has_value()) return false;
-  Slots inputs = {{"Out@GRAD", {As(gradient, dtype)}}};
+  Slots inputs = {{"Out@GRAD", {*of_out}}};
   if (divides)
     inputs.insert(inputs.begin(), {"Out", {x.empty() ? *like : As(of_y->outputs[0], dtype)}});
   if (x.empty() && !y.empty()) {

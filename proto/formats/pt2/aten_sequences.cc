@@ -26,13 +26,7 @@ absl::Status Translator::EmbeddingGrad(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const std::string ids, node.Tensor("indices"));
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("grad_output"));
   const std::string indices = VarOf(ids);
-  const auto param = param_of_gradient_.find(node.outputs[0]);
-  std::string weight;  // of which the shape counts
-  if (param != param_of_gradient_.end()) {
-    weight = param->second;
-  } else {
-    WEFT_ASSIGN_OR_RETURN(weight, LikeOutput(node));
-  }
+  WEFT_ASSIGN_OR_RETURN(const std::string weight, LikeTable(node));
   const TensorMeta& table = MetaOf(node.outputs[0]);
   if (table.dims.size() != 2) return node.Error("expected the gradient of a table, of two axes");
   const std::string gradient = VarOf(value);
@@ -62,6 +56,79 @@ absl::Status Translator::EmbeddingGrad(const Node& node) {
   Add("reshape2", {{"X", {factor}}}, {{"Out", {factors}}}).Ints("shape", column.dims);
   Add("elementwise_mul", {{"X", {out}}, {"Y", {factors}}}, {{"Out", {Output(node.outputs[0])}}})
       .Int("axis", -1);
+  return absl::OkStatus();
+}
+
+// The parameter of which output 0 is the gradient, or else what has its shape, which alone counts.
+absl::StatusOr<std::string> Translator::LikeTable(const Node& node) const {
+  const auto param = param_of_gradient_.find(node.outputs[0]);
+  return param == param_of_gradient_.end() ? LikeOutput(node) : param->second;
+}
+
+// Bags of one size: indices in rows, where PyTorch has all of them in one, and counts the
+// beginnings of bags.
+absl::Status Translator::EmbeddingBag(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string indices, node.Tensor("indices"));
+  WEFT_ASSIGN_OR_RETURN(const std::string offsets, node.Tensor("offsets"));
+  const Node* const view = makers_.Of(indices);
+  const Node* const range = makers_.Of(offsets);
+  const bool is_view = view != nullptr && (view->target == "aten.view.default" ||
+                                           view->target == "aten._unsafe_view.default");
+  const bool is_range = range != nullptr && range->target == "aten.arange.start_step";
+  const absl::Status error =
+      node.Error("expected bags of one size: indices of two axes, without offsets");
+  if (!is_view || !is_range) return error;
+  WEFT_ASSIGN_OR_RETURN(const std::string rows, view->Tensor("self"));
+  WEFT_ASSIGN_OR_RETURN(const int64_t start, range->Int("start", 0));
+  WEFT_ASSIGN_OR_RETURN(const int64_t step, range->Int("step", 1));
+  WEFT_ASSIGN_OR_RETURN(const bool has_end, node.Bool("include_last_offset", false));
+  const TensorMeta& ids = MetaOf(rows);
+  const TensorMeta& out = MetaOf(node.outputs[0]);
+  if (ids.dims.size() != 2 || ids.dims[1] != step || start != 0 || has_end ||
+      out.sizes[0] != ids.sizes[0]) {
+    return error;
+  }
+  WEFT_ASSIGN_OR_RETURN(const int64_t mode, node.Int("mode", 0));
+  WEFT_ASSIGN_OR_RETURN(const int64_t padding, node.Int("padding_idx", -1));
+  if (mode != 0 && mode != 1) return node.ArgumentError("mode", "0 or 1: sum or mean");
+  if (padding >= 0) return node.ArgumentError("padding_idx", "none");
+  if (node.Has("per_sample_weights")) return node.ArgumentError("per_sample_weights", "none");
+  WEFT_ASSIGN_OR_RETURN(const std::string weight, Var(node, "weight"));
+  TensorMeta found = out;
+  found.dims.insert(found.dims.begin() + 1, step);
+  found.sizes.insert(found.sizes.begin() + 1, ids.sizes[1]);
+  const Bag bag = {VarOf(rows), Temporary("rows", found), found,
+                   mode == 0 ? "reduce_sum" : "reduce_mean"};
+  Add("lookup_table_v2", {{"Ids", {bag.ids}}, {"W", {weight}}}, {{"Out", {bag.rows}}})
+      .Long("padding_idx", -1);
+  Add(bag.reduction, {{"X", {bag.rows}}}, {{"Out", {Output(node.outputs[0])}}})
+      .Ints("dim", {1})
+      .Bool("keep_dim", false)
+      .Bool("reduce_all", false);
+  bags_[node.outputs[1]] = bag;
+  return absl::OkStatus();
+}
+
+absl::Status Translator::EmbeddingBagGrad(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string key, node.Tensor("offset2bag"));
+  const auto found = bags_.find(makers_.Origin(key));
+  if (found == bags_.end()) return node.Error("expected the gradient of an embedding bag");
+  for (const char* option : {"sparse", "scale_grad_by_freq"}) {
+    WEFT_ASSIGN_OR_RETURN(const bool is_set, node.Bool(option, false));
+    if (is_set) return node.ArgumentError(option, "false");
+  }
+  const Bag& bag = found->second;
+  WEFT_ASSIGN_OR_RETURN(const std::string gradient, Var(node, "grad"));
+  WEFT_ASSIGN_OR_RETURN(const std::string weight, LikeTable(node));
+  const std::string of_rows = Temporary("rows", bag.meta);
+  Add(absl::StrCat(bag.reduction, "_grad"), {{"Out@GRAD", {gradient}}, {"X", {bag.rows}}},
+      {{"X@GRAD", {of_rows}}})
+      .Ints("dim", {1})
+      .Bool("keep_dim", false)
+      .Bool("reduce_all", false);
+  Add("lookup_table_v2_grad", {{"Ids", {bag.ids}}, {"Out@GRAD", {of_rows}}, {"W", {weight}}},
+      {{"W@GRAD", {Output(node.outputs[0])}}})
+      .Long("padding_idx", -1);
   return absl::OkStatus();
 }
 

@@ -340,6 +340,11 @@ absl::StatusOr<double> Node::Number(absl::string_view argument,
   const Json* const found = Find(argument);
   if (found == nullptr && otherwise.has_value()) return *otherwise;
   const auto value = found == nullptr ? absl::nullopt : Alternative(*found);
+  if (value.has_value() && value->first == "as_float" && value->second->is_string()) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    if (*value->second == "Infinity") return kInfinity;
+    if (*value->second == "-Infinity") return -kInfinity;
+  }
   const bool is_number = value.has_value() && value->second->is_number() &&
                          (value->first == "as_int" || value->first == "as_float");
   return is_number ? absl::StatusOr<double>(value->second->get<double>())

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -192,6 +193,11 @@ absl::StatusOr<bool> Translator::IsLinearInSeed(const Node& node) const {
   if (rule->second.linear == Linear::kInAll && node.Has("other") && !node.IsTensor("other")) {
     return false;
   }
+  const bool is_where = node.Has("condition");
+  if (is_where || node.Has("mask")) {
+    WEFT_ASSIGN_OR_RETURN(const bool keeps_zeros, MasksWithZeros(node));
+    if (!keeps_zeros) return false;
+  }
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node.Tensors());
   size_t following = 0;
   for (const std::string& value : reads) {
@@ -203,12 +209,12 @@ absl::StatusOr<bool> Translator::IsLinearInSeed(const Node& node) const {
     case Linear::kNot:
       return false;
     case Linear::kInAll:
-      return following == reads.size();
+      return is_where || following == reads.size();
     case Linear::kInEach:
       return following == 1;
     case Linear::kInFirst: {
       absl::string_view first = "self";
-      for (const absl::string_view name : {"grad_output", "grad_out"}) {
+      for (const absl::string_view name : {"grad_output", "grad_out", "grad"}) {
         if (node.Has(name)) first = name;
       }
       WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(first));
@@ -513,7 +519,21 @@ NewOp Translator::Add(absl::string_view type, const Slots& inputs, const Slots& 
 // --- Nodes and updates
 // -----------------------------------------------------------------------------
 
+bool Translator::IsOfBags(const Node& node) const {
+  const auto readers = readers_.find(node.outputs[0]);
+  return readers != readers_.end() &&
+         std::all_of(readers->second.begin(), readers->second.end(), [&](const Node* reader) {
+           const auto reads = [&](absl::string_view argument) {
+             const absl::StatusOr<std::string> value = reader->Tensor(argument);
+             return value.ok() && makers_.Origin(*value) == node.outputs[0];
+           };
+           return absl::StartsWith(reader->target, "aten._embedding_bag") &&
+                  (reads("indices") || reads("offsets"));
+         });
+}
+
 absl::Status Translator::TranslateNode(const Node& node) {
+  if (IsOfBags(node)) return absl::OkStatus();
   node_ = &node;
   const OpRule& rule = Rules().at(node.target);
   WEFT_RETURN_IF_ERROR((this->*rule.translate)(node));

@@ -94,6 +94,8 @@ class Translator {
   bool Follows(const std::string& value) const { return follows_.contains(makers_.Origin(value)); }
 
   absl::Status Declare();
+  // Whether bags alone read what the node makes, which look at what it is made from.
+  bool IsOfBags(const Node& node) const;
   absl::Status TranslateNode(const Node& node);
   // Names the pair of a parameter and its gradient, which the op completes.
   static void MarkPair(const std::string& param, const std::string& gradient, pb::OpDesc* op);
@@ -133,6 +135,7 @@ class Translator {
   // there. nullopt: there is none.
   absl::optional<std::string> Like(const TensorMeta& meta) const;
   absl::StatusOr<std::string> LikeOutput(const Node& node) const;  // of output 0
+  absl::StatusOr<std::string> LikeTable(const Node& node) const;
   static std::string KeyOf(const TensorMeta& meta);
   // Adds an op of one input, X, that makes output 0.
   absl::StatusOr<NewOp> AddUnary(const Node& node, absl::string_view type,
@@ -196,6 +199,15 @@ class Translator {
   absl::Status AttentionGrad(const Node& node);
   absl::Status Dropout(const Node& node);
   absl::Status DropoutGrad(const Node& node);
+  absl::Status EmbeddingBag(const Node& node);
+  absl::Status EmbeddingBagGrad(const Node& node);
+  // proto/formats/pt2/aten_masks.cc
+  absl::Status Compare(const Node& node);
+  absl::Status Logic(const Node& node);
+  absl::Status MaskedFill(const Node& node);
+  absl::Status Where(const Node& node);
+  absl::Status SafeSoftmax(const Node& node);
+  absl::Status ScalarTensor(const Node& node);
   // proto/formats/pt2/aten_losses.cc
   absl::Status NllLoss(const Node& node);
   absl::Status NllLossGrad(const Node& node);
@@ -205,6 +217,11 @@ class Translator {
   absl::Status HuberLoss(const Node& node);
   absl::Status HuberLossGrad(const Node& node);
 
+  absl::optional<double> ConstantOf(const std::string& value) const;
+  absl::StatusOr<bool> MasksWithZeros(const Node& node) const;
+  std::string Not(const std::string& mask, const TensorMeta& meta);
+  absl::Status AddMaskedFill(const Node& node, const std::string& x, const std::string& mask,
+                             const std::string& number);
   void Cast(const std::string& x, pb::VarType::Type from, const std::string& out,
             pb::VarType::Type to);
   // The variable that holds a value, converted.
@@ -220,6 +237,8 @@ class Translator {
                                            absl::string_view y, bool is_temporary);
   const Node* ReaderOf(const std::string& value, absl::string_view target,
                        absl::string_view argument, const std::string& out) const;
+  // A gradient, repeated along axes of known sizes to the shape of output 0; nullopt: it is not.
+  absl::optional<std::string> Repeated(const Node& node, const std::string& gradient);
   absl::StatusOr<bool> AddPowerGrad(const Node& node, const std::string& gradient,
                                     const std::string& factor, bool divides);
   absl::StatusOr<bool> AddProductGrad(const Node& node, absl::string_view op);
@@ -266,6 +285,9 @@ class Translator {
   absl::StatusOr<AttentionTerms> TermsOf(const Node& node);
   absl::StatusOr<std::string> CausalMask(const Node& node, int64_t length);
   absl::StatusOr<bool> AddFactorGrad(const Node& node);
+  absl::StatusOr<bool> AddBatchFactorGrad(const Node& node, const std::string& left,
+                                          const std::string& right);
+  bool IsTransposed(const std::string& x, const std::string& y) const;
   absl::Status AddBias(const Node& node, absl::string_view argument, const Operand& x, int axis);
   // `must_be_added`: only if the forward pass adds what has the shape of `out`.
   bool AddBiasGrad(const std::string& gradient, int axis, const std::string& out,
@@ -311,8 +333,16 @@ class Translator {
   struct Product {
     Operand x, y;
     std::vector<Size> sizes;
+    std::string of_x, of_y;  // values
   };
   std::vector<Product> products_;
+  // By output 1 of an embedding bag.
+  struct Bag {
+    std::string ids, rows;  // variables: indices, and what is looked up
+    TensorMeta meta;        // of the rows
+    std::string reduction;
+  };
+  absl::flat_hash_map<std::string, Bag> bags_;
   // What layers add: x + bias, the bias along an axis.
   struct BiasSum {
     std::string x, bias;  // variables

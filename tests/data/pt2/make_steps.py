@@ -250,7 +250,7 @@ class GeneratorStep(Gan):
 class DiscriminatorStep(Gan):
     def forward(self, noise, real):
         fake = self.generator(noise).detach()
-        return self.discriminator(torch.cat([real, fake], 1).view(-1, 2, 6)).flatten(1)
+        return torch.cat([self.discriminator(real), self.discriminator(fake)], 1)
 
 
 class Lstm(nn.Module):
