@@ -15,6 +15,7 @@ import re
 import warnings
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import nn
 from torch.fx.experimental import _config as shapes
@@ -154,6 +155,22 @@ def export_function(step, params, state, batch, path, dynamic_batch=True, multip
         sizes = [str(size) for size in value.shape]
         sizes[:1] = ["batch"] if dynamic_batch else sizes[:1]
         print(f"  feed {name}: {str(value.dtype)[6:]}[{', '.join(sizes)}]")
+
+
+def load_trained(path, model, optimizer=None):
+    """Gives the model, and the optimizer, what weft run --save PATH.npz has saved of its step."""
+    arrays = np.load(path)
+    names = {id(value): name
+             for name, value in [*model.named_parameters(), *model.named_buffers()]}
+    # Tied weights are saved under the first of their names.
+    model.load_state_dict({name: torch.from_numpy(arrays[names[id(value)]])
+                           for name, value in model.state_dict(keep_vars=True).items()})
+    for group in optimizer.param_groups if optimizer else []:
+        for param in group["params"]:
+            prefix = f"optimizer.{names[id(param)]}."
+            optimizer.state[param].update(
+                (key[len(prefix):], torch.from_numpy(arrays[key]))
+                for key in arrays.files if key.startswith(prefix))
 
 
 def _check_any_size(graph, batch, multiple):

@@ -1,6 +1,6 @@
 """Makes the archives of tests/data/pt2_ops.tar.xz: samples of PyTorch's own tests, op by op.
 
-usage: python make_op_steps.py WEFT OUT_DIR   (needs torch 2.15; tar -cJf pt2_ops.tar.xz -C OUT_DIR
+usage: python make_op_steps.py WEFT OUT_DIR   (needs torch 2.15 and expecttest; tar -cJf pt2_ops.tar.xz -C OUT_DIR
                                               pt2_ops)
 
 Of each operator NAME of torch.testing's op_db: NAME.pt2, a step whose loss is the sum of the outputs
@@ -9,6 +9,7 @@ their gradients are subtracted, and the outputs, states of the step. WEFT, the p
 samples are read; the others are left out, and said.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -21,7 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "../../../tools/pytorch"))
 from export_step import export_function  # pylint: disable=wrong-import-position
 
-SAMPLES, MAX_ELEMENTS = 5, 400
+SAMPLES, MAX_ELEMENTS = 4, 400
 OPS = """
 abs add addcdiv addcmul addmm bmm cat chunk clamp clamp_max clamp_min cos div eq erf exp expand
 expand_as flatten ge gt le lerp linalg.vector_norm log log_softmax logical_and logical_not logical_or
@@ -103,8 +104,12 @@ def fill(value, tensors):
 
 
 def export(samples, path):
-    export_function(samples.step, samples.params, samples.state, samples.batch, path,
-                    dynamic_batch=False)
+    def step(params, state, batch):  # make_fx counts the parameters of a function
+        return samples.step(params, state, batch)
+
+    with contextlib.redirect_stdout(None):
+        export_function(step, samples.params, samples.state, samples.batch, path,
+                        dynamic_batch=False)
 
 
 def size_of(value):
@@ -119,25 +124,27 @@ def write(info, weft, folder):
     torch.manual_seed(1)
     name = info.name.replace("nn.functional.", "").replace(".", "_")
     path = os.path.join(folder, name + ".pt2")
-    kept, refused = [], {}
+    samples = []
     for sample in info.sample_inputs("cpu", torch.float32, requires_grad=True):
-        size = size_of([sample.input, sample.args, sample.kwargs])
-        if len(kept) == SAMPLES or not 0 < size <= MAX_ELEMENTS:
-            continue
+        if len(samples) < SAMPLES and 0 < size_of([sample.input, sample.args, sample.kwargs]) <= MAX_ELEMENTS:
+            samples.append(sample)
+    refused = {}
+
+    def are_read(samples):
         try:
-            export(Samples(info.op, [sample]), path)
+            export(Samples(info.op, samples), path)
         except Exception as error:  # pylint: disable=broad-except
-            refused[f"torch: {str(error).splitlines()[0][:90]}"] = 1
-            continue
+            refused[f"torch: {str(error).splitlines()[0][:90]}"] = None
+            return False
         shown = subprocess.run([weft, "show", path], capture_output=True, text=True, check=False)
-        if shown.returncode == 0:
-            kept.append(sample)
-        else:
-            text = shown.stderr.split(".pt2: ")[-1].split(";")[0].strip()
-            refused[text[:120]] = refused.get(text[:120], 0) + 1
+        if shown.returncode != 0:
+            refused[shown.stderr.split(".pt2: ")[-1].split(";")[0].strip()[:120]] = None
+        return shown.returncode == 0
+
+    kept = samples if are_read(samples) else [s for s in samples if are_read([s])]
     if os.path.exists(path):
         os.remove(path)
-    print(f"{info.name}: {len(kept)} samples; refused: {refused or 'none'}", file=sys.stderr)
+    print(f"{info.name}: {len(kept)} samples; refused: {'; '.join(refused) or 'none'}", file=sys.stderr)
     if not kept:
         return
     samples = Samples(info.op, kept)

@@ -423,7 +423,7 @@ def write(name, out):
         losses.append(total)
     np.savez(os.path.join(out, name + "_feeds.npz"), **feeds)
     np.savez(os.path.join(out, name + "_reference.npz"), losses=np.float32(losses),
-             **{n: v.numpy() for n, v in model.state_dict().items()})
+             **{n: v.detach().numpy() for n, v in [*model.named_parameters(), *model.named_buffers()]})
 
 
 def by_hand(out):
