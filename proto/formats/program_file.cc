@@ -210,6 +210,13 @@ absl::StatusOr<Program> ReadProgram(const std::string& path) {
   return ParseProgramFile(file, format);
 }
 
+absl::StatusOr<Program> ReadStartupProgram(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(FileBytes file, ReadFile(path, INT_MAX));
+  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, FormatOfFile(path, file.bytes));
+  if (format == ProgramFormat::kPt2) return pt2::ImportStartup(std::move(file));
+  return ParseProgramFile(file, format);
+}
+
 absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
     absl::Span<const std::string> paths) {
   std::vector<std::shared_ptr<const Program>> programs;
