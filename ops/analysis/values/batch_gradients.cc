@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "ops/analysis/values/batch_interpreter.h"
-#include "ops/schema/batch_rule_functions.h"
+#include "ops/schema/batch_rules.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -52,12 +52,7 @@ BatchRelation BatchInterpreter::ProductWithGradient(const Op& op,
   const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
   const OpSchema* const schema = FindOpSchema(absl::StripSuffix(op.type(), "_grad"));
   const auto gradient = absl::c_find(facts.is_operand, true);
-  const auto is_elementwise = [](const OpSchema& schema) {
-    const auto* const rule = schema.batch_rule().run.target<void (*)(BatchContext&)>();
-    return schema.Has(Trait::kElementwise) || schema.Has(Trait::kBroadcasts) ||
-           (rule != nullptr && *rule == &batch::Elementwise);
-  };
-  if (schema == nullptr || !is_elementwise(*schema) || out.size() != 1 ||
+  if (schema == nullptr || !ComputesElements(*schema) || out.size() != 1 ||
       absl::c_count(facts.is_operand, true) != 1) {
     return BatchRelation::Unrelated();
   }

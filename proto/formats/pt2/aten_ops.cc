@@ -44,6 +44,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten._to_copy.default", {&T::Convert, kInAll}},
       {"aten._unsafe_view.default", {&T::Reshape, kInAll}},
       {"aten.abs.default", {&T::Unary, kNot, "abs"}},
+      {"aten.add.Scalar", {&T::AddOrSubtract, kInAll}},
       {"aten.add.Tensor", {&T::AddOrSubtract, kInAll}},
       {"aten.addcdiv.default", {&T::AddProduct, kNot, "elementwise_div"}},
       {"aten.addcmul.default", {&T::AddProduct, kNot, "elementwise_mul"}},
@@ -161,6 +162,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.squeeze.dim", {&T::Reshape, kInAll}},
       {"aten.squeeze.dims", {&T::Reshape, kInAll}},
       {"aten.stack.default", {&T::Join, kInAll, "stack"}},
+      {"aten.sub.Scalar", {&T::AddOrSubtract, kInAll}},
       {"aten.sub.Tensor", {&T::AddOrSubtract, kInAll}},
       {"aten.sum.default", {&T::Reduce, kInAll, "reduce_sum"}},
       {"aten.sum.dim_IntList", {&T::Reduce, kInAll, "reduce_sum"}},
@@ -245,7 +247,7 @@ absl::StatusOr<std::string> Translator::Promoted(const Node& node, absl::string_
 
 absl::Status Translator::AddOrSubtract(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const double alpha, node.Number("alpha", 1));
-  const bool subtracts = node.target == "aten.sub.Tensor";
+  const bool subtracts = absl::StartsWith(node.target, "aten.sub.");
   WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
   const TensorMeta& meta = MetaOf(node.outputs[0]);
   const bool is_number = !node.IsTensor("other");

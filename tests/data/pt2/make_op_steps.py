@@ -4,8 +4,8 @@ usage: python make_op_steps.py WEFT OUT_DIR   (needs torch 2.15 and expecttest; 
                                               pt2_ops)
 
 Of each operator NAME of torch.testing's op_db: NAME.pt2, a step whose loss is the sum of the outputs
-of several samples times weights, and NAME.npz, what PyTorch has after it: parameters, from which
-their gradients are subtracted, and the outputs, states of the step. WEFT, the program, tells which
+of several samples times weights; NAME_feeds.npz, its inputs; NAME_reference.npz, what PyTorch has
+after it: parameters, from which their gradients are subtracted, and the outputs, states of the step. WEFT, the program, tells which
 samples are read; the others are left out, and said.
 """
 
@@ -150,8 +150,9 @@ def write(info, weft, folder):
     samples = Samples(info.op, kept)
     export(samples, path)
     params, state, loss = samples.step(samples.params, samples.state, samples.batch)
-    feeds = {f"feed/0/{k}": v.numpy() for k, v in samples.batch.items()}
-    np.savez(os.path.join(folder, name + ".npz"), loss=loss.numpy(), **feeds,
+    np.savez(path.replace(".pt2", "_feeds.npz"),
+             **{f"0/{k}": v.numpy() for k, v in samples.batch.items()})
+    np.savez(path.replace(".pt2", "_reference.npz"), loss=loss.numpy(),
              **{k: v.detach().numpy() for k, v in {**params, **state}.items()})
 
 
