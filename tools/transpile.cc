@@ -141,11 +141,12 @@ absl::Status WriteCertificates(const TranspileFlags& flags, const std::deque<Tra
 // The main program, and the startup program if it is given.
 absl::StatusOr<std::vector<Program>> ReadInputs(const TranspileFlags& flags) {
   std::vector<Program> read;
-  for (const std::string& path : {flags.in, flags.startup_in}) {
-    if (path.empty()) continue;
-    WEFT_ASSIGN_OR_RETURN(Program program, ReadProgramOrExplain(path));
-    read.push_back(std::move(program));
-  }
+  WEFT_ASSIGN_OR_RETURN(Program main, ReadProgramOrExplain(flags.in));
+  read.push_back(std::move(main));
+  if (flags.startup_in.empty()) return read;
+  absl::StatusOr<Program> startup = ReadStartupProgram(flags.startup_in);
+  WEFT_RETURN_IF_ERROR(Annotate(flags.startup_in, startup.status()));
+  read.push_back(*std::move(startup));
   return read;
 }
 

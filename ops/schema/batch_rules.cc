@@ -236,6 +236,12 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   return out;
 }
 
+bool ComputesElements(const OpSchema& schema) {
+  const auto* const rule = schema.batch_rule().run.target<void (*)(BatchContext&)>();
+  return schema.Has(Trait::kElementwise) || schema.Has(Trait::kBroadcasts) ||
+         (rule != nullptr && *rule == &batch::Elementwise);
+}
+
 BatchOutputs ApplyAssumedRule(const Op& op, const OpAssumption& assumption, const TypeLookup& types,
                               absl::Span<const BatchRelation> inputs) {
   BatchOutputs out;

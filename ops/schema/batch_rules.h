@@ -33,6 +33,9 @@ BatchOutputs ApplyAssumedRule(const Op& op, const OpAssumption& assumption, cons
 // reads the shapes of values only.
 bool IsLinearInAllInputs(const Op& op, const OpSchema* schema);
 
+// Whether each element of the result is computed from one of each operand, which may repeat.
+bool ComputesElements(const OpSchema& schema);
+
 // The input slot of an op whose rule depends on has_no_negative_sizes; empty: it does not.
 absl::string_view OpenSizeSlot(absl::string_view op_type);
 

@@ -217,6 +217,13 @@ absl::StatusOr<Program> ReadProgramCopy(const std::string& path) {
   return ParseProgramFile({owned, *owned}, format);
 }
 
+absl::StatusOr<Program> ReadStartupProgram(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(FileBytes file, ReadFile(path, INT_MAX));
+  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, FormatOfFile(path, file.bytes));
+  if (format == ProgramFormat::kPt2) return pt2::ImportStartup(std::move(file));
+  return ParseProgramFile(file, format);
+}
+
 absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
     absl::Span<const std::string> paths) {
   std::vector<std::shared_ptr<const Program>> programs;

@@ -46,6 +46,10 @@ absl::StatusOr<Program> ParseProgramFile(FileBytes file, ProgramFormat format);
 // the program lives. O(file) memory.
 absl::StatusOr<Program> ReadProgram(const std::string& path);
 
+// The same of a startup program; of a training step of PyTorch, what makes the values that it
+// begins with.
+absl::StatusOr<Program> ReadStartupProgram(const std::string& path);
+
 // Reads several programs. Paths of equal files give the same program, which is read once: the ranks
 // of a job mostly run copies. Errors begin with the path.
 absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(

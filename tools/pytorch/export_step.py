@@ -8,10 +8,14 @@ the updates; its parameters and buffers are the model's, by the names of model.s
 optimizer's, as optimizer.PARAMETER.KEY.
 """
 
+import copy
+import json
 import os
 import re
+import warnings
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import nn
 from torch.fx.experimental import _config as shapes
@@ -26,7 +30,8 @@ class CannotExport(Exception):
 
 
 def export_step(model, optimizer, loss, example, path, dynamic_batch=True, clip_norm=None,
-                clip_value=None):
+                clip_value=None, accumulate=1, autocast=None, scheduler=None,
+                schedule_steps=10000):
     """Writes one step of training: loss(model(input), target), its gradients, and the updates.
 
     example: (input, target), of the shapes and types of a batch; input may be a tuple. The file
@@ -35,12 +40,18 @@ def export_step(model, optimizer, loss, example, path, dynamic_batch=True, clip_
     dynamic_batch: the first axis of all inputs is the batch, of any size.
     clip_norm, clip_value: gradients are clipped, as torch.nn.utils.clip_grad_norm_ and
     clip_grad_value_ do, by the norm of all of them together before each value.
+    accumulate: the batch is that many micro-batches, and the loss the mean of theirs. Micro-batch i
+    has the examples i, i + accumulate, ..., so that ranks can share out the batch.
+    autocast: torch.bfloat16 runs model and loss under torch.autocast.
+    scheduler: of torch.optim.lr_scheduler, which steps after each step of the optimizer: the file
+    has the rates of the next schedule_steps steps, and weft run follows them.
     """
     inputs, target = example
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     names = ["input"] if len(inputs) == 1 else [f"input_{i}" for i in range(len(inputs))]
     batch = {**dict(zip(names, inputs)), "target": target}
-    updates, state = _updates_of(model, optimizer)
+    schedules = _schedules_of(optimizer, scheduler, schedule_steps) if scheduler else {}
+    updates, state = _updates_of(model, optimizer, bool(scheduler))
     for name, buffer in model.named_buffers():
         state[name] = buffer.detach()
     params = {name: p.detach() for name, p in model.named_parameters()}
@@ -52,8 +63,12 @@ def export_step(model, optimizer, loss, example, path, dynamic_batch=True, clip_
             values[name].requires_grad_()
         held = {name: state[name].clone() for name in buffers}
         tensors = {**values, **held}  # then with the tensors that the model assigns
-        output = torch.func.functional_call(model, tensors, tuple(batch[name] for name in names))
-        value = loss(output, batch["target"])
+        losses = []
+        for part in _micro_batches(batch, accumulate):
+            with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
+                output = torch.func.functional_call(model, tensors, tuple(part[n] for n in names))
+                losses.append(loss(output, part["target"]))
+        value = losses[0] if accumulate == 1 else sum(losses[1:], losses[0]) / accumulate
         gradients = torch.autograd.grad(value, [values[n] for n in updates], allow_unused=True)
         new_params, new_state = dict(params), dict(state)
         for name, gradient in zip(updates, gradients):
@@ -69,7 +84,14 @@ def export_step(model, optimizer, loss, example, path, dynamic_batch=True, clip_
         new_state.update((name, tensors[name].detach()) for name in buffers)
         return new_params, new_state, value.detach()
 
-    export_function(step, params, state, batch, path, dynamic_batch)
+    export_function(step, params, state, batch, path, dynamic_batch, accumulate, schedules)
+
+
+def _micro_batches(batch, count):
+    if count == 1:
+        return [batch]
+    parts = {k: v.unflatten(0, (-1, count)) for k, v in batch.items()}
+    return [{k: v.select(1, i) for k, v in parts.items()} for i in range(count)]
 
 
 def _clipped(gradients, norm, value):
@@ -83,7 +105,8 @@ def _clipped(gradients, norm, value):
     return gradients
 
 
-def export_function(step, params, state, batch, path, dynamic_batch=True):
+def export_function(step, params, state, batch, path, dynamic_batch=True, multiple=1,
+                    schedules=None):
     """Writes step(params, state, batch) -> (params, state, loss), of dictionaries of tensors.
 
     step computes gradients itself (torch.autograd.grad), and returns new values under the names of
@@ -109,9 +132,10 @@ def export_function(step, params, state, batch, path, dynamic_batch=True):
         graph = make_fx(step, tracing_mode="symbolic" if dynamic_batch else "fake",
                         record_stack_traces=True, _allow_non_fake_inputs=True)(params, state, batch)
     if dynamic_batch:
-        _check_any_size(graph, batch)
+        _check_any_size(graph, batch, multiple)
     module = _step_class(batch)(graph, params, state)
-    axes = {0: torch.export.Dim("batch")} if dynamic_batch else None
+    axes = {0: torch.export.Dim("batch") if multiple == 1 else
+            multiple * torch.export.Dim("micro_batch")} if dynamic_batch else None
     program = torch.export.export(module, tuple(batch.values()),
                                   dynamic_shapes={name: axes for name in batch})
     program = program.run_decompositions({})
@@ -120,7 +144,9 @@ def export_function(step, params, state, batch, path, dynamic_batch=True):
         stack = _user_frames(node.meta.pop("stack_trace", None) or "")
         if stack:
             node.meta["stack_trace"] = stack
-    torch.export.save(program, path)
+    rates = json.dumps([{"rate": rate, "schedule": text}
+                        for rate, text in (schedules or {}).items()])
+    torch.export.save(program, path, extra_files={"lr_schedules.json": rates} if schedules else None)
     nodes = sum(n.op == "call_function" for n in program.graph.nodes)
     kept = [n for n in (*params, *state) if n not in _written(program)]
     print(f"{path}: {nodes} nodes, {len(params)} parameters, {len(state)} states"
@@ -131,7 +157,23 @@ def export_function(step, params, state, batch, path, dynamic_batch=True):
         print(f"  feed {name}: {str(value.dtype)[6:]}[{', '.join(sizes)}]")
 
 
-def _check_any_size(graph, batch):
+def load_trained(path, model, optimizer=None):
+    """Gives the model, and the optimizer, what weft run --save PATH.npz has saved of its step."""
+    arrays = np.load(path)
+    names = {id(value): name
+             for name, value in [*model.named_parameters(), *model.named_buffers()]}
+    # Tied weights are saved under the first of their names.
+    model.load_state_dict({name: torch.from_numpy(arrays[names[id(value)]])
+                           for name, value in model.state_dict(keep_vars=True).items()})
+    for group in optimizer.param_groups if optimizer else []:
+        for param in group["params"]:
+            prefix = f"optimizer.{names[id(param)]}."
+            optimizer.state[param].update(
+                (key[len(prefix):], torch.from_numpy(arrays[key]))
+                for key in arrays.files if key.startswith(prefix))
+
+
+def _check_any_size(graph, batch, multiple):
     """That no number in the step is the size of the batch; notes what branches may depend on it."""
     conditions, guards = set(), [guard.expr for guard in graph.shape_env.guards]
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"][-len(batch):]
@@ -142,8 +184,10 @@ def _check_any_size(graph, batch):
             raise CannotExport(f"the step depends on the size of the batch, {value.shape[0]}; "
                                "take means by an operator, such as x.mean(), or pass "
                                "dynamic_batch=False")
+        # Not what holds for the batches of any number of examples: the cut into micro-batches.
         conditions.update(str(e) for e in map(graph.shape_env.simplify, guards)
-                          if e.free_symbols == {symbol})
+                          if e.free_symbols == {symbol}
+                          and not all(e.subs(symbol, multiple * n) for n in (2, 3, 15, 16, 9999)))
     if conditions:  # convolutions have some of their own, to choose among equal kernels
         print(f"note: traced where {' and '.join(sorted(conditions))}, of a batch of "
               f"{value.shape[0]}; if the script branches on it, pass dynamic_batch=False")
@@ -217,7 +261,45 @@ def _written(program):
 # --- Optimizers ---------------------------------------------------------------------------------
 
 
-def _updates_of(model, optimizer):
+def _schedules_of(optimizer, scheduler, steps):
+    """By the rate that the file has: a table of rates, as weft run --lr_schedule takes it. Leaves
+    scheduler and optimizer as they are."""
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise CannotExport("scheduler ReduceLROnPlateau: depends on the loss; export without it, and "
+                           "run with --lr_schedule reduce_on_plateau{...}")
+    if scheduler.optimizer is not optimizer:
+        raise CannotExport("the scheduler belongs to another optimizer")
+    if type(optimizer) is torch.optim.RMSprop:
+        raise CannotExport("scheduler of RMSprop: its rate is a number in the program; expected "
+                           "another optimizer, or no scheduler")
+    groups = optimizer.param_groups
+    others = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+    before, rates = copy.deepcopy(scheduler.state_dict()), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of steps without the optimizer's
+        for _ in range(steps):
+            rates.append([group["lr"] for group in groups])
+            try:
+                scheduler.step()
+            except ValueError:  # of OneCycleLR: there are no more
+                break
+    changed = {k for group, old in zip(groups, others) for k in old if group[k] != old[k]} - {"lr"}
+    for group, old in zip(groups, others):
+        group.update(old)
+    scheduler.load_state_dict(before)
+    if changed:
+        raise CannotExport(f"scheduler {type(scheduler).__name__}: changes {', '.join(changed)}; "
+                           "expected one that changes rates alone, such as cycle_momentum=False")
+    schedules = {}
+    for group, values in zip(groups, zip(*rates)):
+        text = f"table{{values={':'.join(map(str, values))}}}"
+        if schedules.setdefault(group["initial_lr"], text) != text:
+            raise CannotExport(f"two groups of parameters begin with the rate {group['initial_lr']}, "
+                               "and have other schedules; let them begin with rates of their own")
+    return schedules
+
+
+def _updates_of(model, optimizer, is_scheduled):
     """By parameter: a function of value, gradient and states to the new value and states; and the
     states before the first step."""
     kinds = {torch.optim.SGD: _sgd, torch.optim.Adam: _adam, torch.optim.AdamW: _adam,
@@ -232,13 +314,15 @@ def _updates_of(model, optimizer):
     names = {id(p): name for name, p in model.named_parameters()}
     updates, state = {}, {}
     for group in optimizer.param_groups:
+        if is_scheduled:  # a warm-up may begin with 0
+            group = {**group, "lr": group["initial_lr"]}
         for option in ("maximize", "amsgrad", "dampening", "lr_decay"):
             if group.get(option):
                 raise CannotExport(f"optimizer option {option}={group[option]}: expected none; "
                                    "write the step as a function, for export_function")
         if isinstance(group["lr"], torch.Tensor):
             raise CannotExport("optimizer option lr: expected a number, found a tensor; a run sets "
-                               "the learning rate by weft run --lr_schedule")
+                               "the learning rate by a scheduler, or weft run --lr_schedule")
         if group["lr"] == 0 and group.get("decoupled_weight_decay") and group["weight_decay"]:
             raise CannotExport("optimizer option lr=0: decay of weights cannot be read from a rate "
                                "of 0; export with another, and run with --lr_schedule")

@@ -97,6 +97,29 @@ TEST_F(BatchFlowTest, GradientsOfASumAreSums) {
   EXPECT_EQ(Of("w@GRAD"), kSum);
 }
 
+// No op of the program multiplies by h: the gradient of one that would is the rank's own rows.
+TEST_F(BatchFlowTest, AGradientTimesValuesOfTheRankIsOfItsRows) {
+  const auto product = [](const std::string& x, const std::string& y) {
+    return absl::StrCat("    var g : fp32[-1, 1]\n    X@GRAD=[g] = elementwise_mul_grad(X=[", x,
+                        "], Y=[", y, "], Out@GRAD=[h@GRAD]) {axis=-1}\n");
+  };
+  const BatchRelation of_rows = BatchRelation::Sharded(0, 1);
+  Run(product("h", "h"));
+  EXPECT_EQ(Of("g"), of_rows);
+  EXPECT_TRUE(End("g").is_gradient);
+  Run(product("h", "rate"));
+  EXPECT_EQ(Of("g"), of_rows);
+  Run("    Out=[hb] = greater_than(X=[h], Y=[a])\n    var g : fp32[-1, 1]\n"
+      "    x@GRAD=[g] = masked_fill_grad(mask=[hb], value=[a], x=[h], out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Of("g"), of_rows);
+  // A mean over the rank's own batch is not that of all.
+  Run(product("h", "loss"));
+  EXPECT_EQ(Cause("g"), "elementwise_mul_grad");
+  // An operand that repeats gets a sum.
+  Run("    X@GRAD=[t] = elementwise_mul_grad(X=[w], Y=[h], Out@GRAD=[h@GRAD]) {axis=-1}\n");
+  EXPECT_EQ(Cause("t"), "elementwise_mul_grad");
+}
+
 // An average of integers is rounded, and so is a sum that is divided.
 TEST_F(BatchFlowTest, AveragesOfIntegersAreNoMeans) {
   constexpr char kCount[] =

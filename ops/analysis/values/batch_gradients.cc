@@ -4,7 +4,9 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "ops/analysis/values/batch_interpreter.h"
+#include "ops/schema/batch_rules.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -27,8 +29,11 @@ void BatchInterpreter::VisitGradient(const Op& op, const SignatureFacts& facts) 
   if (of_absent_ops_.contains(op.id())) return TakeAtItsName(op, facts);
   const OpId differentiated = FindDifferentiated(op, facts);
   if (!differentiated.valid()) {
-    RecordLostRelation(op, {BatchRelation::Unrelated()});
-    return WriteAll(op, out, Made(op, BatchRelation::Unrelated(), ins_));
+    const BatchRelation relation = ProductWithGradient(op, facts);
+    RecordLostRelation(op, {relation});
+    BatchValue product = Made(op, relation, ins_);
+    product.is_gradient = !relation.IsUnrelated();
+    return WriteAll(op, out, product);
   }
   visited = FollowGradient(op, program_.op(differentiated));
   RecordLostRelation(op, visited_[visited].outputs.relations);
@@ -40,6 +45,44 @@ void BatchInterpreter::VisitGradient(const Op& op, const SignatureFacts& facts) 
     gradient.is_gradient = !gradient.relation.IsUnrelated();
     Write(op, out[i], gradient);
   }
+}
+
+BatchRelation BatchInterpreter::ProductWithGradient(const Op& op,
+                                                    const SignatureFacts& facts) const {
+  const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
+  const OpSchema* const schema = FindOpSchema(absl::StripSuffix(op.type(), "_grad"));
+  const auto gradient = absl::c_find(facts.is_operand, true);
+  if (schema == nullptr || !ComputesElements(*schema) || out.size() != 1 ||
+      absl::c_count(facts.is_operand, true) != 1) {
+    return BatchRelation::Unrelated();
+  }
+  const size_t first = gradient - facts.is_operand.begin();
+  const BatchRelation relation = ins_[first].relation;
+  const VarId product = Resolve(out[0]), multiplied = Resolve(in[first]);
+  // An operand that repeats has the sum for its gradient.
+  if (!relation.IsSharded() || !product.valid() || !multiplied.valid() ||
+      !HaveOneShape(product, multiplied)) {
+    return BatchRelation::Unrelated();
+  }
+  const bool is_product =
+      schema->algebra() == Algebra::kMultiply || schema->algebra() == Algebra::kDivide;
+  const absl::optional<TensorType>& type = types_.type(type_ids_[product.value()]);
+  for (size_t i = 0; i < in.size(); ++i) {
+    // A product reads of the operand whose gradient it makes the shape alone.
+    if (i == first || (is_product && facts.forward_input[0] == static_cast<int>(i)) ||
+        ins_[i].relation.IsSame()) {
+      continue;
+    }
+    const VarId var = Resolve(in[i]);
+    const absl::optional<TensorType> of_factor =
+        var.valid() ? types_.type(type_ids_[var.value()]) : absl::nullopt;
+    const bool is_aligned =
+        type.has_value() && of_factor.has_value() && type->dims.size() == of_factor->dims.size();
+    if (ins_[i].relation != BatchRelation::Sharded(relation.axis) || !is_aligned) {
+      return BatchRelation::Unrelated();
+    }
+  }
+  return relation;
 }
 
 void BatchInterpreter::WriteZeros(const Op& op, const SignatureFacts& facts) {

@@ -165,6 +165,10 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   // that the op has found; whether the values are the same does not matter.
 
   void VisitGradient(const Op& op, const SignatureFacts& facts);
+  // The relation of a gradient that is multiplied, element by element, with values of the forward
+  // pass, by a gradient op that belongs to no op of the program: such an op computes the gradient
+  // of any product with these.
+  BatchRelation ProductWithGradient(const Op& op, const SignatureFacts& facts) const;
   // Gradients of a gradient of zeros, each of the shape of its value.
   void WriteZeros(const Op& op, const SignatureFacts& facts);
   // Whether an output is unrelated, although no input is.

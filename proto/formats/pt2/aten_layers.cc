@@ -51,7 +51,7 @@ absl::StatusOr<Translator::Operand> Translator::MultiplyMatrices(const Node& nod
       .Bool("trans_x", a.is_transposed)
       .Bool("trans_y", b.is_transposed);
   if (!Follows(of_x) && !Follows(of_y)) {
-    products_.push_back({a, b, MetaOf(node.outputs[0]).sizes});
+    products_.push_back({a, b, MetaOf(node.outputs[0]).sizes, of_x, of_y});
   }
   return out;
 }
@@ -70,7 +70,7 @@ absl::StatusOr<bool> Translator::AddFactorGrad(const Node& node) {
   std::vector<Size> sizes = MetaOf(value).sizes;
   if (gradient.is_transposed) std::reverse(sizes.begin(), sizes.end());
   for (const Product& product : products_) {
-    const auto& [x, y, out_sizes] = product;
+    const auto& [x, y, out_sizes, of_x_value, of_y_value] = product;
     if (x.is_transposed || sizes != out_sizes) continue;
     // Of Out = X op(Y): X@GRAD = Out@GRAD op(Y)^T; Y@GRAD = X^T Out@GRAD, or its transposed.
     const bool of_x = is_left && !gradient.is_transposed && factor.var == y.var &&
@@ -94,7 +94,52 @@ absl::StatusOr<bool> Translator::AddFactorGrad(const Node& node) {
         .Bool("trans_y", y.is_transposed);
     return true;
   }
-  return false;
+  return AddBatchFactorGrad(node, left, right);
+}
+
+// The same of batches of matrices, whose transposed are values of their own. Where there is no such
+// product, one that would have the gradient: its other factor has the shape of the result.
+absl::StatusOr<bool> Translator::AddBatchFactorGrad(const Node& node, const std::string& left,
+                                                    const std::string& right) {
+  const bool is_left = Follows(left);
+  const std::string &gradient = is_left ? left : right, &factor = is_left ? right : left;
+  const std::string& out = node.outputs[0];
+  for (const Product& product : products_) {
+    const std::string& of = is_left ? product.of_y : product.of_x;
+    if (MetaOf(out).dims.size() != 3 || product.sizes != MetaOf(gradient).sizes ||
+        !(IsTransposed(of, factor) || IsTransposed(factor, of))) {
+      continue;
+    }
+    Add("matmul_v2_grad",
+        {{"Out@GRAD", {VarOf(gradient)}}, {"X", {product.x.var}}, {"Y", {product.y.var}}},
+        {{is_left ? "X@GRAD" : "Y@GRAD", {Output(out)}}})
+        .Bool("trans_x", false)
+        .Bool("trans_y", false);
+    return true;
+  }
+  const absl::optional<std::string> like = Like(MetaOf(out));
+  if (!like.has_value()) return false;
+  const std::string of_factor = VarOf(factor), of_out = VarOf(gradient);
+  Add("matmul_v2_grad",
+      {{"Out@GRAD", {of_out}},
+       {"X", {is_left ? *like : of_factor}},
+       {"Y", {is_left ? of_factor : *like}}},
+      {{is_left ? "X@GRAD" : "Y@GRAD", {Output(out)}}})
+      .Bool("trans_x", !is_left)
+      .Bool("trans_y", is_left);
+  return true;
+}
+
+// Whether y has the matrices of x, transposed.
+bool Translator::IsTransposed(const std::string& x, const std::string& y) const {
+  const Node* const node = makers_.Of(y);
+  if (node == nullptr || node->target != "aten.transpose.int") return false;
+  const absl::StatusOr<std::string> self = node->Tensor("self");
+  const absl::StatusOr<int64_t> a = node->Int("dim0"), b = node->Int("dim1");
+  if (!self.ok() || !a.ok() || !b.ok() || makers_.Origin(*self) != makers_.Origin(x)) return false;
+  const int64_t rank = MetaOf(y).dims.size();
+  const int64_t i = *a < 0 ? *a + rank : *a, j = *b < 0 ? *b + rank : *b;
+  return i != j && std::min(i, j) == rank - 2;
 }
 
 absl::Status Translator::MatrixProduct(const Node& node) {

@@ -26,10 +26,14 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
   constexpr Linear kInAll = Linear::kInAll, kInEach = Linear::kInEach, kInFirst = Linear::kInFirst;
   constexpr Linear kNot = Linear::kNot;
   static const auto* const rules = new std::map<absl::string_view, OpRule>{
+      {"aten._embedding_bag.default",
+       {&T::EmbeddingBag, kNot, "", 4, "aten._embedding_bag_backward.default"}},
+      {"aten._embedding_bag_backward.default", {&T::EmbeddingBagGrad, kInFirst}},
       {"aten._log_softmax.default", {&T::Softmax, kNot, "log_softmax"}},
       {"aten._log_softmax_backward_data.default", {&T::SoftmaxGrad, kInFirst, "log_softmax_grad"}},
       {"aten._native_batch_norm_legit_functional.default",
        {&T::BatchNorm, kNot, "", 5, "aten.native_batch_norm_backward.default"}},
+      {"aten._safe_softmax.default", {&T::SafeSoftmax}},
       {"aten._scaled_dot_product_flash_attention_for_cpu.default",
        {&T::Attention, kNot, "", 2,
         "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"}},
@@ -37,8 +41,10 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
        {&T::AttentionGrad, kInFirst, "", 3}},
       {"aten._softmax.default", {&T::Softmax, kNot, "softmax"}},
       {"aten._softmax_backward_data.default", {&T::SoftmaxGrad, kInFirst, "softmax_grad"}},
+      {"aten._to_copy.default", {&T::Convert, kInAll}},
       {"aten._unsafe_view.default", {&T::Reshape, kInAll}},
       {"aten.abs.default", {&T::Unary, kNot, "abs"}},
+      {"aten.add.Scalar", {&T::AddOrSubtract, kInAll}},
       {"aten.add.Tensor", {&T::AddOrSubtract, kInAll}},
       {"aten.addcdiv.default", {&T::AddProduct, kNot, "elementwise_div"}},
       {"aten.addcmul.default", {&T::AddProduct, kNot, "elementwise_mul"}},
@@ -49,9 +55,14 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.avg_pool2d.default", {&T::AveragePool, kInAll}},
       {"aten.avg_pool2d_backward.default", {&T::AveragePoolGrad, kInFirst}},
       {"aten.binary_cross_entropy_with_logits.default", {&T::BinaryLoss}},
+      {"aten.bitwise_and.Tensor", {&T::Logic, kNot, "logical_and"}},
+      {"aten.bitwise_not.default", {&T::Logic, kNot, "logical_not"}},
+      {"aten.bitwise_or.Tensor", {&T::Logic, kNot, "logical_or"}},
       {"aten.bmm.default", {&T::MatrixProduct, kInEach}},
       {"aten.cat.default", {&T::Join, kInAll, "concat"}},
       {"aten.clamp.default", {&T::Clamp}},
+      {"aten.clamp_max.default", {&T::Clamp}},
+      {"aten.clamp_min.default", {&T::Clamp}},
       {"aten.convolution.default", {&T::Convolution}},
       {"aten.convolution_backward.default", {&T::ConvolutionGrad, kInFirst, "", 3}},
       {"aten.cos.default", {&T::Unary, kNot, "cos"}},
@@ -61,13 +72,19 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.elu_backward.default", {&T::ActivationGrad, kInFirst, "elu"}},
       {"aten.embedding.default", {&T::Embedding}},
       {"aten.embedding_dense_backward.default", {&T::EmbeddingGrad, kInFirst}},
+      {"aten.eq.Scalar", {&T::Compare, kNot, "equal"}},
+      {"aten.eq.Tensor", {&T::Compare, kNot, "equal"}},
       {"aten.erf.default", {&T::Unary, kNot, "erf"}},
       {"aten.exp.default", {&T::Unary, kNot, "exp"}},
       {"aten.expand.default", {&T::Expand, kInAll}},
       {"aten.full.default", {&T::FillShape}},
       {"aten.full_like.default", {&T::Fill}},
+      {"aten.ge.Scalar", {&T::Compare, kNot, "greater_equal"}},
+      {"aten.ge.Tensor", {&T::Compare, kNot, "greater_equal"}},
       {"aten.gelu.default", {&T::Activation, kNot, "gelu"}},
       {"aten.gelu_backward.default", {&T::ActivationGrad, kInFirst, "gelu"}},
+      {"aten.gt.Scalar", {&T::Compare, kNot, "greater_than"}},
+      {"aten.gt.Tensor", {&T::Compare, kNot, "greater_than"}},
       {"aten.hardsigmoid.default", {&T::Activation, kNot, "hard_sigmoid"}},
       {"aten.hardsigmoid_backward.default", {&T::ActivationGrad, kInFirst, "hard_sigmoid"}},
       {"aten.hardswish.default", {&T::Activation, kNot, "hard_swish"}},
@@ -76,11 +93,19 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.hardtanh_backward.default", {&T::ActivationGrad, kInFirst, "clip"}},
       {"aten.huber_loss.default", {&T::HuberLoss}},
       {"aten.huber_loss_backward.default", {&T::HuberLossGrad, kInFirst}},
+      {"aten.le.Scalar", {&T::Compare, kNot, "less_equal"}},
+      {"aten.le.Tensor", {&T::Compare, kNot, "less_equal"}},
       {"aten.leaky_relu.default", {&T::Activation, kNot, "leaky_relu"}},
       {"aten.leaky_relu_backward.default", {&T::ActivationGrad, kInFirst, "leaky_relu"}},
       {"aten.lerp.Scalar", {&T::Lerp}},
       {"aten.linalg_vector_norm.default", {&T::Norm}},
       {"aten.log.default", {&T::Unary, kNot, "log"}},
+      {"aten.logical_and.default", {&T::Logic, kNot, "logical_and"}},
+      {"aten.logical_not.default", {&T::Logic, kNot, "logical_not"}},
+      {"aten.logical_or.default", {&T::Logic, kNot, "logical_or"}},
+      {"aten.lt.Scalar", {&T::Compare, kNot, "less_than"}},
+      {"aten.lt.Tensor", {&T::Compare, kNot, "less_than"}},
+      {"aten.masked_fill.Scalar", {&T::MaskedFill, kInFirst}},
       {"aten.max_pool2d_with_indices.default",
        {&T::MaxPool, kNot, "", 2, "aten.max_pool2d_with_indices_backward.default"}},
       {"aten.max_pool2d_with_indices_backward.default", {&T::MaxPoolGrad, kInFirst}},
@@ -101,6 +126,8 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.native_layer_norm.default",
        {&T::LayerNorm, kNot, "", 3, "aten.native_layer_norm_backward.default"}},
       {"aten.native_layer_norm_backward.default", {&T::LayerNormGrad, kInFirst, "", 3}},
+      {"aten.ne.Scalar", {&T::Compare, kNot, "not_equal"}},
+      {"aten.ne.Tensor", {&T::Compare, kNot, "not_equal"}},
       {"aten.neg.default", {&T::Negate, kInAll}},
       {"aten.nll_loss_backward.default", {&T::NllLossGrad, kInFirst}},
       {"aten.nll_loss_forward.default", {&T::NllLoss, kNot, "", 2}},
@@ -113,6 +140,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.relu.default", {&T::Unary, kNot, "relu"}},
       {"aten.rsqrt.default", {&T::Unary, kNot, "rsqrt"}},
       {"aten.rsub.Scalar", {&T::ReverseSubtract, kInAll}},
+      {"aten.scalar_tensor.default", {&T::ScalarTensor}},
       {"aten.select.int", {&T::Slice, kInAll}},
       {"aten.select_backward.default", {&T::SliceGrad, kInAll}},
       {"aten.sgn.default", {&T::Unary, kNot, "sign"}},
@@ -134,6 +162,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.squeeze.dim", {&T::Reshape, kInAll}},
       {"aten.squeeze.dims", {&T::Reshape, kInAll}},
       {"aten.stack.default", {&T::Join, kInAll, "stack"}},
+      {"aten.sub.Scalar", {&T::AddOrSubtract, kInAll}},
       {"aten.sub.Tensor", {&T::AddOrSubtract, kInAll}},
       {"aten.sum.default", {&T::Reduce, kInAll, "reduce_sum"}},
       {"aten.sum.dim_IntList", {&T::Reduce, kInAll, "reduce_sum"}},
@@ -145,6 +174,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.unbind.int", {&T::Unbind, kInAll, "", kList}},
       {"aten.unsqueeze.default", {&T::Reshape, kInAll}},
       {"aten.view.default", {&T::Reshape, kInAll}},
+      {"aten.where.self", {&T::Where, kInAll}},
       {"aten.zeros.default", {&T::FillShape}},
       {"aten.zeros_like.default", {&T::Fill}},
   };
@@ -181,12 +211,10 @@ absl::StatusOr<std::string> Translator::Number(const Node& node, absl::string_vi
   return out;
 }
 
-// factor x + bias. An integer would be rounded.
-absl::Status Translator::MultiplyBy(const Node& node, const std::string& x,
-                                    absl::string_view argument, double factor, double bias,
-                                    const std::string& out) {
-  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
-  if (!IsFloat(MetaOf(value).dtype)) return node.ArgumentError(argument, "floating-point numbers");
+// factor x + bias, in the type of output 0. An integer would be rounded.
+absl::Status Translator::MultiplyBy(const Node& node, const std::string& x, double factor,
+                                    double bias, const std::string& out) {
+  if (!IsFloat(MetaOf(node.outputs[0]).dtype)) return node.Error("expected floating-point tensors");
   Add("scale", {{"X", {x}}}, {{"Out", {out}}})
       .Float("scale", factor)
       .Float("bias", bias)
@@ -194,26 +222,48 @@ absl::Status Translator::MultiplyBy(const Node& node, const std::string& x,
   return absl::OkStatus();
 }
 
+// PyTorch promotes operands to the type of the result.
+std::string Translator::As(const std::string& value, pb::VarType::Type dtype) {
+  TensorMeta meta = MetaOf(value);
+  const pb::VarType::Type from = meta.dtype;
+  if (from == dtype) return VarOf(value);
+  std::string& var = converted_[{makers_.Origin(value), dtype}];
+  if (!var.empty()) return var;
+  const std::string x = VarOf(value);
+  meta.dtype = dtype;
+  var = Temporary(x, meta);
+  Cast(x, from, var, dtype);
+  return var;
+}
+
+std::string Translator::InFloat(const std::string& value) {
+  return As(value, AtLeastFloat(MetaOf(value).dtype));
+}
+
+absl::StatusOr<std::string> Translator::Promoted(const Node& node, absl::string_view argument) {
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
+  return As(value, MetaOf(node.outputs[0]).dtype);
+}
+
 absl::Status Translator::AddOrSubtract(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const double alpha, node.Number("alpha", 1));
-  const bool subtracts = node.target == "aten.sub.Tensor";
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  const bool subtracts = absl::StartsWith(node.target, "aten.sub.");
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
   const TensorMeta& meta = MetaOf(node.outputs[0]);
   const bool is_number = !node.IsTensor("other");
   std::string y;
   if (is_number) {
     WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
     const double bias = subtracts ? -alpha * other : alpha * other;
-    if (IsFloat(meta.dtype)) return MultiplyBy(node, x, "self", 1, bias, Output(node.outputs[0]));
+    if (IsFloat(meta.dtype)) return MultiplyBy(node, x, 1, bias, Output(node.outputs[0]));
     WEFT_ASSIGN_OR_RETURN(y, Number(node, "other", subtracts ? -bias : bias, meta.dtype));
   } else {
-    WEFT_ASSIGN_OR_RETURN(y, Var(node, "other"));
+    WEFT_ASSIGN_OR_RETURN(y, Promoted(node, "other"));
   }
   if (!is_number && alpha != 1) {
     WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("other"));
     const std::string scaled = Temporary("scaled", MetaOf(value));
-    WEFT_RETURN_IF_ERROR(MultiplyBy(node, y, "other", alpha, 0, scaled));
+    WEFT_RETURN_IF_ERROR(MultiplyBy(node, y, alpha, 0, scaled));
     y = scaled;
   }
   if (!is_number && !subtracts && alpha == 1) {
@@ -230,19 +280,17 @@ absl::Status Translator::AddOrSubtract(const Node& node) {
 }
 
 absl::Status Translator::ReverseSubtract(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const double alpha, node.Number("alpha", 1));
   WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  return MultiplyBy(node, x, "self", -alpha, other, Output(node.outputs[0]));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
+  return MultiplyBy(node, x, -alpha, other, Output(node.outputs[0]));
 }
 
 absl::Status Translator::Multiply(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
   if (!node.IsTensor("other")) {
     WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
-    return MultiplyBy(node, x, "self", other, 0, Output(node.outputs[0]));
+    return MultiplyBy(node, x, other, 0, Output(node.outputs[0]));
   }
   WEFT_ASSIGN_OR_RETURN(const bool is_added, AddProductGrad(node, "elementwise_mul_grad"));
   if (is_added) return absl::OkStatus();
@@ -252,7 +300,7 @@ absl::Status Translator::Multiply(const Node& node) {
     if (AreCountsOfMeans(readers_[node.outputs[0]])) return absl::OkStatus();  // DivideByCount
     return AddBinaryLossGrad(node, "reduce_sum_grad", logits, label, gradient);
   }
-  WEFT_ASSIGN_OR_RETURN(const std::string y, Var(node, "other"));
+  WEFT_ASSIGN_OR_RETURN(const std::string y, Promoted(node, "other"));
   Add("elementwise_mul", {{"X", {x}}, {"Y", {y}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
 }
@@ -277,17 +325,18 @@ const Node* Translator::ReaderOf(const std::string& value, absl::string_view tar
 absl::StatusOr<bool> Translator::AddPowerGrad(const Node& node, const std::string& gradient,
                                               const std::string& factor, bool divides) {
   const std::string& value = node.outputs[0];
+  const pb::VarType::Type dtype = MetaOf(value).dtype;
   const Node* const maker = makers_.Of(factor);
   if (divides) {  // g / x, of log x
     const Node* const log = ReaderOf(factor, "aten.log.default", "self", value);
     if (log == nullptr) return false;
-    Slots inputs = {{"Out@GRAD", {VarOf(gradient)}}, {"X", {VarOf(factor)}}};
+    Slots inputs = {{"Out@GRAD", {As(gradient, dtype)}}, {"X", {As(factor, dtype)}}};
     Add("log_grad", inputs, {{"X@GRAD", {Output(value)}}});
     return true;
   }
   if (maker == nullptr) return false;
   if (maker->target == "aten.exp.default") {
-    Slots inputs = {{"Out", {VarOf(factor)}}, {"Out@GRAD", {VarOf(gradient)}}};
+    Slots inputs = {{"Out", {As(factor, dtype)}}, {"Out@GRAD", {As(gradient, dtype)}}};
     Add("exp_grad", inputs, {{"X@GRAD", {Output(value)}}});
     return true;
   }
@@ -301,10 +350,23 @@ absl::StatusOr<bool> Translator::AddPowerGrad(const Node& node, const std::strin
   WEFT_ASSIGN_OR_RETURN(const std::string x, lower->Tensor("self"));
   const Node* const forward = ReaderOf(x, lower->target, "self", value);
   if (forward == nullptr || less != *exponent - 1) return false;
-  Add("pow_grad", {{"Out@GRAD", {VarOf(gradient)}}, {"X", {VarOf(x)}}},
+  Add("pow_grad", {{"Out@GRAD", {As(gradient, dtype)}}, {"X", {As(x, dtype)}}},
       {{"X@GRAD", {Output(value)}}})
       .Float("factor", *exponent);
   return true;
+}
+
+absl::optional<std::string> Translator::Repeated(const Node& node, const std::string& gradient) {
+  const TensorMeta &from = MetaOf(gradient), &to = MetaOf(node.outputs[0]);
+  if (from.sizes == to.sizes) return As(gradient, to.dtype);
+  bool is_repeated = from.dims.size() == to.dims.size();
+  for (size_t i = 0; is_repeated && i < to.dims.size(); ++i) {
+    is_repeated = from.sizes[i] == to.sizes[i] || (from.dims[i] == 1 && to.dims[i] >= 0);
+  }
+  if (!is_repeated) return absl::nullopt;
+  const std::string x = As(gradient, to.dtype), repeated = Temporary("repeated", to);
+  Add("expand_v2", {{"X", {x}}}, {{"Out", {repeated}}}).Ints("shape", to.dims);
+  return repeated;
 }
 
 // The gradient of a product is a product, too, and that of a quotient a quotient: the op for it
@@ -318,12 +380,14 @@ absl::StatusOr<bool> Translator::AddProductGrad(const Node& node, absl::string_v
   if (!divides && Follows(factor)) std::swap(gradient, factor);
   const std::string& value = node.outputs[0];
   const TensorMeta& meta = MetaOf(value);
-  if (Follows(factor) || !linear_.contains(makers_.Origin(gradient)) ||
-      MetaOf(gradient).sizes != meta.sizes) {
-    return false;
+  const pb::VarType::Type dtype = meta.dtype;
+  if (Follows(factor) || !linear_.contains(makers_.Origin(gradient))) return false;
+  if (MetaOf(gradient).sizes == meta.sizes) {
+    WEFT_ASSIGN_OR_RETURN(const bool is_power, AddPowerGrad(node, gradient, factor, divides));
+    if (is_power) return true;
   }
-  WEFT_ASSIGN_OR_RETURN(const bool is_power, AddPowerGrad(node, gradient, factor, divides));
-  if (is_power) return true;
+  const absl::optional<std::string> of_out = Repeated(node, gradient);
+  if (!of_out.has_value()) return false;
   const char* const target = divides ? "aten.div.Tensor" : "aten.mul.Tensor";
   const Node* const of_y = ReaderOf(factor, target, "other", value);
   const Node* const of_x = divides ? nullptr : ReaderOf(factor, target, "self", value);
@@ -331,18 +395,18 @@ absl::StatusOr<bool> Translator::AddProductGrad(const Node& node, absl::string_v
     const absl::StatusOr<std::string> read =
         forward == nullptr ? absl::StatusOr<std::string>("") : forward->Tensor(other);
     const bool fits = read.ok() && !read->empty() && MetaOf(*read).sizes == meta.sizes;
-    return fits ? VarOf(*read) : "";
+    return fits ? As(*read, dtype) : "";
   };
   const std::string x = of_shape(of_y, "self"), y = of_shape(of_x, "other");
   const absl::optional<std::string> like = Like(meta);
   if (x.empty() && y.empty() && !like.has_value()) return false;
-  Slots inputs = {{"Out@GRAD", {VarOf(gradient)}}};
+  Slots inputs = {{"Out@GRAD", {*of_out}}};
   if (divides)
-    inputs.insert(inputs.begin(), {"Out", {x.empty() ? *like : VarOf(of_y->outputs[0])}});
+    inputs.insert(inputs.begin(), {"Out", {x.empty() ? *like : As(of_y->outputs[0], dtype)}});
   if (x.empty() && !y.empty()) {
-    inputs.insert(inputs.end(), {{"X", {VarOf(factor)}}, {"Y", {y}}});
+    inputs.insert(inputs.end(), {{"X", {As(factor, dtype)}}, {"Y", {y}}});
   } else {
-    inputs.insert(inputs.end(), {{"X", {x.empty() ? *like : x}}, {"Y", {VarOf(factor)}}});
+    inputs.insert(inputs.end(), {{"X", {x.empty() ? *like : x}}, {"Y", {As(factor, dtype)}}});
   }
   Add(op, inputs, {{x.empty() && !y.empty() ? "Y@GRAD" : "X@GRAD", {Output(value)}}})
       .Int("axis", -1);
@@ -351,24 +415,23 @@ absl::StatusOr<bool> Translator::AddProductGrad(const Node& node, absl::string_v
 
 absl::Status Translator::Divide(const Node& node) {
   if (!node.Symbol("other").empty()) return DivideByCount(node);
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   if (node.Has("rounding_mode")) return node.ArgumentError("rounding_mode", "None");
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
   if (!node.IsTensor("other")) {
     WEFT_ASSIGN_OR_RETURN(const double other, node.Number("other"));
-    return MultiplyBy(node, x, "self", 1 / other, 0, Output(node.outputs[0]));
+    return MultiplyBy(node, x, 1 / other, 0, Output(node.outputs[0]));
   }
   if (!IsFloat(MetaOf(node.outputs[0]).dtype)) return node.Error("expected floating-point tensors");
   WEFT_ASSIGN_OR_RETURN(const bool is_added, AddProductGrad(node, "elementwise_div_grad"));
   if (is_added) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const std::string y, Var(node, "other"));
+  WEFT_ASSIGN_OR_RETURN(const std::string y, Promoted(node, "other"));
   Add("elementwise_div", {{"X", {x}}, {"Y", {y}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
 }
 
 absl::Status Translator::Negate(const Node& node) {
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
-  return MultiplyBy(node, x, "self", -1, 0, Output(node.outputs[0]));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
+  return MultiplyBy(node, x, -1, 0, Output(node.outputs[0]));
 }
 
 absl::Status Translator::PowerOfNumber(const Node& node) {
@@ -403,35 +466,51 @@ absl::Status Translator::Clamp(const Node& node) {
 
 // self + weight (end - self).
 absl::Status Translator::Lerp(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const double weight, node.Number("weight"));
-  WEFT_ASSIGN_OR_RETURN(const std::string begin, Var(node, "self"));
-  WEFT_ASSIGN_OR_RETURN(const std::string end, Var(node, "end"));
+  WEFT_ASSIGN_OR_RETURN(const std::string begin, Promoted(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string end, Promoted(node, "end"));
   const TensorMeta& meta = MetaOf(node.outputs[0]);
   const std::string way = Temporary("way", meta), part = Temporary("part", meta);
   Add("elementwise_sub", {{"X", {end}}, {"Y", {begin}}}, {{"Out", {way}}});
-  WEFT_RETURN_IF_ERROR(MultiplyBy(node, way, "self", weight, 0, part));
+  WEFT_RETURN_IF_ERROR(MultiplyBy(node, way, weight, 0, part));
   Add("elementwise_add", {{"X", {begin}}, {"Y", {part}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
 }
 
 // self + value tensor1 tensor2, or the same with a quotient.
 absl::Status Translator::AddProduct(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const double value, node.Number("value", 1));
-  WEFT_ASSIGN_OR_RETURN(const std::string sum, Var(node, "self"));
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "tensor1"));
-  WEFT_ASSIGN_OR_RETURN(const std::string y, Var(node, "tensor2"));
+  WEFT_ASSIGN_OR_RETURN(const std::string sum, Promoted(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "tensor1"));
+  WEFT_ASSIGN_OR_RETURN(const std::string y, Promoted(node, "tensor2"));
   const TensorMeta& meta = MetaOf(node.outputs[0]);
   std::string product = Temporary("product", meta);
   Add(Rules().at(node.target).op, {{"X", {x}}, {"Y", {y}}}, {{"Out", {product}}});
   if (value != 1) {
     const std::string scaled = Temporary("scaled", meta);
-    WEFT_RETURN_IF_ERROR(MultiplyBy(node, product, "self", value, 0, scaled));
+    WEFT_RETURN_IF_ERROR(MultiplyBy(node, product, value, 0, scaled));
     product = scaled;
   }
   Add("elementwise_add", {{"X", {sum}}, {"Y", {product}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
+}
+
+// To another element type. Where memory lies is not the program's business.
+absl::Status Translator::Convert(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
+  const std::string x = VarOf(value);
+  const pb::VarType::Type from = MetaOf(value).dtype, to = MetaOf(node.outputs[0]).dtype;
+  if (from == to) {
+    vars_[node.outputs[0]] = x;
+    return absl::OkStatus();
+  }
+  Cast(x, from, Output(node.outputs[0]), to);
+  return absl::OkStatus();
+}
+
+void Translator::Cast(const std::string& x, pb::VarType::Type from, const std::string& out,
+                      pb::VarType::Type to) {
+  Add("cast", {{"X", {x}}}, {{"Out", {out}}}).Int("in_dtype", from).Int("out_dtype", to);
 }
 
 absl::Status Translator::Unary(const Node& node) {

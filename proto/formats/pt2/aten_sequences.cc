@@ -26,13 +26,7 @@ absl::Status Translator::EmbeddingGrad(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const std::string ids, node.Tensor("indices"));
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("grad_output"));
   const std::string indices = VarOf(ids);
-  const auto param = param_of_gradient_.find(node.outputs[0]);
-  std::string weight;  // of which the shape counts
-  if (param != param_of_gradient_.end()) {
-    weight = param->second;
-  } else {
-    WEFT_ASSIGN_OR_RETURN(weight, LikeOutput(node));
-  }
+  WEFT_ASSIGN_OR_RETURN(const std::string weight, LikeTable(node));
   const TensorMeta& table = MetaOf(node.outputs[0]);
   if (table.dims.size() != 2) return node.Error("expected the gradient of a table, of two axes");
   const std::string gradient = VarOf(value);
@@ -65,6 +59,79 @@ absl::Status Translator::EmbeddingGrad(const Node& node) {
   return absl::OkStatus();
 }
 
+// The parameter of which output 0 is the gradient, or else what has its shape, which alone counts.
+absl::StatusOr<std::string> Translator::LikeTable(const Node& node) const {
+  const auto param = param_of_gradient_.find(node.outputs[0]);
+  return param == param_of_gradient_.end() ? LikeOutput(node) : param->second;
+}
+
+// Bags of one size: indices in rows, where PyTorch has all of them in one, and counts the
+// beginnings of bags.
+absl::Status Translator::EmbeddingBag(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string indices, node.Tensor("indices"));
+  WEFT_ASSIGN_OR_RETURN(const std::string offsets, node.Tensor("offsets"));
+  const Node* const view = makers_.Of(indices);
+  const Node* const range = makers_.Of(offsets);
+  const bool is_view = view != nullptr && (view->target == "aten.view.default" ||
+                                           view->target == "aten._unsafe_view.default");
+  const bool is_range = range != nullptr && range->target == "aten.arange.start_step";
+  const absl::Status error =
+      node.Error("expected bags of one size: indices of two axes, without offsets");
+  if (!is_view || !is_range) return error;
+  WEFT_ASSIGN_OR_RETURN(const std::string rows, view->Tensor("self"));
+  WEFT_ASSIGN_OR_RETURN(const int64_t start, range->Int("start", 0));
+  WEFT_ASSIGN_OR_RETURN(const int64_t step, range->Int("step", 1));
+  WEFT_ASSIGN_OR_RETURN(const bool has_end, node.Bool("include_last_offset", false));
+  const TensorMeta& ids = MetaOf(rows);
+  const TensorMeta& out = MetaOf(node.outputs[0]);
+  if (ids.dims.size() != 2 || ids.dims[1] != step || start != 0 || has_end ||
+      out.sizes[0] != ids.sizes[0]) {
+    return error;
+  }
+  WEFT_ASSIGN_OR_RETURN(const int64_t mode, node.Int("mode", 0));
+  WEFT_ASSIGN_OR_RETURN(const int64_t padding, node.Int("padding_idx", -1));
+  if (mode != 0 && mode != 1) return node.ArgumentError("mode", "0 or 1: sum or mean");
+  if (padding >= 0) return node.ArgumentError("padding_idx", "none");
+  if (node.Has("per_sample_weights")) return node.ArgumentError("per_sample_weights", "none");
+  WEFT_ASSIGN_OR_RETURN(const std::string weight, Var(node, "weight"));
+  TensorMeta found = out;
+  found.dims.insert(found.dims.begin() + 1, step);
+  found.sizes.insert(found.sizes.begin() + 1, ids.sizes[1]);
+  const Bag bag = {VarOf(rows), Temporary("rows", found), found,
+                   mode == 0 ? "reduce_sum" : "reduce_mean"};
+  Add("lookup_table_v2", {{"Ids", {bag.ids}}, {"W", {weight}}}, {{"Out", {bag.rows}}})
+      .Long("padding_idx", -1);
+  Add(bag.reduction, {{"X", {bag.rows}}}, {{"Out", {Output(node.outputs[0])}}})
+      .Ints("dim", {1})
+      .Bool("keep_dim", false)
+      .Bool("reduce_all", false);
+  bags_[node.outputs[1]] = bag;
+  return absl::OkStatus();
+}
+
+absl::Status Translator::EmbeddingBagGrad(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string key, node.Tensor("offset2bag"));
+  const auto found = bags_.find(makers_.Origin(key));
+  if (found == bags_.end()) return node.Error("expected the gradient of an embedding bag");
+  for (const char* option : {"sparse", "scale_grad_by_freq"}) {
+    WEFT_ASSIGN_OR_RETURN(const bool is_set, node.Bool(option, false));
+    if (is_set) return node.ArgumentError(option, "false");
+  }
+  const Bag& bag = found->second;
+  WEFT_ASSIGN_OR_RETURN(const std::string gradient, Var(node, "grad"));
+  WEFT_ASSIGN_OR_RETURN(const std::string weight, LikeTable(node));
+  const std::string of_rows = Temporary("rows", bag.meta);
+  Add(absl::StrCat(bag.reduction, "_grad"), {{"Out@GRAD", {gradient}}, {"X", {bag.rows}}},
+      {{"X@GRAD", {of_rows}}})
+      .Ints("dim", {1})
+      .Bool("keep_dim", false)
+      .Bool("reduce_all", false);
+  Add("lookup_table_v2_grad", {{"Ids", {bag.ids}}, {"Out@GRAD", {of_rows}}, {"W", {weight}}},
+      {{"W@GRAD", {Output(node.outputs[0])}}})
+      .Long("padding_idx", -1);
+  return absl::OkStatus();
+}
+
 // --- Normalizations
 
 namespace {
@@ -75,141 +142,152 @@ TensorMeta RowsOf(const TensorMeta& meta) {
   for (size_t i = 0; i + 1 < meta.dims.size(); ++i) {
     rows = rows < 0 || meta.dims[i] < 0 ? -1 : rows * meta.dims[i];
   }
-  return {pb::VarType::FP32, {rows}};
+  return {meta.dtype, {rows}};
 }
 
 }  // namespace
 
+// They compute in fp32; PyTorch gives them inputs of lower precision beside parameters of fp32.
+absl::StatusOr<Slots> Translator::NormInputs(
+    const Node& node, std::vector<std::pair<absl::string_view, absl::string_view>> arguments) {
+  Slots inputs;
+  for (const auto& [slot, argument] : arguments) {
+    if (!node.Has(argument)) continue;
+    WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
+    inputs.push_back({slot, {InFloat(value)}});
+  }
+  return inputs;
+}
+
+// Of outputs 0 to 2 those that there are; FinishOutputs must follow.
 Slots Translator::NormGradOutputs(const Node& node) {
   constexpr absl::string_view kSlots[] = {"X@GRAD", "Scale@GRAD", "Bias@GRAD"};
   Slots outputs;
   for (size_t i = 0; i < 3; ++i) {
-    if (!node.outputs[i].empty()) outputs.push_back({kSlots[i], {Output(node.outputs[i])}});
+    if (node.outputs[i].empty()) continue;
+    outputs.push_back({kSlots[i], {FloatOutput(node, i, node.outputs[i])}});
   }
   return outputs;
 }
 
+// Of half precision in some files, although PyTorch, too, has them in fp32.
+std::string Translator::Statistics(const Node& node, size_t i, TensorMeta meta) {
+  meta.dtype = AtLeastFloat(meta.dtype);
+  return converted_[{node.outputs[i], meta.dtype}] = Output(node.outputs[i], meta);
+}
+
+void Translator::FinishOutputs(const Node& node, const Slots& outputs) {
+  auto output = outputs.begin();
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (!node.outputs[i].empty()) FinishOutput(node, i, (output++)->second[0]);
+  }
+}
+
+absl::StatusOr<const Node*> Translator::NormOf(const Node& node, absl::string_view argument,
+                                               absl::string_view target) const {
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
+  const Node* const norm = makers_.Of(value);
+  if (norm != nullptr && norm->target == target) return norm;
+  return node.Error(absl::StrCat("expected the gradient of an ", target));
+}
+
 // Over the last axis. PyTorch keeps the inverse of the deviation, Paddle the variance.
 absl::Status Translator::LayerNorm(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const auto shape, node.Ints("normalized_shape", absl::nullopt));
   if (shape.size() != 1) return node.ArgumentError("normalized_shape", "the size of the last axis");
   WEFT_ASSIGN_OR_RETURN(const double epsilon, node.Number("eps"));
   WEFT_ASSIGN_OR_RETURN(const std::string input, node.Tensor("input"));
   const TensorMeta& meta = MetaOf(input);
-  if (meta.dtype != pb::VarType::FP32 || meta.dims.empty()) {
-    return node.ArgumentError("input", "fp32, of one axis or more");
+  if (AtLeastFloat(meta.dtype) != pb::VarType::FP32 || meta.dims.empty()) {
+    return node.ArgumentError("input", "fp32 or bf16, of one axis or more");
   }
-  Slots inputs;
-  for (const auto& [slot, argument] : {std::make_pair("Bias", "bias"), {"Scale", "weight"}}) {
-    if (!node.Has(argument)) continue;
-    WEFT_ASSIGN_OR_RETURN(const std::string var, Var(node, argument));
-    inputs.push_back({slot, {var}});
-  }
-  inputs.push_back({"X", {VarOf(input)}});
-  Slots outputs;
-  outputs.push_back({"Mean", {Output(node.outputs[1], RowsOf(meta))}});
-  outputs.push_back({"Variance", {Output(node.outputs[2], RowsOf(meta))}});
-  outputs.push_back({"Y", {Output(node.outputs[0])}});
-  Add("layer_norm", inputs, outputs)
+  WEFT_ASSIGN_OR_RETURN(const Slots inputs,
+                        NormInputs(node, {{"Bias", "bias"}, {"Scale", "weight"}, {"X", "input"}}));
+  const std::string out = FloatOutput(node, 0, node.outputs[0]);
+  Add("layer_norm", inputs,
+      {{"Mean", {Statistics(node, 1, RowsOf(meta))}},
+       {"Variance", {Statistics(node, 2, RowsOf(meta))}},
+       {"Y", {out}}})
       .Float("epsilon", epsilon)
       .Int("begin_norm_axis", static_cast<int64_t>(meta.dims.size()) - 1);
+  FinishOutput(node, 0, out);
   return absl::OkStatus();
 }
 
 absl::Status Translator::LayerNormGrad(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_out"));
-  WEFT_ASSIGN_OR_RETURN(const std::string input, node.Tensor("input"));
-  WEFT_ASSIGN_OR_RETURN(const std::string mean, Var(node, "mean"));
-  WEFT_ASSIGN_OR_RETURN(const std::string variance, Var(node, "rstd"));
-  WEFT_ASSIGN_OR_RETURN(const std::string of_variance, node.Tensor("rstd"));
-  const Node* const norm = makers_.Of(of_variance);
-  if (norm == nullptr || norm->target != "aten.native_layer_norm.default") {
-    return node.Error("expected the gradient of a native_layer_norm");
-  }
+  WEFT_ASSIGN_OR_RETURN(const Node* const norm,
+                        NormOf(node, "rstd", "aten.native_layer_norm.default"));
   WEFT_ASSIGN_OR_RETURN(const double epsilon, norm->Number("eps"));
-  Slots inputs;
-  for (const auto& [slot, argument] : {std::make_pair("Bias", "bias"), {"Scale", "weight"}}) {
-    if (!node.Has(argument)) continue;
-    WEFT_ASSIGN_OR_RETURN(const std::string var, Var(node, argument));
-    inputs.push_back({slot, {var}});
-  }
-  inputs.insert(
-      inputs.end(),
-      {{"Mean", {mean}}, {"Variance", {variance}}, {"X", {VarOf(input)}}, {"Y@GRAD", {grad}}});
-  Add("layer_norm_grad", inputs, NormGradOutputs(node))
+  WEFT_ASSIGN_OR_RETURN(const Slots inputs, NormInputs(node, {{"Bias", "bias"},
+                                                              {"Scale", "weight"},
+                                                              {"Mean", "mean"},
+                                                              {"Variance", "rstd"},
+                                                              {"X", "input"},
+                                                              {"Y@GRAD", "grad_out"}}));
+  WEFT_ASSIGN_OR_RETURN(const std::string input, node.Tensor("input"));
+  const Slots outputs = NormGradOutputs(node);
+  Add("layer_norm_grad", inputs, outputs)
       .Float("epsilon", epsilon)
       .Int("begin_norm_axis", static_cast<int64_t>(MetaOf(input).dims.size()) - 1);
+  FinishOutputs(node, outputs);
   return absl::OkStatus();
 }
 
 absl::Status Translator::GroupNorm(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const int64_t groups, node.Int("group"));
   WEFT_ASSIGN_OR_RETURN(const double epsilon, node.Number("eps"));
-  Slots inputs;
-  for (const auto& [slot, argument] :
-       {std::make_pair("Bias", "bias"), {"Scale", "weight"}, {"X", "input"}}) {
-    WEFT_ASSIGN_OR_RETURN(const std::string var, Var(node, argument));
-    inputs.push_back({slot, {var}});
-  }
+  WEFT_ASSIGN_OR_RETURN(const Slots inputs,
+                        NormInputs(node, {{"Bias", "bias"}, {"Scale", "weight"}, {"X", "input"}}));
+  const std::string out = FloatOutput(node, 0, node.outputs[0]);
   Add("group_norm", inputs,
-      {{"Mean", {Output(node.outputs[1])}},
-       {"Variance", {Output(node.outputs[2])}},
-       {"Y", {Output(node.outputs[0])}}})
+      {{"Mean", {Statistics(node, 1, MetaOf(node.outputs[1]))}},
+       {"Variance", {Statistics(node, 2, MetaOf(node.outputs[2]))}},
+       {"Y", {out}}})
       .Float("epsilon", epsilon)
       .Int("groups", groups);
+  FinishOutput(node, 0, out);
   return absl::OkStatus();
 }
 
 absl::Status Translator::GroupNormGrad(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  WEFT_ASSIGN_OR_RETURN(const std::string deviation, node.Tensor("rstd"));
-  const Node* const norm = makers_.Of(deviation);
-  if (norm == nullptr || norm->target != "aten.native_group_norm.default") {
-    return node.Error("expected the gradient of a native_group_norm");
-  }
+  WEFT_ASSIGN_OR_RETURN(const Node* const norm,
+                        NormOf(node, "rstd", "aten.native_group_norm.default"));
   WEFT_ASSIGN_OR_RETURN(const int64_t groups, norm->Int("group"));
   WEFT_ASSIGN_OR_RETURN(const double epsilon, norm->Number("eps"));
-  WEFT_ASSIGN_OR_RETURN(const std::string bias, Var(*norm, "bias"));
-  Slots inputs = {{"Bias", {bias}}};
-  for (const auto& [slot, argument] : {std::make_pair("Mean", "mean"),
-                                       {"Scale", "weight"},
-                                       {"Variance", "rstd"},
-                                       {"X", "input"}}) {
-    WEFT_ASSIGN_OR_RETURN(const std::string var, Var(node, argument));
-    inputs.push_back({slot, {var}});
-  }
-  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_out"));
-  inputs.insert(inputs.end(), {{"Y", {VarOf(norm->outputs[0])}}, {"Y@GRAD", {grad}}});
-  Add("group_norm_grad", inputs, NormGradOutputs(node))
-      .Float("epsilon", epsilon)
-      .Int("groups", groups);
+  WEFT_ASSIGN_OR_RETURN(Slots inputs, NormInputs(*norm, {{"Bias", "bias"}}));
+  WEFT_ASSIGN_OR_RETURN(const Slots others, NormInputs(node, {{"Mean", "mean"},
+                                                              {"Scale", "weight"},
+                                                              {"Variance", "rstd"},
+                                                              {"X", "input"},
+                                                              {"Y@GRAD", "grad_out"}}));
+  inputs.insert(inputs.end(), others.begin(), others.end());
+  inputs.push_back({"Y", {InFloat(norm->outputs[0])}});
+  const Slots outputs = NormGradOutputs(node);
+  Add("group_norm_grad", inputs, outputs).Float("epsilon", epsilon).Int("groups", groups);
+  FinishOutputs(node, outputs);
   return absl::OkStatus();
 }
 
 // Writes the running statistics, which are buffers, where PyTorch makes new ones that the step
 // leaves in the buffers.
 absl::Status Translator::BatchNorm(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const bool trains, node.Bool("training", absl::nullopt));
   if (!trains) return node.ArgumentError("training", "true");
   WEFT_ASSIGN_OR_RETURN(const double momentum, node.Number("momentum"));
   WEFT_ASSIGN_OR_RETURN(const double epsilon, node.Number("eps"));
-  Slots inputs;
-  for (const auto& [slot, argument] : {std::make_pair("Bias", "bias"), {"Scale", "weight"}}) {
-    WEFT_ASSIGN_OR_RETURN(const std::string var, Var(node, argument));
-    inputs.push_back({slot, {var}});
-  }
   const auto running = {std::make_pair("running_mean", size_t{3}), {"running_var", size_t{4}}};
   std::vector<std::string> buffers;
   for (const auto& [argument, output] : running) {
     WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
     const std::string var = VarOf(value);
     const auto left = graph_.mutations.find(var);
-    if (left == graph_.mutations.end() ||
-        makers_.Origin(left->second) != makers_.Origin(node.outputs[output]) ||
+    const std::string& updated = makers_.Origin(node.outputs[output]);
+    const bool is_last = left != graph_.mutations.end() && makers_.Origin(left->second) == updated;
+    // Micro-batches share the buffers: each one's normalization reads what the one before left.
+    const auto next = readers_.find(updated);
+    const bool has_next = next != readers_.end() && next->second.size() == 1 &&
+                          next->second[0]->target == node.target;
+    if (left == graph_.mutations.end() || is_last == has_next ||
         readers_[makers_.Origin(value)].size() != 1) {
       return node.ArgumentError(
           argument,
@@ -217,51 +295,67 @@ absl::Status Translator::BatchNorm(const Node& node) {
           "its new value");
     }
     written_.insert(var);
-    vars_[makers_.Origin(node.outputs[output])] = var;
+    vars_[updated] = var;
     buffers.push_back(var);
   }
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "input"));
-  inputs.insert(inputs.end(), {{"Mean", {buffers[0]}}, {"Variance", {buffers[1]}}, {"X", {x}}});
+  WEFT_ASSIGN_OR_RETURN(Slots inputs,
+                        NormInputs(node, {{"Bias", "bias"}, {"Scale", "weight"}, {"X", "input"}}));
+  inputs.insert(inputs.end(), {{"Mean", {buffers[0]}}, {"Variance", {buffers[1]}}});
+  const std::string out = FloatOutput(node, 0, node.outputs[0]);
   Add("batch_norm", inputs,
       {{"MeanOut", {buffers[0]}},
-       {"SavedMean", {Output(node.outputs[1])}},
-       {"SavedVariance", {Output(node.outputs[2])}},
+       {"SavedMean", {Statistics(node, 1, MetaOf(node.outputs[1]))}},
+       {"SavedVariance", {Statistics(node, 2, MetaOf(node.outputs[2]))}},
        {"VarianceOut", {buffers[1]}},
-       {"Y", {Output(node.outputs[0])}}})
+       {"Y", {out}}})
       .Float("momentum", 1 - momentum)
       .Float("epsilon", epsilon)
       .Bool("unbiased_variance", true);
+  FinishOutput(node, 0, out);
   return absl::OkStatus();
 }
 
 absl::Status Translator::BatchNormGrad(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const bool trains, node.Bool("train", absl::nullopt));
   if (!trains) return node.ArgumentError("train", "true");
   WEFT_ASSIGN_OR_RETURN(const double epsilon, node.Number("eps"));
-  WEFT_ASSIGN_OR_RETURN(const std::string deviation, node.Tensor("save_invstd"));
-  const Node* const norm = makers_.Of(deviation);
-  if (norm == nullptr || norm->target != "aten._native_batch_norm_legit_functional.default") {
-    return node.Error("expected the gradient of a batch norm of the step");
-  }
-  // The gradient does not need it; analyses find the op by it.
+  WEFT_ASSIGN_OR_RETURN(
+      const Node* const norm,
+      NormOf(node, "save_invstd", "aten._native_batch_norm_legit_functional.default"));
+  // The gradient needs neither momentum nor bias; analyses find the op by these.
   WEFT_ASSIGN_OR_RETURN(const double momentum, norm->Number("momentum"));
-  Slots inputs;
-  for (const auto& [slot, argument] : {std::make_pair("SavedMean", "save_mean"),
-                                       {"SavedVariance", "save_invstd"},
-                                       {"Scale", "weight"},
-                                       {"X", "input"},
-                                       {"Y@GRAD", "grad_out"}}) {
-    WEFT_ASSIGN_OR_RETURN(const std::string var, Var(node, argument));
-    inputs.push_back({slot, {var}});
-  }
-  Add("batch_norm_grad", inputs, NormGradOutputs(node))
-      .Float("momentum", 1 - momentum)
-      .Float("epsilon", epsilon);
+  WEFT_ASSIGN_OR_RETURN(Slots inputs, NormInputs(*norm, {{"Bias", "bias"}}));
+  WEFT_ASSIGN_OR_RETURN(const Slots others, NormInputs(node, {{"SavedMean", "save_mean"},
+                                                              {"SavedVariance", "save_invstd"},
+                                                              {"Scale", "weight"},
+                                                              {"X", "input"},
+                                                              {"Y@GRAD", "grad_out"}}));
+  inputs.insert(inputs.end(), others.begin(), others.end());
+  const Slots outputs = NormGradOutputs(node);
+  Add("batch_norm_grad", inputs, outputs).Float("momentum", 1 - momentum).Float("epsilon", epsilon);
+  FinishOutputs(node, outputs);
   return absl::OkStatus();
 }
 
 // --- Attention: softmax(factor query keyᵀ + mask) value, [batch, heads, length, size]
+// As PyTorch does, all of it is computed in fp32.
+
+// Of the shape of a value, before FinishOutput.
+std::string Translator::FloatOutput(const Node& node, size_t i, const std::string& like) {
+  const std::string& value = node.outputs[i];
+  TensorMeta meta = MetaOf(like);
+  const pb::VarType::Type dtype = AtLeastFloat(meta.dtype);
+  if (!value.empty() && meta.dtype == dtype) return Output(value);
+  meta.dtype = dtype;
+  return Temporary(absl::StrCat("output_", i), meta);
+}
+
+void Translator::FinishOutput(const Node& node, size_t i, const std::string& var) {
+  const std::string& value = node.outputs[i];
+  if (value.empty()) return;
+  const pb::VarType::Type dtype = MetaOf(value).dtype, from = AtLeastFloat(dtype);
+  if (from != dtype) Cast(var, from, Output(value), dtype);
+}
 
 absl::StatusOr<Translator::AttentionTerms> Translator::TermsOf(const Node& node) {
   AttentionTerms terms;
@@ -278,7 +372,11 @@ absl::StatusOr<Translator::AttentionTerms> Translator::TermsOf(const Node& node)
         "expected query, key and value of as many heads, [batch, heads, length, size]");
   }
   WEFT_ASSIGN_OR_RETURN(terms.factor, node.Number("scale", 1 / std::sqrt(query.dims[3])));
+  if (query.dtype != pb::VarType::FP32 && query.dtype != pb::VarType::BF16) {
+    return node.ArgumentError("query", "fp32 or bf16");
+  }
   terms.scores = query;
+  terms.scores.dtype = pb::VarType::FP32;
   terms.scores.dims[3] = key.dims[2];
   terms.scores.sizes[3] = key.sizes[2];
   return terms;
@@ -304,13 +402,13 @@ absl::StatusOr<std::string> Translator::CausalMask(const Node& node, int64_t len
 absl::Status Translator::Attention(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const AttentionTerms terms, TermsOf(node));
-  if (terms.scores.dtype != pb::VarType::FP32) return node.ArgumentError("query", "fp32");
   const std::string products = Temporary("products", terms.scores);
   std::string scores = Temporary("scores", terms.scores);
-  Add("matmul_v2", {{"X", {VarOf(terms.query)}}, {"Y", {VarOf(terms.key)}}}, {{"Out", {products}}})
+  Add("matmul_v2", {{"X", {InFloat(terms.query)}}, {"Y", {InFloat(terms.key)}}},
+      {{"Out", {products}}})
       .Bool("trans_x", false)
       .Bool("trans_y", true);
-  WEFT_RETURN_IF_ERROR(MultiplyBy(node, products, "query", terms.factor, 0, scores));
+  WEFT_RETURN_IF_ERROR(MultiplyBy(node, products, terms.factor, 0, scores));
   std::vector<std::string> masks;
   if (terms.is_causal) {
     if (terms.scores.dims[2] != terms.scores.dims[3]) {
@@ -319,7 +417,8 @@ absl::Status Translator::Attention(const Node& node) {
     WEFT_ASSIGN_OR_RETURN(masks.emplace_back(), CausalMask(node, terms.scores.dims[2]));
   }
   if (node.Has("attn_mask")) {
-    WEFT_ASSIGN_OR_RETURN(masks.emplace_back(), Var(node, "attn_mask"));
+    WEFT_ASSIGN_OR_RETURN(const std::string mask, node.Tensor("attn_mask"));
+    masks.push_back(InFloat(mask));
   }
   for (const std::string& mask : masks) {
     const std::string masked = Temporary("masked", terms.scores);
@@ -328,10 +427,11 @@ absl::Status Translator::Attention(const Node& node) {
   }
   const std::string probabilities = Temporary("probabilities", terms.scores);
   Add("softmax", {{"X", {scores}}}, {{"Out", {probabilities}}}).Int("axis", -1);
-  Add("matmul_v2", {{"X", {probabilities}}, {"Y", {VarOf(terms.value)}}},
-      {{"Out", {Output(node.outputs[0])}}})
+  const std::string value = InFloat(terms.value), out = FloatOutput(node, 0, node.outputs[0]);
+  Add("matmul_v2", {{"X", {probabilities}}, {"Y", {value}}}, {{"Out", {out}}})
       .Bool("trans_x", false)
       .Bool("trans_y", false);
+  FinishOutput(node, 0, out);
   probabilities_[node.outputs[1]] = probabilities;
   return absl::OkStatus();
 }
@@ -341,28 +441,31 @@ absl::Status Translator::AttentionGrad(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const std::string kept, node.Tensor("logsumexp"));
   const auto found = probabilities_.find(makers_.Origin(kept));
   if (found == probabilities_.end()) return node.Error("expected the gradient of an attention");
-  WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_out"));
-  const auto output = [&](size_t i, const std::string& like) {
-    return node.outputs[i].empty() ? Temporary(absl::StrCat("unused_", i), MetaOf(like))
-                                   : Output(node.outputs[i]);
-  };
+  WEFT_ASSIGN_OR_RETURN(const std::string of_out, node.Tensor("grad_out"));
+  const std::string grad = InFloat(of_out), value = InFloat(terms.value);
+  const std::string query = InFloat(terms.query), key = InFloat(terms.key);
+  const std::string of_query = FloatOutput(node, 0, terms.query);
+  const std::string of_key = FloatOutput(node, 1, terms.key);
+  const std::string of_value = FloatOutput(node, 2, terms.value);
   const std::string& probabilities = found->second;
   const std::string of_probabilities = Temporary("probabilities", terms.scores);
   const std::string of_scores = Temporary("scores", terms.scores);
   const std::string of_products = Temporary("products", terms.scores);
-  Add("matmul_v2_grad", {{"Out@GRAD", {grad}}, {"X", {probabilities}}, {"Y", {VarOf(terms.value)}}},
-      {{"X@GRAD", {of_probabilities}}, {"Y@GRAD", {output(2, terms.value)}}})
+  Add("matmul_v2_grad", {{"Out@GRAD", {grad}}, {"X", {probabilities}}, {"Y", {value}}},
+      {{"X@GRAD", {of_probabilities}}, {"Y@GRAD", {of_value}}})
       .Bool("trans_x", false)
       .Bool("trans_y", false);
   Add("softmax_grad", {{"Out", {probabilities}}, {"Out@GRAD", {of_probabilities}}},
       {{"X@GRAD", {of_scores}}})
       .Int("axis", -1);
-  WEFT_RETURN_IF_ERROR(MultiplyBy(node, of_scores, "query", terms.factor, 0, of_products));
-  Add("matmul_v2_grad",
-      {{"Out@GRAD", {of_products}}, {"X", {VarOf(terms.query)}}, {"Y", {VarOf(terms.key)}}},
-      {{"X@GRAD", {output(0, terms.query)}}, {"Y@GRAD", {output(1, terms.key)}}})
+  WEFT_RETURN_IF_ERROR(MultiplyBy(node, of_scores, terms.factor, 0, of_products));
+  Add("matmul_v2_grad", {{"Out@GRAD", {of_products}}, {"X", {query}}, {"Y", {key}}},
+      {{"X@GRAD", {of_query}}, {"Y@GRAD", {of_key}}})
       .Bool("trans_x", false)
       .Bool("trans_y", true);
+  FinishOutput(node, 0, of_query);
+  FinishOutput(node, 1, of_key);
+  FinishOutput(node, 2, of_value);
   return absl::OkStatus();
 }
 

@@ -168,21 +168,22 @@ absl::Status Translator::AddBias(const Node& node, absl::string_view argument, c
   return absl::OkStatus();
 }
 
-// The Euclidean norm of all elements.
+// The Euclidean norm.
 absl::Status Translator::Norm(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const double order, node.Number("ord", 2));
   if (order != 2) return node.ArgumentError("ord", "2");
-  if (node.Has("dim")) return node.ArgumentError("dim", "none: the norm of all elements");
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, node.Ints("dim", std::vector<int64_t>()));
+  WEFT_ASSIGN_OR_RETURN(const bool keeps, node.Bool("keepdim", false));
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
   const std::string x = VarOf(value);
   const std::string squares = Temporary("squares", MetaOf(value));
   const std::string sum = Temporary("sum", MetaOf(node.outputs[0]));
   Add("square", {{"X", {x}}}, {{"Out", {squares}}});
   Add("reduce_sum", {{"X", {squares}}}, {{"Out", {sum}}})
-      .Ints("dim", {0})
-      .Bool("keep_dim", false)
-      .Bool("reduce_all", true);
+      .Ints("dim", dims.empty() ? std::vector<int64_t>{0} : dims)
+      .Bool("keep_dim", keeps)
+      .Bool("reduce_all", dims.empty());
   Add("sqrt", {{"X", {sum}}}, {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
 }

@@ -21,6 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kModel[] = "models/model.json";
+constexpr char kSchedules[] = "extra/lr_schedules.json";
 constexpr char kWeights[] = "data/weights/";
 constexpr char kArchiveVersion[] = "0";
 // The schema of the JSON: torch/_export/serde/schema.yaml. Minor versions only add.
@@ -339,6 +340,11 @@ absl::StatusOr<double> Node::Number(absl::string_view argument,
   const Json* const found = Find(argument);
   if (found == nullptr && otherwise.has_value()) return *otherwise;
   const auto value = found == nullptr ? absl::nullopt : Alternative(*found);
+  if (value.has_value() && value->first == "as_float" && value->second->is_string()) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    if (*value->second == "Infinity") return kInfinity;
+    if (*value->second == "-Infinity") return -kInfinity;
+  }
   const bool is_number = value.has_value() && value->second->is_number() &&
                          (value->first == "as_int" || value->first == "as_float");
   return is_number ? absl::StatusOr<double>(value->second->get<double>())
@@ -636,7 +642,23 @@ absl::StatusOr<Json> Archive::ReadJson(absl::string_view name) const {
 
 absl::StatusOr<Graph> Archive::ReadGraph() const {
   WEFT_ASSIGN_OR_RETURN(Json json, ReadJson(kModel));
-  return GraphReader(std::move(json)).Run();
+  WEFT_ASSIGN_OR_RETURN(Graph graph, GraphReader(std::move(json)).Run());
+  WEFT_RETURN_IF_ERROR(ReadSchedules(&graph));
+  return graph;
+}
+
+// Of an entry that torch knows nothing of: tools/pytorch/export_step.py adds it.
+absl::Status Archive::ReadSchedules(Graph* graph) const {
+  if (!entries_.contains(kSchedules)) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const Json json, ReadJson(kSchedules));
+  if (!json.is_array()) return BadJson(kSchedules, "a list", &json);
+  for (const Json& one : json) {
+    const Json* const rate = Find(one, "rate");
+    if (rate == nullptr || !rate->is_number()) return BadJson(kSchedules, "rates", &one);
+    WEFT_ASSIGN_OR_RETURN(graph->schedules[rate->get<double>()],
+                          GetText(one, "schedule", kSchedules));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::map<std::string, Weight>> Archive::ReadWeights(const Graph& graph) const {

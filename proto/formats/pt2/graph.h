@@ -37,6 +37,12 @@ struct Size {
   friend bool operator!=(const Size& a, const Size& b) { return !(a == b); }
 };
 
+// fp32 for half precision, in which statistics and probabilities are not computed.
+inline pb::VarType::Type AtLeastFloat(pb::VarType::Type dtype) {
+  const bool is_half = dtype == pb::VarType::BF16 || dtype == pb::VarType::FP16;
+  return is_half ? pb::VarType::FP32 : dtype;
+}
+
 struct TensorMeta {
   pb::VarType::Type dtype = pb::VarType::FP32;
   std::vector<int64_t> dims;     // -1: a symbolic size
@@ -102,6 +108,7 @@ class Graph {
   std::vector<std::string> results;                      // values that the step returns
   absl::flat_hash_map<std::string, TensorMeta> tensors;  // by value
   absl::flat_hash_map<std::string, Size> symbols;        // by name: numbers that nodes compute
+  std::map<double, std::string> schedules;               // by learning rate of an update
 
  private:
   friend class GraphReader;
@@ -132,6 +139,7 @@ class Archive {
   Archive(ZipArchive zip, uint64_t file_bytes) : zip_(std::move(zip)), file_bytes_(file_bytes) {}
   absl::StatusOr<std::string> Read(absl::string_view name) const;
   absl::StatusOr<nlohmann::json> ReadJson(absl::string_view name) const;
+  absl::Status ReadSchedules(Graph* graph) const;
 
   ZipArchive zip_;
   uint64_t file_bytes_;

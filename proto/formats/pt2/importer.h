@@ -27,6 +27,10 @@ absl::StatusOr<Program> ImportProgram(FileBytes file);
 // What persistable variables of ImportProgram begin with. O(bytes).
 absl::StatusOr<std::map<std::string, Weight>> ReadStartValues(FileBytes file);
 
+// A startup program that makes them: an op for each, which has the numbers. Unimplemented:
+// half precision. O(bytes).
+absl::StatusOr<Program> ImportStartup(FileBytes file);
+
 }  // namespace weft::pt2
 
 #endif  // WEFT_PROTO_FORMATS_PT2_IMPORTER_H_

@@ -5,11 +5,13 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "ops/schema/op_schema.h"
+#include "proto/host_schedules.h"
 #include "proto/op_role.h"
 
 namespace weft::pt2 {
@@ -101,6 +103,11 @@ absl::StatusOr<pb::ProgramDesc> Translator::Run() {
   node_ = nullptr;
   MakeNewValues();
   WEFT_RETURN_IF_ERROR(AddUpdates());
+  for (const auto& [rate, schedule] : graph_.schedules) {
+    if (rate_variables_.count(rate) > 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the file has a schedule for the learning rate ",
+                                                   rate, ", which no update has"));
+  }
   WEFT_RETURN_IF_ERROR(AddMutations());
   WEFT_RETURN_IF_ERROR(lost_);
   return std::move(desc_);
@@ -186,6 +193,11 @@ absl::StatusOr<bool> Translator::IsLinearInSeed(const Node& node) const {
   if (rule->second.linear == Linear::kInAll && node.Has("other") && !node.IsTensor("other")) {
     return false;
   }
+  const bool is_where = node.Has("condition");
+  if (is_where || node.Has("mask")) {
+    WEFT_ASSIGN_OR_RETURN(const bool keeps_zeros, MasksWithZeros(node));
+    if (!keeps_zeros) return false;
+  }
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node.Tensors());
   size_t following = 0;
   for (const std::string& value : reads) {
@@ -197,12 +209,12 @@ absl::StatusOr<bool> Translator::IsLinearInSeed(const Node& node) const {
     case Linear::kNot:
       return false;
     case Linear::kInAll:
-      return following == reads.size();
+      return is_where || following == reads.size();
     case Linear::kInEach:
       return following == 1;
     case Linear::kInFirst: {
       absl::string_view first = "self";
-      for (const absl::string_view name : {"grad_output", "grad_out"}) {
+      for (const absl::string_view name : {"grad_output", "grad_out", "grad"}) {
         if (node.Has(name)) first = name;
       }
       WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(first));
@@ -507,7 +519,21 @@ NewOp Translator::Add(absl::string_view type, const Slots& inputs, const Slots& 
 // --- Nodes and updates
 // -----------------------------------------------------------------------------
 
+bool Translator::IsOfBags(const Node& node) const {
+  const auto readers = readers_.find(node.outputs[0]);
+  return readers != readers_.end() &&
+         std::all_of(readers->second.begin(), readers->second.end(), [&](const Node* reader) {
+           const auto reads = [&](absl::string_view argument) {
+             const absl::StatusOr<std::string> value = reader->Tensor(argument);
+             return value.ok() && makers_.Origin(*value) == node.outputs[0];
+           };
+           return absl::StartsWith(reader->target, "aten._embedding_bag") &&
+                  (reads("indices") || reads("offsets"));
+         });
+}
+
 absl::Status Translator::TranslateNode(const Node& node) {
+  if (IsOfBags(node)) return absl::OkStatus();
   node_ = &node;
   const OpRule& rule = Rules().at(node.target);
   WEFT_RETURN_IF_ERROR((this->*rule.translate)(node));
@@ -553,8 +579,15 @@ std::string Translator::RateVariable(double rate) {
   if (!name.empty()) return name;
   name = "optimizer.lr";
   for (int i = 1; names_.contains(name); ++i) name = absl::StrCat("optimizer.lr_", i);
-  DeclareVar(name, {pb::VarType::FP32, {1}})->set_persistable(true);
+  pb::VarDesc* const var = DeclareVar(name, {pb::VarType::FP32, {1}});
+  var->set_persistable(true);
   rates_[name] = rate;
+  const auto schedule = graph_.schedules.find(rate);
+  if (schedule == graph_.schedules.end()) return name;
+  pb::VarDesc::Attr* const attr = var->add_attrs();
+  attr->set_name(std::string(kScheduleAttr));
+  attr->set_type(pb::STRING);
+  attr->set_s(schedule->second);
   return name;
 }
 

@@ -94,6 +94,8 @@ class Translator {
   bool Follows(const std::string& value) const { return follows_.contains(makers_.Origin(value)); }
 
   absl::Status Declare();
+  // Whether bags alone read what the node makes, which look at what it is made from.
+  bool IsOfBags(const Node& node) const;
   absl::Status TranslateNode(const Node& node);
   // Names the pair of a parameter and its gradient, which the op completes.
   static void MarkPair(const std::string& param, const std::string& gradient, pb::OpDesc* op);
@@ -133,6 +135,7 @@ class Translator {
   // there. nullopt: there is none.
   absl::optional<std::string> Like(const TensorMeta& meta) const;
   absl::StatusOr<std::string> LikeOutput(const Node& node) const;  // of output 0
+  absl::StatusOr<std::string> LikeTable(const Node& node) const;
   static std::string KeyOf(const TensorMeta& meta);
   // Adds an op of one input, X, that makes output 0.
   absl::StatusOr<NewOp> AddUnary(const Node& node, absl::string_view type,
@@ -150,6 +153,7 @@ class Translator {
   absl::Status Clamp(const Node& node);
   absl::Status Lerp(const Node& node);
   absl::Status AddProduct(const Node& node);
+  absl::Status Convert(const Node& node);
   absl::Status Unary(const Node& node);
   absl::Status UnaryGrad(const Node& node);
   absl::Status Activation(const Node& node);
@@ -195,6 +199,15 @@ class Translator {
   absl::Status AttentionGrad(const Node& node);
   absl::Status Dropout(const Node& node);
   absl::Status DropoutGrad(const Node& node);
+  absl::Status EmbeddingBag(const Node& node);
+  absl::Status EmbeddingBagGrad(const Node& node);
+  // proto/formats/pt2/aten_masks.cc
+  absl::Status Compare(const Node& node);
+  absl::Status Logic(const Node& node);
+  absl::Status MaskedFill(const Node& node);
+  absl::Status Where(const Node& node);
+  absl::Status SafeSoftmax(const Node& node);
+  absl::Status ScalarTensor(const Node& node);
   // proto/formats/pt2/aten_losses.cc
   absl::Status NllLoss(const Node& node);
   absl::Status NllLossGrad(const Node& node);
@@ -204,14 +217,28 @@ class Translator {
   absl::Status HuberLoss(const Node& node);
   absl::Status HuberLossGrad(const Node& node);
 
-  absl::Status MultiplyBy(const Node& node, const std::string& x, absl::string_view argument,
-                          double factor, double bias, const std::string& out);
+  absl::optional<double> ConstantOf(const std::string& value) const;
+  absl::StatusOr<bool> MasksWithZeros(const Node& node) const;
+  std::string Not(const std::string& mask, const TensorMeta& meta);
+  absl::Status AddMaskedFill(const Node& node, const std::string& x, const std::string& mask,
+                             const std::string& number);
+  void Cast(const std::string& x, pb::VarType::Type from, const std::string& out,
+            pb::VarType::Type to);
+  // The variable that holds a value, converted.
+  std::string As(const std::string& value, pb::VarType::Type dtype);
+  // The same; half precision becomes fp32.
+  std::string InFloat(const std::string& value);
+  absl::StatusOr<std::string> Promoted(const Node& node, absl::string_view argument);
+  absl::Status MultiplyBy(const Node& node, const std::string& x, double factor, double bias,
+                          const std::string& out);
   absl::StatusOr<std::string> Number(const Node& node, absl::string_view suffix, double value,
                                      pb::VarType::Type dtype);
   absl::StatusOr<Operand> MultiplyMatrices(const Node& node, absl::string_view x,
                                            absl::string_view y, bool is_temporary);
   const Node* ReaderOf(const std::string& value, absl::string_view target,
                        absl::string_view argument, const std::string& out) const;
+  // A gradient, repeated along axes of known sizes to the shape of output 0; nullopt: it is not.
+  absl::optional<std::string> Repeated(const Node& node, const std::string& gradient);
   absl::StatusOr<bool> AddPowerGrad(const Node& node, const std::string& gradient,
                                     const std::string& factor, bool divides);
   absl::StatusOr<bool> AddProductGrad(const Node& node, absl::string_view op);
@@ -245,10 +272,22 @@ class Translator {
     double factor = 1;
     TensorMeta scores;
   };
+  // An output of an op that computes half precision in fp32.
+  std::string FloatOutput(const Node& node, size_t i, const std::string& like);
+  void FinishOutput(const Node& node, size_t i, const std::string& var);
+  std::string Statistics(const Node& node, size_t i, TensorMeta meta);
+  void FinishOutputs(const Node& node, const Slots& outputs);
+  absl::StatusOr<Slots> NormInputs(
+      const Node& node, std::vector<std::pair<absl::string_view, absl::string_view>> arguments);
   Slots NormGradOutputs(const Node& node);
+  absl::StatusOr<const Node*> NormOf(const Node& node, absl::string_view argument,
+                                     absl::string_view target) const;
   absl::StatusOr<AttentionTerms> TermsOf(const Node& node);
   absl::StatusOr<std::string> CausalMask(const Node& node, int64_t length);
   absl::StatusOr<bool> AddFactorGrad(const Node& node);
+  absl::StatusOr<bool> AddBatchFactorGrad(const Node& node, const std::string& left,
+                                          const std::string& right);
+  bool IsTransposed(const std::string& x, const std::string& y) const;
   absl::Status AddBias(const Node& node, absl::string_view argument, const Operand& x, int axis);
   // `must_be_added`: only if the forward pass adds what has the shape of `out`.
   bool AddBiasGrad(const std::string& gradient, int axis, const std::string& out,
@@ -278,6 +317,8 @@ class Translator {
   absl::flat_hash_set<std::string> names_;              // of variables
   absl::flat_hash_map<std::string, std::string> vars_;  // by value
   absl::flat_hash_map<std::string, std::string> like_;  // by KeyOf
+  // By value and element type: what As has made.
+  std::map<std::pair<std::string, pb::VarType::Type>, std::string> converted_;
   // Buffers whose new value an op has written.
   absl::flat_hash_set<std::string> written_;
   // What makes VarOf fail: a value that no op has made.
@@ -292,8 +333,16 @@ class Translator {
   struct Product {
     Operand x, y;
     std::vector<Size> sizes;
+    std::string of_x, of_y;  // values
   };
   std::vector<Product> products_;
+  // By output 1 of an embedding bag.
+  struct Bag {
+    std::string ids, rows;  // variables: indices, and what is looked up
+    TensorMeta meta;        // of the rows
+    std::string reduction;
+  };
+  absl::flat_hash_map<std::string, Bag> bags_;
   // What layers add: x + bias, the bias along an axis.
   struct BiasSum {
     std::string x, bias;  // variables

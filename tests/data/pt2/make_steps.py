@@ -7,6 +7,7 @@ Of each model NAME: NAME.pt2, its training step; NAME_feeds.npz, five batches un
 optimizer itself, and the parameters after them.
 """
 
+import math
 import os
 import sys
 import zipfile
@@ -125,6 +126,133 @@ class Unet(nn.Module):
         return F.hardtanh(self.conv3(torch.cat([x, self.up(y)], 1)), -3, 3)
 
 
+class Excitation(nn.Module):
+    """As a block of MobileNet: grouped convolutions, squeeze and excitation."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(2, 4, 3, padding=1, groups=2)
+        self.norm, self.conv2 = nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 1)
+        self.squeeze, self.excite, self.fc = nn.Conv2d(4, 2, 1), nn.Conv2d(2, 4, 1), nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = F.relu6(self.norm(self.conv1(x)))
+        weights = F.adaptive_avg_pool2d(x, 1)
+        x = x * torch.sigmoid(self.excite(F.relu(self.squeeze(weights))))
+        return self.fc(F.hardswish(self.conv2(x)).mean((2, 3)))
+
+
+class Bottleneck(nn.Module):
+    """As ResNet-50: 1x1, 3x3 and 1x1 convolutions, and one beside them."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(2, 4, 3, padding=1, bias=False)
+        sizes = [(4, 2, 1, 1), (2, 2, 3, 2), (2, 8, 1, 1)]
+        self.convs = nn.ModuleList(nn.Conv2d(i, o, k, stride=s, padding=k // 2, bias=False)
+                                   for i, o, k, s in sizes)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(o) for _, o, _, _ in sizes)
+        self.beside = nn.Sequential(nn.Conv2d(4, 8, 1, stride=2, bias=False), nn.BatchNorm2d(8))
+        self.norm, self.fc = nn.BatchNorm2d(4), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.conv1(x))), 3, 2, 1)
+        y = x
+        for i, (conv, norm) in enumerate(zip(self.convs, self.norms)):
+            y = norm(conv(y))
+            y = F.relu(y) if i < 2 else y
+        return self.fc(F.adaptive_avg_pool2d(F.relu(y + self.beside(x)), 1).flatten(1))
+
+
+class Bert(nn.Module):
+    """Attention that leaves out padding, and pools the first word."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(9, 8, padding_idx=0)
+        self.places = nn.Embedding(5, 8)
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(8, eps=1e-12) for _ in range(3))
+        self.q, self.k, self.v, self.out = (nn.Linear(8, 8) for _ in range(4))
+        self.fc1, self.fc2, self.pool, self.fc = (nn.Linear(8, 16), nn.Linear(16, 8),
+                                                  nn.Linear(8, 8), nn.Linear(8, 4))
+
+    def forward(self, x):
+        mask = (x != 0)[:, None, None, :]
+        x = self.norm1(self.words(x) + self.places(torch.arange(x.shape[1])))
+        n, length, size = x.shape
+        q, k, v = (f(x).view(n, length, 2, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        y = self.attend(q, k, v, mask).transpose(1, 2).reshape(n, length, size)
+        x = self.norm2(x + self.out(y))
+        x = self.norm3(x + self.fc2(F.gelu(self.fc1(x))))
+        return self.fc(torch.tanh(self.pool(x[:, 0])))
+
+    def attend(self, q, k, v, mask):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+class BertByHand(Bert):
+    def attend(self, q, k, v, mask):
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        return torch.softmax(scores.masked_fill(mask.logical_not(), -1e9), -1) @ v
+
+
+class Gpt2(Gpt):
+    """The embedding of words is the weight of the head."""
+
+    def __init__(self):
+        super().__init__()
+        self.head.weight = self.words.weight
+
+
+class Dlrm(nn.Module):
+    """Bags of indices, dense features, and products of all pairs."""
+
+    def __init__(self):
+        super().__init__()
+        self.bags = nn.ModuleList([nn.EmbeddingBag(9, 4, mode="sum"), nn.EmbeddingBag(9, 4)])
+        self.bottom, self.top = nn.Linear(6, 4), nn.Linear(4 + 3, 1)
+
+    def forward(self, dense, indices):
+        dense = F.relu(self.bottom(dense))
+        vectors = torch.stack([dense] + [bag(indices[:, i]) for i, bag in enumerate(self.bags)], 1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2))
+        pairs = torch.cat([products[:, 1, :1], products[:, 2, :2]], 1)
+        return self.top(torch.cat([dense, pairs], 1))
+
+
+class Scaled(nn.Module):
+    """Divides by a norm of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = torch.tanh(self.fc1(x))
+        x = x / (x.pow(2).mean(1, keepdim=True) + 1e-6).sqrt()
+        return self.fc2(F.normalize(x, dim=1))
+
+
+class Gan(nn.Module):
+    """A generator and a discriminator; which of them trains, the optimizer says."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 6))
+        self.discriminator = nn.Sequential(nn.Linear(6, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
+
+
+class GeneratorStep(Gan):
+    def forward(self, noise):
+        return self.discriminator(self.generator(noise))
+
+
+class DiscriminatorStep(Gan):
+    def forward(self, noise, real):
+        fake = self.generator(noise).detach()
+        return torch.cat([self.discriminator(real), self.discriminator(fake)], 1)
+
+
 class Lstm(nn.Module):
     def __init__(self):
         super().__init__()
@@ -201,7 +329,19 @@ def adagrad(model):
     return torch.optim.Adagrad(model.parameters(), lr=0.05, weight_decay=0.01)
 
 
-# Of each: the model, the optimizer, the loss, inputs and targets of a batch, clipping.
+def warm_up(optimizer):
+    rates = torch.optim.lr_scheduler
+    return rates.SequentialLR(optimizer, [rates.LambdaLR(optimizer, lambda step: step / 2),
+                                          rates.CosineAnnealingLR(optimizer, 8)], [2])
+
+
+def trains(part):
+    return lambda model: torch.optim.Adam(getattr(model, part).parameters(), lr=0.01,
+                                          betas=(0.5, 0.999))
+
+
+BF16 = {"autocast": torch.bfloat16}
+# Of each: the model, the optimizer, the loss, inputs and targets of a batch, options of the export.
 MODELS = {
     "mlp_sgd": (lambda: mlp(1, nn.Tanh), sgd(weight_decay=0.01), F.mse_loss, normal(6), normal(1)),
     "mlp_momentum": (lambda: mlp(4, nn.ReLU), sgd(momentum=0.9), F.cross_entropy, normal(6),
@@ -221,34 +361,69 @@ MODELS = {
     "lstm": (Lstm, adam, F.cross_entropy, words(4), classes),
     "vit": (Vit, sgd(momentum=0.9), F.cross_entropy, normal(2, 6, 6), classes),
     "unet": (Unet, adam, F.mse_loss, normal(1, 6, 6), normal(1, 6, 6)),
+    "mlp_schedule": (lambda: mlp(4, nn.ReLU), adamw, F.cross_entropy, normal(6), classes,
+                     {"scheduler": warm_up, "schedule_steps": 100}),
+    "mlp_accumulate": (lambda: mlp(4, nn.ReLU), adamw, F.cross_entropy, normal(6), classes,
+                       {"accumulate": 2, "clip_norm": 0.5}),
+    "resnet_accumulate": (ResNet, sgd(momentum=0.9), F.cross_entropy, normal(2, 6, 6), classes,
+                          {"accumulate": 2}),
+    "lenet_bf16": (LeNet, sgd(momentum=0.9), F.cross_entropy, normal(1, 12, 12), classes, BF16),
+    "resnet_bf16": (ResNet, sgd(momentum=0.9), F.cross_entropy, normal(2, 6, 6), classes, BF16),
+    "gpt_bf16": (Gpt, sgd(momentum=0.9), lm_loss, words(5), words(5), BF16),
+    "excitation": (Excitation, adam, F.cross_entropy, normal(2, 6, 6), classes),
+    "bottleneck": (Bottleneck, sgd(momentum=0.9), F.cross_entropy, normal(2, 8, 8), classes),
+    "bert": (Bert, adamw, F.cross_entropy, words(5), classes),
+    "bert_by_hand": (BertByHand, adamw, F.cross_entropy, words(5), classes),
+    "gpt2": (Gpt2, adamw, lm_loss, words(5), words(5), {"clip_norm": 1.0}),
+    "dlrm": (Dlrm, adagrad, F.binary_cross_entropy_with_logits,
+             lambda g: (normal(6)(g), words(2, 3)(g)), probabilities),
+    "scaled": (Scaled, adam, F.cross_entropy, normal(6), classes),
+    "gan_generator": (GeneratorStep, trains("generator"), F.binary_cross_entropy_with_logits,
+                      normal(3), probabilities),
+    "gan_discriminator": (DiscriminatorStep, trains("discriminator"),
+                          F.binary_cross_entropy_with_logits,
+                          lambda g: (normal(3)(g), normal(6)(g)),
+                          lambda g: torch.tensor([[1.0, 0.0]]).repeat(BATCH, 1)),
     "vae": (Autoencoder, adam, vae_loss, normal(6), normal(6)),
 }
 
 
 def write(name, out):
-    make, make_optimizer, loss, make_input, make_target, *clipping = MODELS[name]
-    clipping = clipping[0] if clipping else {}
+    make, make_optimizer, loss, make_input, make_target, *options = MODELS[name]
+    options = options[0] if options else {}
+    autocast, parts = options.get("autocast"), options.get("accumulate", 1)
     torch.manual_seed(1)
     generator = torch.Generator().manual_seed(2)
     model = make()
     batches = [(make_input(generator), make_target(generator)) for _ in range(STEPS)]
+    batches = [(x if isinstance(x, tuple) else (x,), y) for x, y in batches]
     optimizer = make_optimizer(model)
-    export_step(model, optimizer, loss, batches[0], os.path.join(out, name + ".pt2"), **clipping)
+    scheduler = options["scheduler"](optimizer) if "scheduler" in options else None
+    export_step(model, optimizer, loss, batches[0], os.path.join(out, name + ".pt2"),
+                **{**options, "scheduler": scheduler})
     feeds, losses = {}, []
     for step, (x, y) in enumerate(batches):
-        feeds[f"{step}/input"], feeds[f"{step}/target"] = x.numpy(), y.numpy()
+        for i, value in enumerate(x):
+            feeds[f"{step}/input_{i}" if len(x) > 1 else f"{step}/input"] = value.numpy()
+        feeds[f"{step}/target"] = y.numpy()
         optimizer.zero_grad()
-        value = loss(model(x), y)
-        value.backward()
-        if clipping:
-            nn.utils.clip_grad_norm_(model.parameters(), clipping["clip_norm"])
-        if "clip_value" in clipping:
-            nn.utils.clip_grad_value_(model.parameters(), clipping["clip_value"])
+        total = 0.0
+        for i in range(parts):
+            with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
+                value = loss(model(*(value[i::parts] for value in x)), y[i::parts]) / parts
+            value.backward()
+            total += value.item()
+        if "clip_norm" in options:
+            nn.utils.clip_grad_norm_(model.parameters(), options["clip_norm"])
+        if "clip_value" in options:
+            nn.utils.clip_grad_value_(model.parameters(), options["clip_value"])
         optimizer.step()
-        losses.append(value.item())
+        if scheduler:
+            scheduler.step()
+        losses.append(total)
     np.savez(os.path.join(out, name + "_feeds.npz"), **feeds)
     np.savez(os.path.join(out, name + "_reference.npz"), losses=np.float32(losses),
-             **{n: v.numpy() for n, v in model.state_dict().items()})
+             **{n: v.detach().numpy() for n, v in [*model.named_parameters(), *model.named_buffers()]})
 
 
 def by_hand(out):
