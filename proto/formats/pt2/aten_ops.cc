@@ -26,6 +26,11 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
   constexpr Linear kInAll = Linear::kInAll, kInEach = Linear::kInEach, kInFirst = Linear::kInFirst;
   constexpr Linear kNot = Linear::kNot;
   static const auto* const rules = new std::map<absl::string_view, OpRule>{
+      {"_c10d_functional.all_gather_into_tensor.default", {&T::AllGather, kInAll}},
+      {"_c10d_functional.all_reduce.default", {&T::AllReduce, kInAll}},
+      {"_c10d_functional.all_reduce_coalesced.default", {&T::AllReduce, kInAll, "", kList}},
+      {"_c10d_functional.broadcast.default", {&T::Broadcast, kInAll}},
+      {"_c10d_functional.reduce_scatter_tensor.default", {&T::ReduceScatter, kInAll}},
       {"aten._log_softmax.default", {&T::Softmax, kNot, "log_softmax"}},
       {"aten._log_softmax_backward_data.default", {&T::SoftmaxGrad, kInFirst, "log_softmax_grad"}},
       {"aten._native_batch_norm_legit_functional.default",

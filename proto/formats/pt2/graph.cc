@@ -22,6 +22,7 @@ using Json = nlohmann::json;
 
 constexpr char kModel[] = "models/model.json";
 constexpr char kWeights[] = "data/weights/";
+constexpr char kSetting[] = "extra/weft_setting.json";
 constexpr char kArchiveVersion[] = "0";
 // The schema of the JSON: torch/_export/serde/schema.yaml. Minor versions only add.
 constexpr int kMajor = 8, kMinor = 20;
@@ -263,6 +264,16 @@ Size& Size::operator*=(const Size& other) {
   symbols.insert(symbols.end(), other.symbols.begin(), other.symbols.end());
   std::sort(symbols.begin(), symbols.end());
   return *this;
+}
+
+absl::StatusOr<int64_t> ScalarTypeOf(pb::VarType::Type dtype) {
+  constexpr int64_t kLast = 13;
+  for (int64_t number = 1; number <= kLast; ++number) {
+    const absl::StatusOr<pb::VarType::Type> of_number = ReadDType(number, "");
+    if (of_number.ok() && *of_number == dtype) return number;
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("expected an element type of PyTorch, found ", pb::VarType::Type_Name(dtype)));
 }
 
 Size TensorMeta::NumElements() const {
@@ -589,6 +600,7 @@ absl::StatusOr<Archive> Archive::Open(FileBytes file) {
     const std::string name = archive.zip_.NameOf(i);
     const size_t slash = name.find('/');
     if (slash == std::string::npos) continue;
+    if (name.substr(slash + 1) == kModel) archive.folder_ = name.substr(0, slash + 1);
     if (!archive.entries_.emplace(name.substr(slash + 1), i).second) {
       return absl::InvalidArgumentError(absl::StrCat("entry ", name, " is there twice"));
     }
@@ -633,6 +645,16 @@ absl::StatusOr<Json> Archive::ReadJson(absl::string_view name) const {
   if (!json.is_discarded()) return json;
   return absl::InvalidArgumentError(absl::StrCat("entry ", name, ": not JSON"));
 }
+
+absl::StatusOr<std::string> Archive::ReadGraphText() const { return Read(kModel); }
+
+std::string Archive::graph_name() const { return absl::StrCat(folder_, kModel); }
+
+absl::StatusOr<std::string> Archive::ReadSetting() const {
+  return entries_.contains(kSetting) ? Read(kSetting) : std::string();
+}
+
+std::string Archive::setting_name() const { return absl::StrCat(folder_, kSetting); }
 
 absl::StatusOr<Graph> Archive::ReadGraph() const {
   WEFT_ASSIGN_OR_RETURN(Json json, ReadJson(kModel));

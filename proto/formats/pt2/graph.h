@@ -108,6 +108,9 @@ class Graph {
   std::shared_ptr<const nlohmann::json> document_;
 };
 
+// The number that PyTorch has for an element type. Unimplemented: it has none that is read.
+absl::StatusOr<int64_t> ScalarTypeOf(pb::VarType::Type dtype);
+
 struct Weight {
   TensorMeta meta;
   std::string bytes;  // row-major
@@ -124,6 +127,13 @@ class Archive {
 
   // O(nodes).
   absl::StatusOr<Graph> ReadGraph() const;
+  // The text of the graph, and its name in the archive.
+  absl::StatusOr<std::string> ReadGraphText() const;
+  std::string graph_name() const;
+  // What Weft has written of the run (proto/setting.h), and its name; empty: nothing. torch reads
+  // such entries on demand alone.
+  absl::StatusOr<std::string> ReadSetting() const;
+  std::string setting_name() const;
   // The parameters and buffers that the graph begins with. InvalidArgument: one is missing, has
   // another type than the graph says, strides, or a pickle.
   absl::StatusOr<std::map<std::string, Weight>> ReadWeights(const Graph& graph) const;
@@ -133,6 +143,7 @@ class Archive {
   absl::StatusOr<std::string> Read(absl::string_view name) const;
   absl::StatusOr<nlohmann::json> ReadJson(absl::string_view name) const;
 
+  std::string folder_;  // around all, with its slash
   ZipArchive zip_;
   uint64_t file_bytes_;
   absl::flat_hash_map<std::string, uint64_t> entries_;  // without the folder around all

@@ -96,6 +96,7 @@ absl::StatusOr<pb::ProgramDesc> Translator::Run() {
     if (!needed_before_updates_.contains(&node)) role_ = kRoleOptimize;
     if (&node == seed_) role_ = kRoleBackward | kRoleLoss;
     WEFT_RETURN_IF_ERROR(TranslateNode(node));
+    node_of_op_.resize(block->ops_size(), &node - graph_.nodes.data());
   }
   role_ = kRoleOptimize;
   node_ = nullptr;
@@ -103,7 +104,15 @@ absl::StatusOr<pb::ProgramDesc> Translator::Run() {
   WEFT_RETURN_IF_ERROR(AddUpdates());
   WEFT_RETURN_IF_ERROR(AddMutations());
   WEFT_RETURN_IF_ERROR(lost_);
+  node_of_op_.resize(block->ops_size(), graph_.nodes.size());
   return std::move(desc_);
+}
+
+std::vector<std::string> Translator::plain_values() const {
+  std::vector<std::string> values = {loss_, seed_->outputs[0]};
+  for (const Input& input : graph_.inputs) values.push_back(input.value);
+  for (const auto& [gradient, param] : param_of_gradient_) values.push_back(gradient);
+  return values;
 }
 
 absl::Status Translator::Survey() {
@@ -185,6 +194,10 @@ absl::StatusOr<bool> Translator::IsLinearInSeed(const Node& node) const {
   // A number that is added.
   if (rule->second.linear == Linear::kInAll && node.Has("other") && !node.IsTensor("other")) {
     return false;
+  }
+  if (node.Has("reduce_op")) {
+    WEFT_ASSIGN_OR_RETURN(const std::string name, node.Text("reduce_op", ""));
+    if (name != "sum" && name != "avg") return false;
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node.Tensors());
   size_t following = 0;

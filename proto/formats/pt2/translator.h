@@ -60,6 +60,13 @@ class Translator {
 
   // By variable: a number with which a step begins, beside the weights of the archive.
   const std::map<std::string, double>& rates() const { return rates_; }
+  // By op: the number of the node for which it was added; of updates and states, that of all nodes.
+  const std::vector<size_t>& node_of_op() const { return node_of_op_; }
+  // By value: the variable that holds it; not all values are in one.
+  const absl::flat_hash_map<std::string, std::string>& variables() const { return vars_; }
+  // The values that variables have as they are: inputs, the loss, its gradient, and gradients of
+  // parameters. Other variables may have another form of a value.
+  std::vector<std::string> plain_values() const;
 
   using Rule = absl::Status (Translator::*)(const Node&);
 
@@ -203,6 +210,11 @@ class Translator {
   absl::Status BinaryLoss(const Node& node);
   absl::Status HuberLoss(const Node& node);
   absl::Status HuberLossGrad(const Node& node);
+  // proto/formats/pt2/aten_collectives.cc
+  absl::Status AllReduce(const Node& node);
+  absl::Status AllGather(const Node& node);
+  absl::Status ReduceScatter(const Node& node);
+  absl::Status Broadcast(const Node& node);
 
   absl::Status MultiplyBy(const Node& node, const std::string& x, absl::string_view argument,
                           double factor, double bias, const std::string& out);
@@ -273,6 +285,7 @@ class Translator {
   absl::flat_hash_map<std::string, std::vector<const Node*>> readers_;
 
   pb::ProgramDesc desc_;
+  std::vector<size_t> node_of_op_;
   const Node* node_ = nullptr;  // that is translated
   int role_ = 0;
   absl::flat_hash_set<std::string> names_;              // of variables

@@ -308,7 +308,7 @@ Makers::Makers(const Graph& graph) {
     }
     const bool transposes = node.target == kTranspose;
     if ((!transposes && !HandsOn(node)) || node.outputs.size() != 1) continue;
-    absl::StatusOr<std::string> input = node.Tensor("self");
+    absl::StatusOr<std::string> input = node.Tensor(node.Has("tensor") ? "tensor" : "self");
     if (input.ok() && transposes) {  // twice
       const Node* const before = Of(*input);
       if (before == nullptr || before->target != kTranspose) continue;
@@ -331,9 +331,13 @@ const Node* Makers::Of(const std::string& value) const {
 }
 
 bool Makers::HandsOn(const Node& node) {
-  static const auto* const targets = new std::set<std::string>{
-      "aten.alias.default", "aten.clone.default", "aten.contiguous.default", "aten.detach.default",
-      "aten.lift_fresh_copy.default"};
+  static const auto* const targets =
+      new std::set<std::string>{"_c10d_functional.wait_tensor.default",
+                                "aten.alias.default",
+                                "aten.clone.default",
+                                "aten.contiguous.default",
+                                "aten.detach.default",
+                                "aten.lift_fresh_copy.default"};
   return targets->count(node.target) > 0;
 }
 
