@@ -26,9 +26,9 @@ absl::Status Translator::EmbeddingGrad(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const std::string ids, node.Tensor("indices"));
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("grad_output"));
   const std::string indices = VarOf(ids);
-  const auto param = param_of_gradient_.find(node.outputs[0]);
+  const auto param = param_of_part_.find(node.outputs[0]);
   std::string weight;  // of which the shape counts
-  if (param != param_of_gradient_.end()) {
+  if (param != param_of_part_.end()) {
     weight = param->second;
   } else {
     WEFT_ASSIGN_OR_RETURN(weight, LikeOutput(node));

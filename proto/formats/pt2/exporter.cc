@@ -17,6 +17,7 @@
 #include "base/zip_archive.h"
 #include "ops/schema/buffer_slices.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/op_attrs.h"
 #include "proto/formats/pt2/importer.h"
 #include "proto/formats/pt2/model_text.h"
 #include "proto/formats/pt2/translator.h"
@@ -414,11 +415,16 @@ class Exporter {
       return absl::UnimplementedError("expected no bias: write .pb, .pbtxt or .prog");
     }
     WEFT_ASSIGN_OR_RETURN(const std::vector<Pair> pairs, PairsOf(op));
+    Json metadata = Json::object();
+    if (op.HasAttr(kNumRanksAttr)) {
+      metadata["custom"] = Json{{kNumRanksKey, op.IntAttr(kNumRanksAttr).value_or(0)}}.dump();
+    }
     for (const Pair& pair : pairs) {
       const std::string value = NewValue("mul", pair.value);
       WEFT_RETURN_IF_ERROR(Insert(NewNode("aten.mul.Scalar")
                                       .Tensor("self", pair.value)
                                       .Number("other", op.FloatAttr("scale").value_or(1))
+                                      .Metadata(metadata.dump())
                                       .Make(value)));
       WEFT_RETURN_IF_ERROR(Replace(pair.out, value));
     }

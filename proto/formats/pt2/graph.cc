@@ -504,6 +504,16 @@ class GraphReader {
     return absl::OkStatus();
   }
 
+  static int NumRanksIn(const Json& metadata) {
+    const Json* const custom = Find(metadata, "custom");
+    if (custom == nullptr || !custom->is_string()) return 0;
+    const Json json = Json::parse(custom->get<std::string>(), nullptr, /*allow_exceptions=*/false);
+    const Json* const nranks = Find(json, kNumRanksKey);
+    if (nranks == nullptr || !nranks->is_number_integer()) return 0;
+    const int64_t number = nranks->get<int64_t>();
+    return number >= 1 && number <= std::numeric_limits<int>::max() ? static_cast<int>(number) : 0;
+  }
+
   absl::Status ReadNode(const Json& json) {
     Node node;
     const std::string where = absl::StrCat(kModel, ", node ", graph_.nodes.size());
@@ -517,6 +527,7 @@ class GraphReader {
     if (const Json* const metadata = Find(json, "metadata")) {
       const Json* const stack = Find(*metadata, "stack_trace");
       if (stack != nullptr && stack->is_string()) node.stack = stack->get<std::string>();
+      node.nranks = NumRanksIn(*metadata);
     }
     for (const Json& input : *inputs) {
       WEFT_ASSIGN_OR_RETURN(const std::string name, GetText(input, "name", where));

@@ -45,6 +45,10 @@ struct TensorMeta {
   Size NumElements() const;
 };
 
+// In the custom metadata of a node, JSON in a string, which torch keeps: attribute nranks of its
+// op.
+inline constexpr char kNumRanksKey[] = "weft_nranks";
+
 // A call of an operator. Arguments are found by the names that its schema gives them; one that
 // equals its default is not in the file. Errors name node, argument, and what was expected.
 class Node {
@@ -53,6 +57,7 @@ class Node {
   std::string target;                // "aten.add.Tensor"
   std::vector<std::string> outputs;  // values; empty: the node does not make that output
   std::string stack;                 // of the user's script, as Python prints it; may be empty
+  int nranks = 0;                    // by which the node divides, as Weft has written; 0: not said
 
   // "node add_3 (aten.add.Tensor)".
   std::string DebugName() const;

@@ -175,11 +175,15 @@ NewNode& NewNode::DType(absl::string_view argument, int64_t scalar_type) {
   return Add(argument, "as_scalar_type", absl::StrCat(scalar_type));
 }
 
+NewNode& NewNode::Metadata(std::string json) {
+  metadata_ = std::move(json);
+  return *this;
+}
+
 std::string NewNode::Json(absl::string_view name, absl::string_view outputs) const {
   return absl::StrCat("{\"target\": \"torch.ops.", target_, "\", \"inputs\": [", inputs_,
-                      "], \"outputs\": [", outputs,
-                      "], \"metadata\": {}, \"is_hop_single_tensor_return\": null, \"name\": \"",
-                      name, "\"}");
+                      "], \"outputs\": [", outputs, "], \"metadata\": ", metadata_,
+                      ", \"is_hop_single_tensor_return\": null, \"name\": \"", name, "\"}");
 }
 
 std::string NewNode::Make(absl::string_view value) const {

@@ -49,6 +49,7 @@ class NewNode {
   NewNode& Int(absl::string_view argument, int64_t value);
   NewNode& Text(absl::string_view argument, absl::string_view value);
   NewNode& DType(absl::string_view argument, int64_t scalar_type);
+  NewNode& Metadata(std::string json);  // an object
 
   // One that makes a value, which has the name of the node; or a list of them.
   std::string Make(absl::string_view value) const;
@@ -57,7 +58,7 @@ class NewNode {
  private:
   NewNode& Add(absl::string_view argument, absl::string_view kind, absl::string_view json);
   std::string Json(absl::string_view name, absl::string_view outputs) const;
-  std::string target_, inputs_;
+  std::string target_, inputs_, metadata_ = "{}";
 };
 
 }  // namespace weft::pt2

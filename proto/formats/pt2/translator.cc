@@ -5,10 +5,12 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 
@@ -74,6 +76,12 @@ namespace {
 
 bool HasOneElement(const TensorMeta& meta) {
   return std::all_of(meta.dims.begin(), meta.dims.end(), [](int64_t dim) { return dim == 1; });
+}
+
+// Each output is of one input, times a number, or of those of all ranks.
+bool ScalesOrReduces(const Node& node) {
+  return absl::StartsWith(node.target, "_c10d_functional.") ||
+         absl::StartsWith(node.target, "aten.mul.") || absl::StartsWith(node.target, "aten.div.");
 }
 
 }  // namespace
@@ -277,12 +285,27 @@ absl::Status Translator::FindGradients() {
   for (const Update& update : updates_.updates) {
     WEFT_ASSIGN_OR_RETURN(const std::string gradient, GradientIn(update));
     const auto [found, is_new] = param_of_gradient_.emplace(gradient, update.param);
+    WEFT_RETURN_IF_ERROR(FindParts(gradient, update.param));
     if (is_new) continue;
     return absl::UnimplementedError(absl::StrCat("parameters ", found->second, " and ",
                                                  update.param, " have one gradient, value ",
                                                  gradient));
   }
   return absl::OkStatus();
+}
+
+absl::Status Translator::FindParts(const std::string& gradient, const std::string& param) {
+  std::string value = gradient;
+  for (;;) {
+    param_of_part_[value] = param;
+    const Node* const node = makers_.Of(value);
+    if (node == nullptr || !ScalesOrReduces(*node)) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node->Tensors());
+    const auto at = std::find(node->outputs.begin(), node->outputs.end(), value);
+    if (reads.size() != node->outputs.size() || at == node->outputs.end()) return absl::OkStatus();
+    value = makers_.Origin(reads[at - node->outputs.begin()]);
+    if (!linear_.contains(value)) return absl::OkStatus();
+  }
 }
 
 absl::flat_hash_set<const Node*> Translator::NodesFor(std::vector<std::string> values) const {
@@ -389,9 +412,12 @@ absl::Status Translator::Declare() {
 }
 
 std::string Translator::Output(const std::string& value, const TensorMeta& meta) {
-  const auto gradient = param_of_gradient_.find(value);
   std::string name = value;
-  if (gradient != param_of_gradient_.end()) name = absl::StrCat(gradient->second, kGradSuffix);
+  const auto part = param_of_part_.find(value);
+  if (part != param_of_part_.end()) {
+    name = absl::StrCat(part->second, kGradSuffix,
+                        param_of_gradient_.contains(value) ? "" : "@RENAME@" + value);
+  }
   if (value == loss_) name = "loss";
   if (value == seed_->outputs[0]) name = absl::StrCat(vars_.at(loss_), kGradSuffix);
   while (names_.contains(name)) name += "_";
@@ -523,8 +549,13 @@ NewOp Translator::Add(absl::string_view type, const Slots& inputs, const Slots& 
 absl::Status Translator::TranslateNode(const Node& node) {
   node_ = &node;
   const OpRule& rule = Rules().at(node.target);
+  auto& ops = *desc_.mutable_blocks(0)->mutable_ops();
+  const int num_before = ops.size();
   WEFT_RETURN_IF_ERROR((this->*rule.translate)(node));
   WEFT_RETURN_IF_ERROR(lost_);
+  if (node.nranks != 0 && ops.size() > num_before) {
+    NewOp(&ops[ops.size() - 1]).Int(kNumRanksAttr, node.nranks);
+  }
   for (const std::string& value : node.outputs) {
     const auto gradient = param_of_gradient_.find(value);
     const bool is_gradient = gradient != param_of_gradient_.end();

@@ -89,6 +89,8 @@ class Translator {
   absl::Status FollowSeed();
   absl::StatusOr<bool> IsLinearInSeed(const Node& node) const;
   absl::Status FindGradients();
+  // Fills param_of_part_.
+  absl::Status FindParts(const std::string& gradient, const std::string& param);
   absl::StatusOr<std::string> GradientIn(const Update& update) const;
   // Nodes that make the values, or what these follow from.
   absl::flat_hash_set<const Node*> NodesFor(std::vector<std::string> values) const;
@@ -280,6 +282,8 @@ class Translator {
   std::string loss_;            // a value
   // By value: the parameter whose gradient it is.
   absl::flat_hash_map<std::string, std::string> param_of_gradient_;
+  // By value: the same, and of values that are reduced or scaled to a gradient.
+  absl::flat_hash_map<std::string, std::string> param_of_part_;
   absl::flat_hash_set<const Node*> needed_, needed_before_updates_;
   // By value: the needed nodes that read it, under any name.
   absl::flat_hash_map<std::string, std::vector<const Node*>> readers_;
