@@ -295,17 +295,29 @@ absl::Status Translator::FindGradients() {
 }
 
 absl::Status Translator::FindParts(const std::string& gradient, const std::string& param) {
-  std::string value = gradient;
+  std::vector<std::string> parts = {gradient};
+  const TensorMeta& meta = MetaOf(gradient);
+  bool is_in_place = true;
   for (;;) {
-    param_of_part_[value] = param;
+    const std::string& value = parts.back();
     const Node* const node = makers_.Of(value);
-    if (node == nullptr || !ScalesOrReduces(*node)) return absl::OkStatus();
+    if (node == nullptr || !ScalesOrReduces(*node)) break;
     WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node->Tensors());
     const auto at = std::find(node->outputs.begin(), node->outputs.end(), value);
-    if (reads.size() != node->outputs.size() || at == node->outputs.end()) return absl::OkStatus();
-    value = makers_.Origin(reads[at - node->outputs.begin()]);
-    if (!linear_.contains(value)) return absl::OkStatus();
+    if (reads.size() != node->outputs.size() || at == node->outputs.end()) break;
+    std::string part = makers_.Origin(reads[at - node->outputs.begin()]);
+    if (!linear_.contains(part)) break;
+    const bool is_result =
+        std::any_of(graph_.results.begin(), graph_.results.end(),
+                    [&](const std::string& result) { return makers_.Origin(result) == part; });
+    is_in_place = is_in_place && !is_result && readers_[part].size() == 1 &&
+                  MetaOf(part).dims == meta.dims && MetaOf(part).dtype == meta.dtype;
+    parts.push_back(std::move(part));
   }
+  for (const std::string& part : parts) param_of_part_[part] = param;
+  if (is_in_place) gradient_vars_[param];
+  completed_[is_in_place ? parts.back() : gradient] = param;
+  return absl::OkStatus();
 }
 
 absl::flat_hash_set<const Node*> Translator::NodesFor(std::vector<std::string> values) const {
@@ -411,18 +423,32 @@ absl::Status Translator::Declare() {
   return absl::OkStatus();
 }
 
+bool Translator::IsDividedSeed(const std::string& value) const {
+  const auto readers = readers_.find(seed_->outputs[0]);
+  if (readers == readers_.end() || readers->second.size() != 1) return false;
+  const Node& reader = *readers->second[0];
+  return reader.nranks != 0 && reader.outputs == std::vector<std::string>{value};
+}
+
 std::string Translator::Output(const std::string& value, const TensorMeta& meta) {
   std::string name = value;
   const auto part = param_of_part_.find(value);
+  const auto in_place =
+      part == param_of_part_.end() ? gradient_vars_.end() : gradient_vars_.find(part->second);
+  if (in_place != gradient_vars_.end() && !in_place->second.empty()) {
+    return vars_[value] = in_place->second;
+  }
+  if (IsDividedSeed(value)) return vars_[value] = VarOf(seed_->outputs[0]);
   if (part != param_of_part_.end()) {
-    name = absl::StrCat(part->second, kGradSuffix,
-                        param_of_gradient_.contains(value) ? "" : "@RENAME@" + value);
+    const bool is_whole = in_place != gradient_vars_.end() || param_of_gradient_.contains(value);
+    name = absl::StrCat(part->second, kGradSuffix, is_whole ? "" : "@RENAME@" + value);
   }
   if (value == loss_) name = "loss";
   if (value == seed_->outputs[0]) name = absl::StrCat(vars_.at(loss_), kGradSuffix);
   while (names_.contains(name)) name += "_";
   DeclareVar(name, meta);
   vars_[value] = name;
+  if (in_place != gradient_vars_.end()) in_place->second = name;
   if (!meta.sizes.empty() && !Follows(value)) like_.emplace(KeyOf(meta), name);
   return name;
 }
@@ -557,8 +583,8 @@ absl::Status Translator::TranslateNode(const Node& node) {
     NewOp(&ops[ops.size() - 1]).Int(kNumRanksAttr, node.nranks);
   }
   for (const std::string& value : node.outputs) {
-    const auto gradient = param_of_gradient_.find(value);
-    const bool is_gradient = gradient != param_of_gradient_.end();
+    const auto gradient = completed_.find(value);
+    const bool is_gradient = gradient != completed_.end();
     if (!is_gradient && value != loss_) continue;
     const std::string var = VarOf(value);
     pb::OpDesc* const writer = WriterOf(var);

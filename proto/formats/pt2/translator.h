@@ -89,7 +89,7 @@ class Translator {
   absl::Status FollowSeed();
   absl::StatusOr<bool> IsLinearInSeed(const Node& node) const;
   absl::Status FindGradients();
-  // Fills param_of_part_.
+  // Fills param_of_part_, gradient_vars_ and completed_.
   absl::Status FindParts(const std::string& gradient, const std::string& param);
   absl::StatusOr<std::string> GradientIn(const Update& update) const;
   // Nodes that make the values, or what these follow from.
@@ -115,6 +115,8 @@ class Translator {
   const TensorMeta& MetaOf(const std::string& value) const {
     return graph_.tensors.at(makers_.Origin(value));
   }
+  // The gradient of the loss, divided by the number of ranks as Weft has written: in place.
+  bool IsDividedSeed(const std::string& value) const;
   pb::VarDesc* DeclareVar(const std::string& name, const TensorMeta& meta);
   // A new variable for an output of the current node; that of the value, or one beside it.
   std::string Output(const std::string& value);
@@ -284,6 +286,10 @@ class Translator {
   absl::flat_hash_map<std::string, std::string> param_of_gradient_;
   // By value: the same, and of values that are reduced or scaled to a gradient.
   absl::flat_hash_map<std::string, std::string> param_of_part_;
+  // By parameter whose gradient is reduced in place: the variable; empty: not declared yet.
+  absl::flat_hash_map<std::string, std::string> gradient_vars_;
+  // By value: the parameter whose gradient, of a rank, is complete with it.
+  absl::flat_hash_map<std::string, std::string> completed_;
   absl::flat_hash_set<const Node*> needed_, needed_before_updates_;
   // By value: the needed nodes that read it, under any name.
   absl::flat_hash_map<std::string, std::vector<const Node*>> readers_;
