@@ -3,6 +3,7 @@
 #include <zip.h>
 
 #include <mutex>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -115,6 +116,59 @@ absl::Status ZipArchive::Visit(uint64_t entry,
   absl::Cleanup close = [file] { zip_fclose(file); };
   OpenEntry open(file, stat.size);
   return visit(open);
+}
+
+namespace {
+
+constexpr zip_uint16_t kFirstDate = 1 << 5 | 1;  // 1980-01-01, the first that an archive can say
+
+absl::Status PutEntry(zip_t* archive, const std::string& name, const std::string& bytes) {
+  zip_source_t* const source = zip_source_buffer(archive, bytes.data(), bytes.size(), 0);
+  const zip_int64_t entry =
+      source == nullptr ? -1 : zip_file_add(archive, name.c_str(), source, ZIP_FL_OVERWRITE);
+  if (entry < 0 && source != nullptr) zip_source_free(source);
+  if (entry >= 0 && zip_set_file_compression(archive, entry, ZIP_CM_STORE, 0) == 0 &&
+      zip_file_set_dostime(archive, entry, 0, kFirstDate, 0) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat("entry ", name, ": ", zip_strerror(archive)));
+}
+
+absl::StatusOr<std::string> BytesOf(zip_source_t* source) {
+  zip_stat_t stat;
+  if (zip_source_stat(source, &stat) != 0 || zip_source_open(source) != 0) {
+    return absl::InternalError(zip_error_strerror(zip_source_error(source)));
+  }
+  absl::Cleanup close = [source] { zip_source_close(source); };
+  std::string bytes(stat.size, '\0');
+  if (zip_source_read(source, bytes.data(), bytes.size()) !=
+      static_cast<zip_int64_t>(bytes.size())) {
+    return absl::InternalError(zip_error_strerror(zip_source_error(source)));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> WithEntries(absl::string_view archive,
+                                        const std::map<std::string, std::string>& entries) {
+  zip_error_t error;
+  zip_error_init(&error);
+  absl::Cleanup fini = [&error] { zip_error_fini(&error); };
+  zip_source_t* const source = zip_source_buffer_create(archive.data(), archive.size(), 0, &error);
+  if (source == nullptr) return absl::InternalError(zip_error_strerror(&error));
+  absl::Cleanup free = [source] { zip_source_free(source); };
+  zip_source_keep(source);  // closing the archive gives up one of two
+  zip_t* const zip = zip_open_from_source(source, 0, &error);
+  if (zip == nullptr) {
+    zip_source_free(source);
+    return absl::InvalidArgumentError(zip_error_strerror(&error));
+  }
+  absl::Cleanup discard = [zip] { zip_discard(zip); };
+  for (const auto& [name, bytes] : entries) WEFT_RETURN_IF_ERROR(PutEntry(zip, name, bytes));
+  if (zip_close(zip) != 0) return absl::InternalError(zip_strerror(zip));
+  std::move(discard).Cancel();
+  return BytesOf(source);
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #define WEFT_BASE_ZIP_ARCHIVE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -44,6 +45,11 @@ class ZipArchive {
   explicit ZipArchive(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
 };
+
+// The archive with these entries in place of those of their names, or after the others: stored, of
+// the date that torch writes. Other entries keep their data. O(bytes) memory.
+absl::StatusOr<std::string> WithEntries(absl::string_view archive,
+                                        const std::map<std::string, std::string>& entries);
 
 }  // namespace weft
 

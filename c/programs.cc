@@ -76,7 +76,8 @@ weft_status* weft_program_serialize(const weft_program* program, weft_format for
 }
 
 weft_format weft_program_format(const weft_program* program) {
-  return program->program.origin() != nullptr ? WEFT_FORMAT_PIR : WEFT_FORMAT_BINARY;
+  const auto& origin = program->program.origin();
+  return origin != nullptr && origin->OrdersByData() ? WEFT_FORMAT_PIR : WEFT_FORMAT_BINARY;
 }
 const char* weft_program_name(const weft_program* program) { return program->name.c_str(); }
 size_t weft_program_num_ops(const weft_program* program) { return program->program.num_ops(); }

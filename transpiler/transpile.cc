@@ -41,10 +41,15 @@ absl::Status CheckTimes(const StepTimes& times, const Program& main) {
                                                  times.op_seconds.size()));
 }
 
+// Of the formats, PIR alone leaves the order to the data.
+bool IsOfPaddle3(const Program& program) {
+  return program.origin() != nullptr && program.origin()->OrdersByData();
+}
+
 // Only a ProgramDesc can be what Paddle's transpiler writes. Other programs would get its mistakes,
 // and nothing to be equal to.
 absl::Status CheckDialect(const Program& main, const TranspileOptions& options) {
-  if (options.dialect == Dialect::kWeft || main.origin() == nullptr) return absl::OkStatus();
+  if (options.dialect == Dialect::kWeft || !IsOfPaddle3(main)) return absl::OkStatus();
   return absl::UnimplementedError(
       "the paddle dialect writes what Paddle's transpiler writes, which reads ProgramDesc only; "
       "found a program in Paddle 3's own format (PIR): use dialect weft");
@@ -52,7 +57,7 @@ absl::Status CheckDialect(const Program& main, const TranspileOptions& options) 
 
 // Such programs are of Paddle 3, and so are both of a job.
 absl::Status CheckFormats(const ProgramPair& programs, const TranspileOptions& options) {
-  if (programs.main->origin() == nullptr) return absl::OkStatus();
+  if (!IsOfPaddle3(*programs.main)) return absl::OkStatus();
   if (options.paddle_version == 2) {
     return absl::InvalidArgumentError(
         "paddle_version 2: found a program in Paddle 3's own format (PIR), which Paddle 2 does not "

@@ -21,6 +21,7 @@
 #include "proto/formats/pir/exporter.h"
 #include "proto/formats/pir/importer.h"
 #include "proto/formats/program_bytes.h"
+#include "proto/formats/pt2/exporter.h"
 #include "proto/formats/pt2/importer.h"
 #include "proto/text/program_text.h"
 
@@ -106,10 +107,8 @@ absl::StatusOr<SerializedProgram> PiecesOf(const Program& program, ProgramFormat
                                            std::string* text) {
   SerializedProgram serialized;
   if (format == ProgramFormat::kPt2) {
-    return absl::UnimplementedError(
-        "a program cannot be written as an archive of PyTorch (.pt2): write .pb, .pbtxt or .prog");
-  }
-  if (format == ProgramFormat::kBinary) {
+    WEFT_ASSIGN_OR_RETURN(*text, pt2::ExportProgram(program));
+  } else if (format == ProgramFormat::kBinary) {
     serialized = program.SerializeToPieces();
   } else if (format == ProgramFormat::kProtoText) {
     WEFT_ASSIGN_OR_RETURN(*text, PrintProtoText(program));

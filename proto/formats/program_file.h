@@ -21,13 +21,13 @@ enum class ProgramFormat {
   kProtoText,    // protobuf's text format
   kProgramText,  // docs/program_text.md
   kPir,          // Paddle 3's own, as JSON: docs/pir.md
-  kPt2,          // an archive of torch.export.save: docs/pytorch.md; it is read, not written
+  kPt2,          // an archive of torch.export.save: docs/pytorch.md
 };
 
 // The names of program files, for help and errors. "-" is standard input or output.
 inline constexpr char kProgramFileNames[] =
     ".pb, .pdmodel, __model__ or - (binary), .pbtxt (protobuf text), .prog (program text), .json "
-    "(Paddle 3) or .pt2 (PyTorch; to be read)";
+    "(Paddle 3) or .pt2 (PyTorch)";
 
 // By the file's name. InvalidArgument, listing kProgramFileNames, for any other name.
 absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);

@@ -26,8 +26,10 @@ absl::StatusOr<AtomicFile> StageText(const std::string& path, const std::string&
 // Whether the file of the main program says less than is known. Programs of Paddle 3 always carry
 // what is known.
 bool LosesSetting(const Program& main, const std::string& path, const TranspileResult& result) {
-  if (!result.says_setting || main.origin() != nullptr) return false;
-  return main.setting().empty() || *ProgramFormatOf(path) == ProgramFormat::kProtoText;
+  const ProgramFormat format = *ProgramFormatOf(path);
+  const bool is_of_paddle3 = main.origin() != nullptr && main.origin()->OrdersByData();
+  if (!result.says_setting || is_of_paddle3 || format == ProgramFormat::kPt2) return false;
+  return main.setting().empty() || format == ProgramFormat::kProtoText;
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ absl::Status Translator::EmbeddingGrad(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const std::string ids, node.Tensor("indices"));
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("grad_output"));
   const std::string indices = VarOf(ids);
-  WEFT_ASSIGN_OR_RETURN(const std::string weight, LikeTable(node));
+  WEFT_ASSIGN_OR_RETURN(const std::string weight, LikeTable(node));  // of which the shape counts
   const TensorMeta& table = MetaOf(node.outputs[0]);
   if (table.dims.size() != 2) return node.Error("expected the gradient of a table, of two axes");
   const std::string gradient = VarOf(value);
@@ -61,8 +61,8 @@ absl::Status Translator::EmbeddingGrad(const Node& node) {
 
 // The parameter of which output 0 is the gradient, or else what has its shape, which alone counts.
 absl::StatusOr<std::string> Translator::LikeTable(const Node& node) const {
-  const auto param = param_of_gradient_.find(node.outputs[0]);
-  return param == param_of_gradient_.end() ? LikeOutput(node) : param->second;
+  const auto param = param_of_part_.find(node.outputs[0]);
+  return param == param_of_part_.end() ? LikeOutput(node) : param->second;
 }
 
 // Bags of one size: indices in rows, where PyTorch has all of them in one, and counts the

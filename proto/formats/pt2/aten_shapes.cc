@@ -61,7 +61,7 @@ absl::Status Translator::Reshape(const Node& node) {
   if (sum != row_sums_.end() && vars_.find(sum->first) == vars_.end()) {
     if (AddBiasGrad(sum->second, -1, node.outputs[0])) return absl::OkStatus();
   }
-  const bool is_gradient = param_of_gradient_.contains(node.outputs[0]);
+  const bool is_gradient = param_of_part_.contains(node.outputs[0]);
   const TensorMeta &from = MetaOf(value), &to = MetaOf(node.outputs[0]);
   const auto rows = rows_.find(makers_.Origin(value));
   if (rows != rows_.end() && rows->second.meta.sizes == to.sizes && !is_gradient) {
@@ -110,7 +110,7 @@ absl::Status Translator::Reduce(const Node& node) {
   if (!leading.empty()) leading.pop_back();
   const bool sums_rows = keeps && !dims.empty() && dims == leading &&
                          Rules().at(node.target).op == "reduce_sum" && Follows(value);
-  if (sums_rows && !param_of_gradient_.contains(node.outputs[0])) {
+  if (sums_rows && !param_of_part_.contains(node.outputs[0])) {
     row_sums_[node.outputs[0]] = value;
     return absl::OkStatus();
   }
@@ -133,7 +133,7 @@ absl::Status Translator::Reduce(const Node& node) {
 // Prefers a sum of the forward pass, and among these the parameter of which `out` is the gradient.
 bool Translator::AddBiasGrad(const std::string& gradient, int axis, const std::string& out,
                              bool must_be_added) {
-  const auto param = param_of_gradient_.find(out);
+  const auto param = param_of_part_.find(out);
   const Operand rows = OperandOf(gradient);
   const TensorMeta& to = MetaOf(out);
   absl::optional<std::string> x = Like(rows.meta), bias = Like(to), grad = rows.var;
@@ -144,7 +144,7 @@ bool Translator::AddBiasGrad(const std::string& gradient, int axis, const std::s
         (!is_plain && sum.sizes != rows.meta.sizes)) {
       continue;
     }
-    const bool is_preferred = param != param_of_gradient_.end() && param->second == sum.bias;
+    const bool is_preferred = param != param_of_part_.end() && param->second == sum.bias;
     if (is_found && !is_preferred) continue;
     is_found = true;
     x = sum.x;

@@ -23,6 +23,7 @@ using Json = nlohmann::json;
 constexpr char kModel[] = "models/model.json";
 constexpr char kSchedules[] = "extra/lr_schedules.json";
 constexpr char kWeights[] = "data/weights/";
+constexpr char kSetting[] = "extra/weft_setting.json";
 constexpr char kArchiveVersion[] = "0";
 // The schema of the JSON: torch/_export/serde/schema.yaml. Minor versions only add.
 constexpr int kMajor = 8, kMinor = 20;
@@ -266,6 +267,16 @@ Size& Size::operator*=(const Size& other) {
   return *this;
 }
 
+absl::StatusOr<int64_t> ScalarTypeOf(pb::VarType::Type dtype) {
+  constexpr int64_t kLast = 13;
+  for (int64_t number = 1; number <= kLast; ++number) {
+    const absl::StatusOr<pb::VarType::Type> of_number = ReadDType(number, "");
+    if (of_number.ok() && *of_number == dtype) return number;
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("expected an element type of PyTorch, found ", pb::VarType::Type_Name(dtype)));
+}
+
 Size TensorMeta::NumElements() const {
   Size product;
   for (const Size& size : sizes) product *= size;
@@ -499,6 +510,16 @@ class GraphReader {
     return absl::OkStatus();
   }
 
+  static int NumRanksIn(const Json& metadata) {
+    const Json* const custom = Find(metadata, "custom");
+    if (custom == nullptr || !custom->is_string()) return 0;
+    const Json json = Json::parse(custom->get<std::string>(), nullptr, /*allow_exceptions=*/false);
+    const Json* const nranks = Find(json, kNumRanksKey);
+    if (nranks == nullptr || !nranks->is_number_integer()) return 0;
+    const int64_t number = nranks->get<int64_t>();
+    return number >= 1 && number <= std::numeric_limits<int>::max() ? static_cast<int>(number) : 0;
+  }
+
   absl::Status ReadNode(const Json& json) {
     Node node;
     const std::string where = absl::StrCat(kModel, ", node ", graph_.nodes.size());
@@ -512,6 +533,7 @@ class GraphReader {
     if (const Json* const metadata = Find(json, "metadata")) {
       const Json* const stack = Find(*metadata, "stack_trace");
       if (stack != nullptr && stack->is_string()) node.stack = stack->get<std::string>();
+      node.nranks = NumRanksIn(*metadata);
     }
     for (const Json& input : *inputs) {
       WEFT_ASSIGN_OR_RETURN(const std::string name, GetText(input, "name", where));
@@ -595,6 +617,7 @@ absl::StatusOr<Archive> Archive::Open(FileBytes file) {
     const std::string name = archive.zip_.NameOf(i);
     const size_t slash = name.find('/');
     if (slash == std::string::npos) continue;
+    if (name.substr(slash + 1) == kModel) archive.folder_ = name.substr(0, slash + 1);
     if (!archive.entries_.emplace(name.substr(slash + 1), i).second) {
       return absl::InvalidArgumentError(absl::StrCat("entry ", name, " is there twice"));
     }
@@ -639,6 +662,16 @@ absl::StatusOr<Json> Archive::ReadJson(absl::string_view name) const {
   if (!json.is_discarded()) return json;
   return absl::InvalidArgumentError(absl::StrCat("entry ", name, ": not JSON"));
 }
+
+absl::StatusOr<std::string> Archive::ReadGraphText() const { return Read(kModel); }
+
+std::string Archive::graph_name() const { return absl::StrCat(folder_, kModel); }
+
+absl::StatusOr<std::string> Archive::ReadSetting() const {
+  return entries_.contains(kSetting) ? Read(kSetting) : std::string();
+}
+
+std::string Archive::setting_name() const { return absl::StrCat(folder_, kSetting); }
 
 absl::StatusOr<Graph> Archive::ReadGraph() const {
   WEFT_ASSIGN_OR_RETURN(Json json, ReadJson(kModel));

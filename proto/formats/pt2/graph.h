@@ -51,6 +51,10 @@ struct TensorMeta {
   Size NumElements() const;
 };
 
+// In the custom metadata of a node, JSON in a string, which torch keeps: attribute nranks of its
+// op.
+inline constexpr char kNumRanksKey[] = "weft_nranks";
+
 // A call of an operator. Arguments are found by the names that its schema gives them; one that
 // equals its default is not in the file. Errors name node, argument, and what was expected.
 class Node {
@@ -59,6 +63,7 @@ class Node {
   std::string target;                // "aten.add.Tensor"
   std::vector<std::string> outputs;  // values; empty: the node does not make that output
   std::string stack;                 // of the user's script, as Python prints it; may be empty
+  int nranks = 0;                    // by which the node divides, as Weft has written; 0: not said
 
   // "node add_3 (aten.add.Tensor)".
   std::string DebugName() const;
@@ -115,6 +120,9 @@ class Graph {
   std::shared_ptr<const nlohmann::json> document_;
 };
 
+// The number that PyTorch has for an element type. Unimplemented: it has none that is read.
+absl::StatusOr<int64_t> ScalarTypeOf(pb::VarType::Type dtype);
+
 struct Weight {
   TensorMeta meta;
   std::string bytes;  // row-major
@@ -131,6 +139,13 @@ class Archive {
 
   // O(nodes).
   absl::StatusOr<Graph> ReadGraph() const;
+  // The text of the graph, and its name in the archive.
+  absl::StatusOr<std::string> ReadGraphText() const;
+  std::string graph_name() const;
+  // What Weft has written of the run (proto/setting.h), and its name; empty: nothing. torch reads
+  // such entries on demand alone.
+  absl::StatusOr<std::string> ReadSetting() const;
+  std::string setting_name() const;
   // The parameters and buffers that the graph begins with. InvalidArgument: one is missing, has
   // another type than the graph says, strides, or a pickle.
   absl::StatusOr<std::map<std::string, Weight>> ReadWeights(const Graph& graph) const;
@@ -141,6 +156,7 @@ class Archive {
   absl::StatusOr<nlohmann::json> ReadJson(absl::string_view name) const;
   absl::Status ReadSchedules(Graph* graph) const;
 
+  std::string folder_;  // around all, with its slash
   ZipArchive zip_;
   uint64_t file_bytes_;
   absl::flat_hash_map<std::string, uint64_t> entries_;  // without the folder around all

@@ -94,10 +94,18 @@ absl::Status AddInitializer(const std::string& name, const Weight& value, pb::Bl
 }  // namespace
 
 absl::StatusOr<Program> ImportProgram(FileBytes file) {
-  WEFT_ASSIGN_OR_RETURN(const Archive archive, Archive::Open(std::move(file)));
+  WEFT_ASSIGN_OR_RETURN(const Archive archive, Archive::Open(file));
   WEFT_ASSIGN_OR_RETURN(const Graph graph, archive.ReadGraph());
   WEFT_ASSIGN_OR_RETURN(const Translation translation, Translate(graph));
-  return Program::FromProto(translation.desc);
+  WEFT_ASSIGN_OR_RETURN(Program program, Program::FromProto(translation.desc));
+  WEFT_ASSIGN_OR_RETURN(const std::string setting, archive.ReadSetting());
+  program.set_setting(setting);
+  program.set_origin(std::make_shared<Import>(std::move(file)));
+  return program;
+}
+
+const Import* ImportOf(const Program& program) {
+  return dynamic_cast<const Import*>(program.origin().get());
 }
 
 absl::StatusOr<std::map<std::string, Weight>> ReadStartValues(FileBytes file) {

@@ -5,6 +5,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/file.h"
@@ -12,6 +14,23 @@
 #include "proto/program.h"
 
 namespace weft::pt2 {
+
+// Where a program comes from: its archive.
+class Import : public ProgramOrigin {
+ public:
+  explicit Import(FileBytes bytes) : file(std::move(bytes)) {}
+  const FileBytes file;
+
+  // Weft's ops for streams order what it runs.
+  bool OrdersByData() const override { return false; }
+  const std::vector<std::string>& distributed_params() const override { return no_params_; }
+  bool AreOneOp(OpId a, OpId b) const override { return false; }
+
+ private:
+  std::vector<std::string> no_params_;
+};
+// Null for programs of other formats.
+const Import* ImportOf(const Program& program);
 
 // Parameters and buffers are persistable variables of the names that they have in PyTorch's
 // state_dict, inputs are data variables, the loss is loss, and other values have the names of their

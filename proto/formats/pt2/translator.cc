@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/host_schedules.h"
 #include "proto/op_role.h"
@@ -78,6 +79,12 @@ bool HasOneElement(const TensorMeta& meta) {
   return std::all_of(meta.dims.begin(), meta.dims.end(), [](int64_t dim) { return dim == 1; });
 }
 
+// Each output is of one input, times a number, or of those of all ranks.
+bool ScalesOrReduces(const Node& node) {
+  return absl::StartsWith(node.target, "_c10d_functional.") ||
+         absl::StartsWith(node.target, "aten.mul.") || absl::StartsWith(node.target, "aten.div.");
+}
+
 }  // namespace
 
 Translator::Translator(const Graph& graph, const Makers& makers, const Updates& updates)
@@ -98,6 +105,7 @@ absl::StatusOr<pb::ProgramDesc> Translator::Run() {
     if (!needed_before_updates_.contains(&node)) role_ = kRoleOptimize;
     if (&node == seed_) role_ = kRoleBackward | kRoleLoss;
     WEFT_RETURN_IF_ERROR(TranslateNode(node));
+    node_of_op_.resize(block->ops_size(), &node - graph_.nodes.data());
   }
   role_ = kRoleOptimize;
   node_ = nullptr;
@@ -110,7 +118,15 @@ absl::StatusOr<pb::ProgramDesc> Translator::Run() {
   }
   WEFT_RETURN_IF_ERROR(AddMutations());
   WEFT_RETURN_IF_ERROR(lost_);
+  node_of_op_.resize(block->ops_size(), graph_.nodes.size());
   return std::move(desc_);
+}
+
+std::vector<std::string> Translator::plain_values() const {
+  std::vector<std::string> values = {loss_, seed_->outputs[0]};
+  for (const Input& input : graph_.inputs) values.push_back(input.value);
+  for (const auto& [gradient, param] : param_of_gradient_) values.push_back(gradient);
+  return values;
 }
 
 absl::Status Translator::Survey() {
@@ -198,6 +214,10 @@ absl::StatusOr<bool> Translator::IsLinearInSeed(const Node& node) const {
     WEFT_ASSIGN_OR_RETURN(const bool keeps_zeros, MasksWithZeros(node));
     if (!keeps_zeros) return false;
   }
+  if (node.Has("reduce_op")) {
+    WEFT_ASSIGN_OR_RETURN(const std::string name, node.Text("reduce_op", ""));
+    if (name != "sum" && name != "avg") return false;
+  }
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node.Tensors());
   size_t following = 0;
   for (const std::string& value : reads) {
@@ -276,11 +296,38 @@ absl::Status Translator::FindGradients() {
   for (const Update& update : updates_.updates) {
     WEFT_ASSIGN_OR_RETURN(const std::string gradient, GradientIn(update));
     const auto [found, is_new] = param_of_gradient_.emplace(gradient, update.param);
+    WEFT_RETURN_IF_ERROR(FindParts(gradient, update.param));
     if (is_new) continue;
     return absl::UnimplementedError(absl::StrCat("parameters ", found->second, " and ",
                                                  update.param, " have one gradient, value ",
                                                  gradient));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Translator::FindParts(const std::string& gradient, const std::string& param) {
+  std::vector<std::string> parts = {gradient};
+  const TensorMeta& meta = MetaOf(gradient);
+  bool is_in_place = true;
+  for (;;) {
+    const std::string& value = parts.back();
+    const Node* const node = makers_.Of(value);
+    if (node == nullptr || !ScalesOrReduces(*node)) break;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node->Tensors());
+    const auto at = std::find(node->outputs.begin(), node->outputs.end(), value);
+    if (reads.size() != node->outputs.size() || at == node->outputs.end()) break;
+    std::string part = makers_.Origin(reads[at - node->outputs.begin()]);
+    if (!linear_.contains(part)) break;
+    const bool is_result =
+        std::any_of(graph_.results.begin(), graph_.results.end(),
+                    [&](const std::string& result) { return makers_.Origin(result) == part; });
+    is_in_place = is_in_place && !is_result && readers_[part].size() == 1 &&
+                  MetaOf(part).dims == meta.dims && MetaOf(part).dtype == meta.dtype;
+    parts.push_back(std::move(part));
+  }
+  for (const std::string& part : parts) param_of_part_[part] = param;
+  if (is_in_place) gradient_vars_[param];
+  completed_[is_in_place ? parts.back() : gradient] = param;
   return absl::OkStatus();
 }
 
@@ -387,15 +434,32 @@ absl::Status Translator::Declare() {
   return absl::OkStatus();
 }
 
+bool Translator::IsDividedSeed(const std::string& value) const {
+  const auto readers = readers_.find(seed_->outputs[0]);
+  if (readers == readers_.end() || readers->second.size() != 1) return false;
+  const Node& reader = *readers->second[0];
+  return reader.nranks != 0 && reader.outputs == std::vector<std::string>{value};
+}
+
 std::string Translator::Output(const std::string& value, const TensorMeta& meta) {
-  const auto gradient = param_of_gradient_.find(value);
   std::string name = value;
-  if (gradient != param_of_gradient_.end()) name = absl::StrCat(gradient->second, kGradSuffix);
+  const auto part = param_of_part_.find(value);
+  const auto in_place =
+      part == param_of_part_.end() ? gradient_vars_.end() : gradient_vars_.find(part->second);
+  if (in_place != gradient_vars_.end() && !in_place->second.empty()) {
+    return vars_[value] = in_place->second;
+  }
+  if (IsDividedSeed(value)) return vars_[value] = VarOf(seed_->outputs[0]);
+  if (part != param_of_part_.end()) {
+    const bool is_whole = in_place != gradient_vars_.end() || param_of_gradient_.contains(value);
+    name = absl::StrCat(part->second, kGradSuffix, is_whole ? "" : "@RENAME@" + value);
+  }
   if (value == loss_) name = "loss";
   if (value == seed_->outputs[0]) name = absl::StrCat(vars_.at(loss_), kGradSuffix);
   while (names_.contains(name)) name += "_";
   DeclareVar(name, meta);
   vars_[value] = name;
+  if (in_place != gradient_vars_.end()) in_place->second = name;
   if (!meta.sizes.empty() && !Follows(value)) like_.emplace(KeyOf(meta), name);
   return name;
 }
@@ -536,11 +600,16 @@ absl::Status Translator::TranslateNode(const Node& node) {
   if (IsOfBags(node)) return absl::OkStatus();
   node_ = &node;
   const OpRule& rule = Rules().at(node.target);
+  auto& ops = *desc_.mutable_blocks(0)->mutable_ops();
+  const int num_before = ops.size();
   WEFT_RETURN_IF_ERROR((this->*rule.translate)(node));
   WEFT_RETURN_IF_ERROR(lost_);
+  if (node.nranks != 0 && ops.size() > num_before) {
+    NewOp(&ops[ops.size() - 1]).Int(kNumRanksAttr, node.nranks);
+  }
   for (const std::string& value : node.outputs) {
-    const auto gradient = param_of_gradient_.find(value);
-    const bool is_gradient = gradient != param_of_gradient_.end();
+    const auto gradient = completed_.find(value);
+    const bool is_gradient = gradient != completed_.end();
     if (!is_gradient && value != loss_) continue;
     const std::string var = VarOf(value);
     pb::OpDesc* const writer = WriterOf(var);

@@ -60,6 +60,13 @@ class Translator {
 
   // By variable: a number with which a step begins, beside the weights of the archive.
   const std::map<std::string, double>& rates() const { return rates_; }
+  // By op: the number of the node for which it was added; of updates and states, that of all nodes.
+  const std::vector<size_t>& node_of_op() const { return node_of_op_; }
+  // By value: the variable that holds it; not all values are in one.
+  const absl::flat_hash_map<std::string, std::string>& variables() const { return vars_; }
+  // The values that variables have as they are: inputs, the loss, its gradient, and gradients of
+  // parameters. Other variables may have another form of a value.
+  std::vector<std::string> plain_values() const;
 
   using Rule = absl::Status (Translator::*)(const Node&);
 
@@ -82,6 +89,8 @@ class Translator {
   absl::Status FollowSeed();
   absl::StatusOr<bool> IsLinearInSeed(const Node& node) const;
   absl::Status FindGradients();
+  // Fills param_of_part_, gradient_vars_ and completed_.
+  absl::Status FindParts(const std::string& gradient, const std::string& param);
   absl::StatusOr<std::string> GradientIn(const Update& update) const;
   // Nodes that make the values, or what these follow from.
   absl::flat_hash_set<const Node*> NodesFor(std::vector<std::string> values) const;
@@ -108,6 +117,8 @@ class Translator {
   const TensorMeta& MetaOf(const std::string& value) const {
     return graph_.tensors.at(makers_.Origin(value));
   }
+  // The gradient of the loss, divided by the number of ranks as Weft has written: in place.
+  bool IsDividedSeed(const std::string& value) const;
   pb::VarDesc* DeclareVar(const std::string& name, const TensorMeta& meta);
   // A new variable for an output of the current node; that of the value, or one beside it.
   std::string Output(const std::string& value);
@@ -216,6 +227,11 @@ class Translator {
   absl::Status BinaryLoss(const Node& node);
   absl::Status HuberLoss(const Node& node);
   absl::Status HuberLossGrad(const Node& node);
+  // proto/formats/pt2/aten_collectives.cc
+  absl::Status AllReduce(const Node& node);
+  absl::Status AllGather(const Node& node);
+  absl::Status ReduceScatter(const Node& node);
+  absl::Status Broadcast(const Node& node);
 
   absl::optional<double> ConstantOf(const std::string& value) const;
   absl::StatusOr<bool> MasksWithZeros(const Node& node) const;
@@ -307,11 +323,18 @@ class Translator {
   std::string loss_;            // a value
   // By value: the parameter whose gradient it is.
   absl::flat_hash_map<std::string, std::string> param_of_gradient_;
+  // By value: the same, and of values that are reduced or scaled to a gradient.
+  absl::flat_hash_map<std::string, std::string> param_of_part_;
+  // By parameter whose gradient is reduced in place: the variable; empty: not declared yet.
+  absl::flat_hash_map<std::string, std::string> gradient_vars_;
+  // By value: the parameter whose gradient, of a rank, is complete with it.
+  absl::flat_hash_map<std::string, std::string> completed_;
   absl::flat_hash_set<const Node*> needed_, needed_before_updates_;
   // By value: the needed nodes that read it, under any name.
   absl::flat_hash_map<std::string, std::vector<const Node*>> readers_;
 
   pb::ProgramDesc desc_;
+  std::vector<size_t> node_of_op_;
   const Node* node_ = nullptr;  // that is translated
   int role_ = 0;
   absl::flat_hash_set<std::string> names_;              // of variables

@@ -307,16 +307,18 @@ Makers::Makers(const Graph& graph) {
       if (!value.empty()) maker_[value] = &node;
     }
     const bool transposes = node.target == kTranspose;
-    if ((!transposes && !HandsOn(node)) || node.outputs.size() != 1) continue;
-    absl::StatusOr<std::string> input = node.Tensor("self");
-    if (input.ok() && transposes) {  // twice
-      const Node* const before = Of(*input);
+    if (!transposes && !HandsOn(node)) continue;
+    absl::StatusOr<std::vector<std::string>> inputs = node.Tensors();
+    if (inputs.ok() && transposes && inputs->size() == 1) {  // twice
+      const Node* const before = Of((*inputs)[0]);
       if (before == nullptr || before->target != kTranspose) continue;
-      input = before->Tensor("self");
+      inputs = before->Tensors();
     }
-    if (!input.ok()) continue;
-    std::string origin = Origin(*input);  // which may lie in the table
-    origin_[node.outputs[0]] = std::move(origin);
+    if (!inputs.ok() || inputs->size() != node.outputs.size()) continue;
+    for (size_t i = 0; i < inputs->size(); ++i) {
+      std::string origin = Origin((*inputs)[i]);  // which may lie in the table
+      origin_[node.outputs[i]] = std::move(origin);
+    }
   }
 }
 
@@ -331,9 +333,14 @@ const Node* Makers::Of(const std::string& value) const {
 }
 
 bool Makers::HandsOn(const Node& node) {
-  static const auto* const targets = new std::set<std::string>{
-      "aten.alias.default", "aten.clone.default", "aten.contiguous.default", "aten.detach.default",
-      "aten.lift_fresh_copy.default"};
+  static const auto* const targets =
+      new std::set<std::string>{"_c10d_functional.wait_tensor.default",
+                                "_c10d_functional.wait_tensors.default",
+                                "aten.alias.default",
+                                "aten.clone.default",
+                                "aten.contiguous.default",
+                                "aten.detach.default",
+                                "aten.lift_fresh_copy.default"};
   return targets->count(node.target) > 0;
 }
 

@@ -681,6 +681,50 @@ ExprId EquivalenceChecker::RateOf(absl::string_view param) {
   return table_.Scaled(rate.expr, rate.factor);
 }
 
+namespace {
+
+// By what `found` must be divided to be `expected`, where they differ in one place by a factor
+// alone; 1: they do not.
+double FactorBetween(const ExpressionTable& table, ExprId expected, ExprId found) {
+  for (;;) {
+    const auto a = table.Unscaled(expected), b = table.Unscaled(found);
+    if (a.expr == b.expr) return a.factor == 0 ? 1 : b.factor / a.factor;
+    if (table.OperationOf(expected) != table.OperationOf(found)) return 1;
+    const absl::Span<const ExprId> of_a = table.Operands(expected), of_b = table.Operands(found);
+    if (of_a.size() != of_b.size()) return 1;
+    size_t different = of_a.size();
+    for (size_t i = 0; i < of_a.size(); ++i) {
+      if (of_a[i] == of_b[i]) continue;
+      if (different != of_a.size()) return 1;
+      different = i;
+    }
+    if (different == of_a.size()) return 1;
+    expected = of_a[different];
+    found = of_b[different];
+  }
+}
+
+// "; it is 8 times the reference: 4 ranks x 2, as of accumulated steps", if the factor is a whole
+// number or one by it.
+std::string FactorText(double factor, int nranks) {
+  const bool is_part = std::abs(factor) < 1;
+  const double number = is_part ? 1 / factor : factor;
+  const double whole = std::round(number);
+  if (whole < 2 || !SameFactor(number, whole)) return "";
+  std::string text = absl::StrCat("; it is ", is_part ? "1/" : "", whole,
+                                  is_part ? " of" : " times", " the reference");
+  if (nranks < 2 || std::fmod(whole, nranks) != 0) return text;
+  const double rest = whole / nranks;
+  absl::StrAppend(&text, ": ", nranks, " ranks");
+  if (rest == nranks) absl::StrAppend(&text, " x ", nranks, " ranks");
+  if (rest > 1 && rest != nranks) {
+    absl::StrAppend(&text, " x ", rest, is_part ? "" : ", as of accumulated steps");
+  }
+  return text;
+}
+
+}  // namespace
+
 void EquivalenceChecker::ReportDifference(const Compared& values) {
   const ExprId expected = table_.Scaled(values.expected.expr, values.expected.factor);
   const ExprId found = table_.Scaled(values.found.expr, values.found.factor);
@@ -692,8 +736,9 @@ void EquivalenceChecker::ReportDifference(const Compared& values) {
                      ", as the original has it; weft verify option:numeric compares both by "
                      "running them"));
   }
-  std::string text = absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
-                                  table_.ToString(found, 1));
+  std::string text = absl::StrCat(
+      "expected ", difference.a, ", found ", difference.b, ", in ", table_.ToString(found, 1),
+      FactorText(FactorBetween(table_, expected, found), options_.setting.nranks.value_or(1)));
   if (given_.expression_depth > 0) {
     absl::StrAppend(&text, "; as a whole, expected ",
                     table_.ToString(expected, given_.expression_depth), ", found ",
