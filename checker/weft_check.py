@@ -2416,7 +2416,7 @@ def check(claim, proof, files):
 
     def name_own(var, is_own):
         expect(var.is_state and var.name != b"none" and (var.of is var or main.averages)
-               and not (is_own and var.is_elsewhere), "proof.txt: %s is no state, is shared out, or named none" % var)
+               and not (is_own and var.is_elsewhere), "proof.txt: %s is no state, or named none, or shared out" % var)
         var.is_own, var.equal = is_own, not is_own
         (own.add if is_own else own.discard)(var.name)
 

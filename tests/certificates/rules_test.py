@@ -676,7 +676,7 @@ CASES = {
         "no rule lets each rank run such an op on its part"),
     ("Shares", "of another size"): (
         shared(states=[decl("ws", 12, persistable=True), decl("ms", 10, persistable=True)]), "ws is no part of a rank"),
-    ("Shares", "of which ranks have their own"): (shared(hints="own m\n"), "m is no state, is shared out"),
+    ("Shares", "of which ranks have their own"): (shared(hints="own m\n"), "m is no state, or named none, or shared out"),
     ("Shares", "from a learning rate of each rank"): (shared(hints="own lr\n"), "may differ between ranks"),
     ("Shares", "a state that is declared still"): (shared(undeclared="nq"), "m is not declared as in the original"),
     ("Shares", "a number that is declared, too"): (shared(undeclared="mn"), "q is not declared as in the original"),
