@@ -1247,7 +1247,7 @@ class Walk:
         x, part, ints = one(self.inputs), one(self.outputs), self.op.ints
         expect(x is not part and x.share and x.share.is_of_ranks and is_times(x, part, self.nranks) and len(part.dims) == 1
                and (ints("axes"), ints("starts"), ints("ends")) == ([0], [0], [part.elements]),
-               "expected the first part of those of all ranks")
+               "expected the first part of what all ranks sent")
         set_share(part, Share(x.share.parts))
         return self.launch()
 

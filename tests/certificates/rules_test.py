@@ -715,9 +715,9 @@ CASES = {
                 ops=NORM_OPS[:8] + [added("nw", "nb", "loss")] + NORM_OPS[9:]), "total may differ between ranks"),
     ("Shares, at the start", "of rank 0"): (shared(), RIGHT),
     ("Shares, at the start", "of another rank"): (shared(start=[*SENT, sliced(start=10), zeros("ms", 10)]),
-                                                  "expected the first part of those of all ranks"),
+                                                  "expected the first part of what all ranks sent"),
     ("Shares, at the start", "of each rank's own"): (shared(start=[SENT[0], sliced("sf"), zeros("ms", 10)]),
-                                                     "expected the first part of those of all ranks"),
+                                                     "expected the first part of what all ranks sent"),
     ("Shares, at the start", "in another order"): (
         shared(start=[packed("b,w", "sf", copy_data=True), SENT[1], sliced(), zeros("ms", 10)]),
         "ws holds other parts"),
