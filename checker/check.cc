@@ -389,7 +389,7 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   const auto name_own = [&](Var* var, bool is_own) {
     Expect(var->IsState() && var->name != "none" && (var->of == var || main.averages) &&
                (!is_own || !var->is_elsewhere),
-           "proof.txt: ", var->name, " is no state, is shared out, or named none");
+           "proof.txt: ", var->name, " is no state, or named none, or shared out");
     var->is_own = is_own;
     var->equal = !is_own;
     is_own ? static_cast<void>(owns.emplace(var->name))

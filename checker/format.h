@@ -298,7 +298,7 @@ struct Op {
 };
 
 // The fields of an op in an order of their own, but for what says where in a script it was made.
-// Without those of lower numbers than `first`: 2 leaves out inputs, 3 outputs, too.
+// Without fields of lower numbers than `first`: 2 leaves out inputs, 3 outputs, too.
 inline std::vector<std::string_view> SortedFields(std::string_view op, uint64_t first = 1) {
   std::vector<std::string_view> kept;
   for (Fields fields(op); fields.Next();) {

@@ -522,7 +522,7 @@ void SliceShare(const Slots& slots) {
   Expect(found != slots.state.shares.end() && found->second.is_of_ranks &&
              IsTimes(x, part, slots.state.nranks) && part.Dims().size() == 1 && is("axes", 0) &&
              is("starts", 0) && is("ends", part.elements),
-         "expected the first part of those of all ranks");
+         "expected the first part of what all ranks sent");
   const std::vector<Part> parts = found->second.parts;
   slots.state.Spend(0, parts.size() * sizeof(Part));
   Set(&part, &slots.state).parts = parts;

@@ -1247,7 +1247,7 @@ class Walk:
         x, part, ints = one(self.inputs), one(self.outputs), self.op.ints
         expect(x is not part and x.share and x.share.is_of_ranks and is_times(x, part, self.nranks) and len(part.dims) == 1
                and (ints("axes"), ints("starts"), ints("ends")) == ([0], [0], [part.elements]),
-               "expected the first part of those of all ranks")
+               "expected the first part of what all ranks sent")
         set_share(part, Share(x.share.parts))
         return self.launch()
 
@@ -2416,7 +2416,7 @@ def check(claim, proof, files):
 
     def name_own(var, is_own):
         expect(var.is_state and var.name != b"none" and (var.of is var or main.averages)
-               and not (is_own and var.is_elsewhere), "proof.txt: %s is no state, is shared out, or named none" % var)
+               and not (is_own and var.is_elsewhere), "proof.txt: %s is no state, or named none, or shared out" % var)
         var.is_own, var.equal = is_own, not is_own
         (own.add if is_own else own.discard)(var.name)
 

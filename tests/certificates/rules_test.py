@@ -676,7 +676,7 @@ CASES = {
         "no rule lets each rank run such an op on its part"),
     ("Shares", "of another size"): (
         shared(states=[decl("ws", 12, persistable=True), decl("ms", 10, persistable=True)]), "ws is no part of a rank"),
-    ("Shares", "of which ranks have their own"): (shared(hints="own m\n"), "m is no state, is shared out"),
+    ("Shares", "of which ranks have their own"): (shared(hints="own m\n"), "m is no state, or named none, or shared out"),
     ("Shares", "from a learning rate of each rank"): (shared(hints="own lr\n"), "may differ between ranks"),
     ("Shares", "a state that is declared still"): (shared(undeclared="nq"), "m is not declared as in the original"),
     ("Shares", "a number that is declared, too"): (shared(undeclared="mn"), "q is not declared as in the original"),
@@ -715,9 +715,9 @@ CASES = {
                 ops=NORM_OPS[:8] + [added("nw", "nb", "loss")] + NORM_OPS[9:]), "total may differ between ranks"),
     ("Shares, at the start", "of rank 0"): (shared(), RIGHT),
     ("Shares, at the start", "of another rank"): (shared(start=[*SENT, sliced(start=10), zeros("ms", 10)]),
-                                                  "expected the first part of those of all ranks"),
+                                                  "expected the first part of what all ranks sent"),
     ("Shares, at the start", "of each rank's own"): (shared(start=[SENT[0], sliced("sf"), zeros("ms", 10)]),
-                                                     "expected the first part of those of all ranks"),
+                                                     "expected the first part of what all ranks sent"),
     ("Shares, at the start", "in another order"): (
         shared(start=[packed("b,w", "sf", copy_data=True), SENT[1], sliced(), zeros("ms", 10)]),
         "ws holds other parts"),
