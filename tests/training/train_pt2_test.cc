@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -112,6 +113,22 @@ TEST_P(TrainPt2Test, TwoRanksTrainAsPyTorchWithTheWholeBatch) {
   ExpectTrains({"weft", "run", out, "--params", Path(".pt2"), "--ranks", "2"});
 }
 
+// The rewritten step as an archive of PyTorch again, which tests/interop/ranks_in_pytorch.py runs
+// there.
+TEST_P(TrainPt2Test, ArchivesThatAreWrittenTrainAlike) {
+  const std::string out = Path("_out.pt2");
+  const ProcessResult transpiled =
+      Run({"transpile", "--mode", "grad_allreduce", "--nranks", "2", Path(".pt2"), out});
+  ASSERT_EQ(transpiled.status, 0) << transpiled.err;
+  const ProcessResult verified = Run({"weft", "verify", out, "--original", Path(".pt2")});
+  EXPECT_EQ(verified.status, 0) << verified.err << verified.out;
+  EXPECT_THAT(verified.out, HasSubstr("verified: 2 ranks; layers structure, types, communication, "
+                                      "races, across ranks, equivalence, batch"));
+  // Batch normalization takes the statistics of each rank's batch.
+  if (std::string(GetParam()) == "resnet") return;
+  ExpectTrains({"weft", "run", out, "--ranks", "2"});
+}
+
 // A program whose gradient has been scaled after the rewrite.
 TEST_P(TrainPt2Test, AFactorIsFound) {
   const std::string out = Path("_out.prog");
@@ -133,6 +150,58 @@ TEST_P(TrainPt2Test, AFactorIsFound) {
   // Of a gradient with decay, the sum of both is divided by the factor of the decay, 0.01.
   EXPECT_THAT(verified.out + verified.err,
               AllOf(HasSubstr("W601"), AnyOf(HasSubstr("found 2 *"), HasSubstr(" 200 *"))));
+}
+
+// Steps that torch.distributed wrote: tests/data/pt2/make_ranks.py.
+class RanksPt2Test : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/pt2_ranks.tar.xz"));
+    for (const auto& [name, bytes] : files) {
+      if (absl::EndsWith(name, ".pt2")) WEFT_ASSERT_OK(WriteFile(Path(name.substr(10)), bytes));
+    }
+  }
+
+  static std::string Path(const std::string& name) {
+    return absl::StrCat(::testing::TempDir(), "/", name);
+  }
+
+  // Of four ranks, in the files of two.
+  static ProcessResult Verify(const std::string& name) {
+    const std::string first = Path(name + "_rank0.pt2"), second = Path(name + "_rank1.pt2");
+    return RunProcess(
+        {"tools/weft", "verify", first, second, first, second, "--original", Path("step.pt2")});
+  }
+};
+
+TEST_F(RanksPt2Test, RightStepsOfOtherToolsAreVerified) {
+  for (const char* name : {"sum_then_divide", "divide_then_sum", "bucket", "accumulated"}) {
+    const ProcessResult verified = Verify(name);
+    EXPECT_EQ(verified.status, 0) << name << verified.out << verified.err;
+    EXPECT_THAT(verified.out, HasSubstr("verified: 4 ranks")) << name;
+  }
+}
+
+TEST_F(RanksPt2Test, FactorsAreNamed) {
+  for (const auto& [name, text] : {
+           std::make_pair("never_divided", "it is 4 times the reference: 4 ranks\n"),
+           std::make_pair("divided_twice", "it is 1/4 of the reference: 4 ranks\n"),
+           std::make_pair("accumulated_never_divided",
+                          "it is 8 times the reference: 4 ranks x 2, as of accumulated steps\n"),
+           std::make_pair("never_reduced", "W310"),
+       }) {
+    const ProcessResult verified = Verify(name);
+    EXPECT_EQ(verified.status, 1) << name;
+    EXPECT_THAT(verified.out + verified.err, HasSubstr(text)) << name;
+  }
+}
+
+TEST_F(RanksPt2Test, RanksThatReduceOtherwiseDoNotAgree) {
+  const ProcessResult verified =
+      RunProcess({"tools/weft", "verify", Path("bucket_rank0.pt2"),
+                  Path("sum_then_divide_rank1.pt2"), "--original", Path("step.pt2")});
+  EXPECT_EQ(verified.status, 1);
+  EXPECT_THAT(verified.out + verified.err, HasSubstr("W501"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainPt2Test,
