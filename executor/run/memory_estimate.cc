@@ -75,34 +75,38 @@ absl::optional<TensorType> TypeOf(const Plan::Variable& variable, const FeedLayo
   return type;
 }
 
-// What the ops of blocks leave: it is in no arena, and stays from one step to the next. Parts of a
-// buffer lie in the last one that has them; where in it, does not matter.
-void AllocateInBlocks(const Plan& plan, const FeedLayouts& layouts, int64_t batch,
-                      PlanExecutor* executor) {
+// What blocks read and write is in no arena, and stays from one step to the next. Parts of a buffer
+// lie in the last one that has them; where in it, does not matter.
+void AllocateForBlocks(const Plan& plan, const FeedLayouts& layouts, int64_t batch,
+                       PlanExecutor* executor) {
   const PlanAccesses accesses(plan);
+  std::vector<bool> is_of_block = accesses.is_loose;
+  for (size_t i = 0; i < plan.instructions.size(); ++i) {
+    if (plan.instructions[i].kind != Plan::Instruction::Kind::kRunOp || !accesses.in_block[i]) {
+      continue;
+    }
+    for (int v : plan.ops[plan.instructions[i].index].inputs) {
+      if (v >= 0) is_of_block[v] = true;
+    }
+  }
   const auto allocate = [&](int v) {
-    if (v < 0 || executor->tensor(v)->allocated()) return;
+    if (v < 0 || !is_of_block[v] || executor->tensor(v)->allocated()) return;
     const absl::optional<TensorType> type = TypeOf(plan.variables[v], layouts, batch);
     if (!type.has_value() || NumElements(type->dims) > kMaxElements) return;
     executor->tensor(v)->Resize(type->dtype, type->dims);
   };
   for (size_t i = 0; i < plan.instructions.size(); ++i) {
-    const Plan::Instruction& instruction = plan.instructions[i];
-    if (instruction.kind != Plan::Instruction::Kind::kRunOp || !accesses.in_block[i]) continue;
-    const Plan::PlanOp& op = plan.ops[instruction.index];
+    if (plan.instructions[i].kind != Plan::Instruction::Kind::kRunOp) continue;
+    const Plan::PlanOp& op = plan.ops[plan.instructions[i].index];
+    for (int v : op.outputs) allocate(v);
     const int made = op.kernel_spec.Output(kBufferSlot);
-    if (made < 0) {
-      for (int v : op.outputs) allocate(v);
-      continue;
-    }
-    allocate(op.outputs[made]);
+    if (made < 0 || !accesses.in_block[i]) continue;
     const Tensor& buffer = *executor->tensor(op.outputs[made]);
     int64_t begin = 0;
     for (size_t k = 0; k < op.outputs.size(); ++k) {
       const int part = op.outputs[k];
       if (static_cast<int>(k) == made || part < 0) continue;
-      const absl::optional<TensorType> type = TypeOf(plan.variables[part], layouts, batch);
-      const int64_t elements = type.has_value() ? NumElements(type->dims) : 0;
+      const int64_t elements = executor->tensor(part)->size();
       if (begin + elements > buffer.size()) break;
       executor->tensor(part)->PointTo(buffer, begin, elements);
       begin += elements;
@@ -170,7 +174,7 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(const Program& main, const PlanOpt
   }
   WEFT_RETURN_IF_ERROR(executor->Bind());
   try {
-    AllocateInBlocks(plan, layouts, batch, executor.get());
+    AllocateForBlocks(plan, layouts, batch, executor.get());
   } catch (const std::bad_alloc&) {
     return too_large;
   }

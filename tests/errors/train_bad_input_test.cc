@@ -310,6 +310,18 @@ TEST(BadFileTest, WithoutParametersTheFirstReaderIsNamed) {
               "startup program or parameters");
 }
 
+TEST(BadFileTest, StartupProgramWithoutThePartsOfRanksIsAnotherOne) {
+  const std::string main = TestPath("zero.pb"), startup = TestPath("zero_startup.pb");
+  const ProcessResult made =
+      RunProcess({"tools/transpile", "--mode", "zero", "--nranks", "2", "--startup_in", kStartup,
+                  "--startup_out", startup, kMain, main});
+  ASSERT_EQ(made.status, 0) << made.err;
+  ExpectFails({main, "--startup", kStartup, "--feeds", kFeeds, "--ranks", "2"},
+              absl::StrCat(kStartup, ": expected the startup program that transpile wrote with ",
+                           main, " (--startup_out), which makes param_share_0, of which"),
+              "");
+}
+
 TEST(BadFileTest, FeedThatIsMissingIsNamedWithItsReader) {
   WEFT_ASSERT_OK_AND_ASSIGN(Arrays feeds, ReadNpz(kFeeds));
   for (auto it = feeds.begin(); it != feeds.end();) {

@@ -406,6 +406,19 @@ void SetInts(const std::string& name, const std::vector<int>& values, pb::OpDesc
 }
 
 // Without buffers, the order of parts is that of a concat and a split.
+// Its clipping adds up squares in a stack, here of each rank's own gradients.
+TEST(PirModesTest, RoundedOuterGradientsOfClippedOnesAreProved) {
+  const auto read = [](absl::string_view file) {
+    return ReadBytes(ModelFiles().at(absl::StrCat("bert_tiny/", file)));
+  };
+  for (const char* const type : {"bf16", "fp16"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(Program main, read("main.json"));
+    WEFT_ASSERT_OK_AND_ASSIGN(Program startup, read("startup.json"));
+    const Flags flags = {{"k_steps", "2"}, {"outer", "nesterov"}, {"comm_dtype", type}};
+    EXPECT_EQ(Refusal(InMode("local_sgd", 2, flags), main, &startup), "") << type;
+  }
+}
+
 TEST(PirModesTest, VerifierFindsMistakesInWrittenShares) {
   WEFT_ASSERT_OK_AND_ASSIGN(Program main, ReadBytes(ModelFiles().at("mlp_adam/main.json")));
   WEFT_ASSERT_OK_AND_ASSIGN(Program startup, ReadBytes(ModelFiles().at("mlp_adam/startup.json")));

@@ -14,6 +14,7 @@
 #include "executor/run/runner.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
+#include "proto/setting.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"

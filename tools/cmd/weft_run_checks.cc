@@ -192,12 +192,26 @@ bool AreOrderedByVariables(const std::vector<Finding>& errors, const RankProgram
   return !Verify(programs.ranks, options).HasErrors();
 }
 
+// The program of one device, say, makes no parts.
+absl::Status CheckMakesShares(const RunFlags& flags, const RunFiles& inputs) {
+  if (!inputs.startup.has_value() || flags.force) return absl::OkStatus();
+  for (const auto& [variable, tensors] : inputs.setting.shares) {
+    if (inputs.startup->block(0).FindVar(variable).valid()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(flags.startup, ": expected the startup program that transpile wrote with ",
+                     flags.main, " (option:startup_out), which makes ", variable,
+                     ", of which each rank has a part, found another one"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckRunPrograms(const RunFlags& flags, JobLink* link, RunFiles* inputs) {
   if (!flags.order.empty()) inputs->setting.ordered_by_data = flags.order == "events";
   WEFT_ASSIGN_OR_RETURN(const RankPrograms programs,
                         GatherPrograms(flags, ProgramsOf(*inputs), link));
+  WEFT_RETURN_IF_ERROR(CheckMakesShares(flags, *inputs));
   const Findings findings = Find(flags, *inputs, programs);
   std::vector<Finding> errors, of_paddle, of_factor;
   if (flags.reports) SayDifferences(flags, findings, programs);

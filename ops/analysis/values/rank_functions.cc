@@ -337,7 +337,9 @@ bool RankFunctions::AddsUpStack(const Op& op) {
     SetAll(whole);
     return true;
   }
-  if (!expressions_.AreMade() || whole.placement != Placement::kReplicated || whole.is_zero) {
+  const bool is_of_rank =
+      whole.placement == Placement::kReplicated || whole.placement == Placement::kLocal;
+  if (!expressions_.AreMade() || !is_of_rank || whole.is_zero) {
     return false;
   }
   std::vector<RankValue> elements;

@@ -269,7 +269,9 @@ void EquivalenceChecker::CheckStartup() {
   startup_values_ = ReadStartupValues(*rewritten_.startup, many);
   if (original_.startup == nullptr) {
     if (shares_.empty()) return;
-    many.is_startup = true;
+    many.is_startup = true;  // as ReadStartupValues walks over it
+    many.start = nullptr;
+    many.batch = nullptr;
     Reporter reporter({given_.ref.rank, /*is_startup=*/true}, &findings_);
     CheckSharesAtStart(*rewritten_.startup, RankValues::Of(*rewritten_.startup, many), &reporter);
     return;
