@@ -153,7 +153,8 @@ def export_function(step, params, state, batch, path, dynamic_batch=True, multip
           + (f", of which {len(kept)} stay as they are" if kept else ""))
     for name, value in batch.items():
         sizes = [str(size) for size in value.shape]
-        sizes[:1] = ["batch"] if dynamic_batch else sizes[:1]
+        batch_size = "batch" if multiple == 1 else f"a multiple of {multiple}"
+        sizes[:1] = [batch_size] if dynamic_batch else sizes[:1]
         print(f"  feed {name}: {str(value.dtype)[6:]}[{', '.join(sizes)}]")
 
 
