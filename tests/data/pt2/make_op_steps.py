@@ -1,7 +1,7 @@
 """Makes the archives of tests/data/pt2_ops.tar.xz: samples of PyTorch's own tests, op by op.
 
-usage: python make_op_steps.py WEFT OUT_DIR   (needs torch 2.15 and expecttest; tar -cJf pt2_ops.tar.xz -C OUT_DIR
-                                              pt2_ops)
+usage: python make_op_steps.py WEFT OUT_DIR   (needs torch 2.15 and expecttest;
+                                              tar -cJf pt2_ops.tar.xz -C OUT_DIR pt2_ops)
 
 Of each operator NAME of torch.testing's op_db: NAME.pt2, a step whose loss is the sum of the outputs
 of several samples times weights; NAME_feeds.npz, its inputs; NAME_reference.npz, what PyTorch has
@@ -129,7 +129,8 @@ def write(info, weft, folder):
     feeds = path.replace(".pt2", "_feeds.npz")
     samples = []
     for sample in info.sample_inputs("cpu", torch.float32, requires_grad=True):
-        if len(samples) < SAMPLES and 0 < size_of([sample.input, sample.args, sample.kwargs]) <= MAX_ELEMENTS:
+        size = size_of([sample.input, sample.args, sample.kwargs])
+        if len(samples) < SAMPLES and 0 < size <= MAX_ELEMENTS:
             samples.append(sample)
     refused = {}
 
