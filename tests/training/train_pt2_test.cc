@@ -129,6 +129,21 @@ TEST_P(TrainPt2Test, ArchivesThatAreWrittenTrainAlike) {
   ExpectTrains({"weft", "run", out, "--ranks", "2"});
 }
 
+class ShardedPt2Test : public TrainPt2Test {};
+
+// The values in the file are the startup program, of which each rank takes its part.
+TEST_P(ShardedPt2Test, RanksShareOutWhatTheFileBeginsWith) {
+  const std::string out = Path("_zero.pb"), startup = Path("_startup.pb");
+  const ProcessResult transpiled =
+      Run({"transpile", "--mode", "zero", "--stage", "2", "--nranks", "2", "--startup_in",
+           Path(".pt2"), "--startup_out", startup, Path(".pt2"), out});
+  ASSERT_EQ(transpiled.status, 0) << transpiled.err;
+  ExpectTrains({"weft", "run", out, "--startup", startup, "--ranks", "2"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ShardedPt2Test, ::testing::Values("mlp_adamw", "lenet_nesterov"),
+                         [](const auto& info) { return std::string(info.param); });
+
 // A program whose gradient has been scaled after the rewrite.
 TEST_P(TrainPt2Test, AFactorIsFound) {
   const std::string out = Path("_out.prog");
@@ -147,9 +162,12 @@ TEST_P(TrainPt2Test, AFactorIsFound) {
   const ProcessResult verified =
       Run({"weft", "verify", out, "--original", Path(".pt2"), "--nranks", "2"});
   EXPECT_EQ(verified.status, 1);
-  // Of a gradient with decay, the sum of both is divided by the factor of the decay, 0.01.
-  EXPECT_THAT(verified.out + verified.err,
-              AllOf(HasSubstr("W601"), AnyOf(HasSubstr("found 2 *"), HasSubstr(" 200 *"))));
+  // Of a gradient with decay, the sum of both is divided by the factor of the decay, 0.01; that of
+  // two micro-batches has a factor of 0.5.
+  EXPECT_THAT(
+      verified.out + verified.err,
+      AllOf(HasSubstr("W601"), AnyOf(HasSubstr("found 2 *"), HasSubstr(" 200 *"),
+                                     AllOf(HasSubstr("expected 0.5 *"), HasSubstr("found sum(")))));
 }
 
 // Steps that torch.distributed wrote: tests/data/pt2/make_ranks.py.

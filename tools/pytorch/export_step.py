@@ -146,14 +146,16 @@ def export_function(step, params, state, batch, path, dynamic_batch=True, multip
             node.meta["stack_trace"] = stack
     rates = json.dumps([{"rate": rate, "schedule": text}
                         for rate, text in (schedules or {}).items()])
-    torch.export.save(program, path, extra_files={"lr_schedules.json": rates} if schedules else None)
+    extra_files = {"lr_schedules.json": rates} if schedules else None
+    torch.export.save(program, path, extra_files=extra_files)
     nodes = sum(n.op == "call_function" for n in program.graph.nodes)
     kept = [n for n in (*params, *state) if n not in _written(program)]
     print(f"{path}: {nodes} nodes, {len(params)} parameters, {len(state)} states"
           + (f", of which {len(kept)} stay as they are" if kept else ""))
     for name, value in batch.items():
         sizes = [str(size) for size in value.shape]
-        sizes[:1] = ["batch"] if dynamic_batch else sizes[:1]
+        batch_size = "batch" if multiple == 1 else f"a multiple of {multiple}"
+        sizes[:1] = [batch_size] if dynamic_batch else sizes[:1]
         print(f"  feed {name}: {str(value.dtype)[6:]}[{', '.join(sizes)}]")
 
 
@@ -265,8 +267,8 @@ def _schedules_of(optimizer, scheduler, steps):
     """By the rate that the file has: a table of rates, as weft run --lr_schedule takes it. Leaves
     scheduler and optimizer as they are."""
     if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise CannotExport("scheduler ReduceLROnPlateau: depends on the loss; export without it, and "
-                           "run with --lr_schedule reduce_on_plateau{...}")
+        raise CannotExport("scheduler ReduceLROnPlateau: depends on the loss; export without it, "
+                           "and run with --lr_schedule reduce_on_plateau{...}")
     if scheduler.optimizer is not optimizer:
         raise CannotExport("the scheduler belongs to another optimizer")
     if type(optimizer) is torch.optim.RMSprop:
@@ -294,8 +296,8 @@ def _schedules_of(optimizer, scheduler, steps):
     for group, values in zip(groups, zip(*rates)):
         text = f"table{{values={':'.join(map(str, values))}}}"
         if schedules.setdefault(group["initial_lr"], text) != text:
-            raise CannotExport(f"two groups of parameters begin with the rate {group['initial_lr']}, "
-                               "and have other schedules; let them begin with rates of their own")
+            raise CannotExport(f"two groups of parameters begin with rate {group['initial_lr']}, and "
+                               "have other schedules; let them begin with rates of their own")
     return schedules
 
 

@@ -84,8 +84,8 @@ absl::Status Translator::EmbeddingBag(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const bool has_end, node.Bool("include_last_offset", false));
   const TensorMeta& ids = MetaOf(rows);
   const TensorMeta& out = MetaOf(node.outputs[0]);
-  if (ids.dims.size() != 2 || ids.dims[1] != step || start != 0 || has_end ||
-      out.sizes[0] != ids.sizes[0]) {
+  if (ids.dims.size() != 2 || out.dims.size() != 2 || ids.dims[1] != step || start != 0 ||
+      has_end || out.sizes[0] != ids.sizes[0]) {
     return error;
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t mode, node.Int("mode", 0));

@@ -1,7 +1,7 @@
 """Makes the archives of tests/data/pt2_ops.tar.xz: samples of PyTorch's own tests, op by op.
 
-usage: python make_op_steps.py WEFT OUT_DIR   (needs torch 2.15 and expecttest; tar -cJf pt2_ops.tar.xz -C OUT_DIR
-                                              pt2_ops)
+usage: python make_op_steps.py WEFT OUT_DIR   (needs torch 2.15 and expecttest;
+                                              tar -cJf pt2_ops.tar.xz -C OUT_DIR pt2_ops)
 
 Of each operator NAME of torch.testing's op_db: NAME.pt2, a step whose loss is the sum of the outputs
 of several samples times weights; NAME_feeds.npz, its inputs; NAME_reference.npz, what PyTorch has
@@ -49,10 +49,12 @@ class Samples:
         for i, sample in enumerate(samples):
             call = [self._take(i, [sample.input, *sample.args]), self._take(i, sample.kwargs)]
             outputs = self._outputs(call, {**self.params, **self.batch})
+            if any(output.numel() == 0 for output in outputs):
+                raise ValueError("an empty output")
             for j, output in enumerate(outputs):
                 generator = torch.Generator().manual_seed(j)
                 self.batch[f"weights_{i}_{j}"] = torch.randn(output.shape, generator=generator)
-                self.state[f"output_{i}_{j}"] = torch.zeros_like(output)
+                self.state[f"output_{i}_{j}"] = torch.zeros(output.shape)
             self.calls.append((call, len(outputs)))
         if not self.params or not self.state:
             raise ValueError("no gradient")
@@ -124,34 +126,39 @@ def write(info, weft, folder):
     torch.manual_seed(1)
     name = info.name.replace("nn.functional.", "").replace(".", "_")
     path = os.path.join(folder, name + ".pt2")
+    feeds = path.replace(".pt2", "_feeds.npz")
     samples = []
     for sample in info.sample_inputs("cpu", torch.float32, requires_grad=True):
-        if len(samples) < SAMPLES and 0 < size_of([sample.input, sample.args, sample.kwargs]) <= MAX_ELEMENTS:
+        size = size_of([sample.input, sample.args, sample.kwargs])
+        if len(samples) < SAMPLES and 0 < size <= MAX_ELEMENTS:
             samples.append(sample)
     refused = {}
 
     def are_read(samples):
         try:
-            export(Samples(info.op, samples), path)
+            step = Samples(info.op, samples)
+            export(step, path)
         except Exception as error:  # pylint: disable=broad-except
             refused[f"torch: {str(error).splitlines()[0][:90]}"] = None
             return False
-        shown = subprocess.run([weft, "show", path], capture_output=True, text=True, check=False)
-        if shown.returncode != 0:
-            refused[shown.stderr.split(".pt2: ")[-1].split(";")[0].strip()[:120]] = None
-        return shown.returncode == 0
+        np.savez(feeds, **{f"0/{k}": v.numpy() for k, v in step.batch.items()})
+        run = subprocess.run([weft, "run", path, "--feeds", feeds], capture_output=True, text=True,
+                             check=False)
+        if run.returncode != 0:
+            refused[run.stderr.split(".pt2: ")[-1].split(";")[0].strip()[:120]] = None
+        return run.returncode == 0
 
     kept = samples if are_read(samples) else [s for s in samples if are_read([s])]
-    if os.path.exists(path):
-        os.remove(path)
+    for file in (path, feeds):
+        if os.path.exists(file):
+            os.remove(file)
     print(f"{info.name}: {len(kept)} samples; refused: {'; '.join(refused) or 'none'}", file=sys.stderr)
     if not kept:
         return
     samples = Samples(info.op, kept)
     export(samples, path)
     params, state, loss = samples.step(samples.params, samples.state, samples.batch)
-    np.savez(path.replace(".pt2", "_feeds.npz"),
-             **{f"0/{k}": v.numpy() for k, v in samples.batch.items()})
+    np.savez(feeds, **{f"0/{k}": v.numpy() for k, v in samples.batch.items()})
     np.savez(path.replace(".pt2", "_reference.npz"), loss=loss.numpy(),
              **{k: v.detach().numpy() for k, v in {**params, **state}.items()})
 
