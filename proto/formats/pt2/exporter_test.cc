@@ -142,6 +142,24 @@ TEST_F(Pt2ExporterTest, NodesWithoutOpsAreThereOnceMore) {
   EXPECT_EQ(again.name(product.Input("Y")[0]), "mul");
 }
 
+// aten._to_copy takes no dtype by position.
+TEST_F(Pt2ExporterTest, CastsNameTheElementType) {
+  pb::OpDesc cast = InPlace("cast", "X", "Out", "2.bias");
+  for (const auto& [name, dtype] : {std::make_pair("in_dtype", 5), {"out_dtype", 5}}) {
+    auto* const attr = cast.add_attrs();
+    attr->set_name(name);
+    attr->set_type(pb::INT);
+    attr->set_i(dtype);
+  }
+  InsertAfter(FindOp(program_, "sgd"), cast);
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program_));
+  const nlohmann::json module = GraphOf(FileOf(bytes));
+  const auto node = module["graph"]["nodes"].back();
+  EXPECT_EQ(node["target"], "torch.ops.aten._to_copy.default");
+  EXPECT_EQ(node["inputs"][1]["arg"]["as_scalar_type"], 7);
+  EXPECT_EQ(node["inputs"][1]["kind"], 2);
+}
+
 TEST_F(Pt2ExporterTest, ChangedOpsAreRefusedByName) {
   Rewriter rewriter(&program_);
   pb::OpDesc desc = FindOp(program_, "tanh").ToProto();
