@@ -214,6 +214,15 @@ TEST_F(RanksPt2Test, FactorsAreNamed) {
   }
 }
 
+TEST_F(RanksPt2Test, ShardsAreGatheredAndTheirGradientsScattered) {
+  const ProcessResult shown = RunProcess({"tools/weft", "show", Path("sharded_rank1.pt2")});
+  EXPECT_EQ(shown.status, 0) << shown.err;
+  EXPECT_THAT(shown.out,
+              AllOf(HasSubstr(": fp32[8, 6]] = all_gather(x=[w1]) role=forward {nranks=4"),
+                    HasSubstr("@sum : fp32[2, 6]] = reduce_scatter(x=[w1@GRAD@RENAME@"),
+                    HasSubstr("Out=[w1@GRAD : fp32[2, 6]] = scale(")));
+}
+
 TEST_F(RanksPt2Test, RanksThatReduceOtherwiseDoNotAgree) {
   const ProcessResult verified =
       RunProcess({"tools/weft", "verify", Path("bucket_rank0.pt2"),

@@ -109,7 +109,7 @@ TEST_F(Pt2ExporterTest, NodesKeepTheirBytesAndReadWhatInsertedOpsMake) {
   }
   EXPECT_EQ(changed, (std::set<std::string>{"torch.ops._c10d_functional.all_reduce.default",
                                             "torch.ops._c10d_functional.wait_tensor.default",
-                                            "torch.ops.aten.alias.default"}));
+                                            "torch.ops.aten.add.Tensor"}));
   const size_t first = old_text.find("\"target\": \"torch.ops.aten.mm.default\"");
   EXPECT_TRUE(absl::StartsWith(new_text, old_text.substr(0, first)));
   // Read again, it is the same step.
@@ -140,6 +140,24 @@ TEST_F(Pt2ExporterTest, NodesWithoutOpsAreThereOnceMore) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program again, ImportProgram(FileOf(bytes)));
   const Op product = FindOp(again, "matmul_v2", "addmm_1@mm");
   EXPECT_EQ(again.name(product.Input("Y")[0]), "mul");
+}
+
+// aten._to_copy takes no dtype by position.
+TEST_F(Pt2ExporterTest, CastsNameTheElementType) {
+  pb::OpDesc cast = InPlace("cast", "X", "Out", "2.bias");
+  for (const auto& [name, dtype] : {std::make_pair("in_dtype", 5), {"out_dtype", 5}}) {
+    auto* const attr = cast.add_attrs();
+    attr->set_name(name);
+    attr->set_type(pb::INT);
+    attr->set_i(dtype);
+  }
+  InsertAfter(FindOp(program_, "sgd"), cast);
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program_));
+  const nlohmann::json module = GraphOf(FileOf(bytes));
+  const auto node = module["graph"]["nodes"].back();
+  EXPECT_EQ(node["target"], "torch.ops.aten._to_copy.default");
+  EXPECT_EQ(node["inputs"][1]["arg"]["as_scalar_type"], 7);
+  EXPECT_EQ(node["inputs"][1]["kind"], 2);
 }
 
 TEST_F(Pt2ExporterTest, ChangedOpsAreRefusedByName) {

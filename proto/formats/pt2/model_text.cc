@@ -144,9 +144,11 @@ std::string ApplyEdits(absl::string_view text, std::vector<TextEdit> edits) {
 // --- New nodes
 // -------------------------------------------------------------------------------------
 
-NewNode& NewNode::Add(absl::string_view argument, absl::string_view kind, absl::string_view json) {
+NewNode& NewNode::Add(absl::string_view argument, absl::string_view kind, absl::string_view json,
+                      Passed passed) {
   absl::StrAppend(&inputs_, inputs_.empty() ? "" : ", ", "{\"name\": \"", argument,
-                  "\", \"arg\": {\"", kind, "\": ", json, "}, \"kind\": 1}");
+                  "\", \"arg\": {\"", kind, "\": ", json, "}, \"kind\": ", static_cast<int>(passed),
+                  "}");
   return *this;
 }
 
@@ -172,7 +174,7 @@ NewNode& NewNode::Text(absl::string_view argument, absl::string_view value) {
 }
 
 NewNode& NewNode::DType(absl::string_view argument, int64_t scalar_type) {
-  return Add(argument, "as_scalar_type", absl::StrCat(scalar_type));
+  return Add(argument, "as_scalar_type", absl::StrCat(scalar_type), Passed::kByName);
 }
 
 NewNode& NewNode::Metadata(std::string json) {

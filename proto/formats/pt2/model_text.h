@@ -56,7 +56,9 @@ class NewNode {
   std::string MakeList(absl::string_view name, const std::vector<std::string>& values) const;
 
  private:
-  NewNode& Add(absl::string_view argument, absl::string_view kind, absl::string_view json);
+  enum class Passed : uint8_t { kByPosition = 1, kByName = 2 };  // torch's ArgumentKind
+  NewNode& Add(absl::string_view argument, absl::string_view kind, absl::string_view json,
+               Passed passed = Passed::kByPosition);
   std::string Json(absl::string_view name, absl::string_view outputs) const;
   std::string target_, inputs_, metadata_ = "{}";
 };

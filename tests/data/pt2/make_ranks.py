@@ -61,6 +61,17 @@ def make_step(reduce, times=1):
     return step
 
 
+def sharded(params, state, batch):
+    """Each rank keeps a quarter of the rows of each parameter."""
+    group = dist.group.WORLD
+    whole = {name: functional.wait_tensor(functional.all_gather_tensor(value, 0, group))
+             for name, value in params.items()}
+    loss, gradients = gradients_of(whole, batch)
+    parts = [functional.wait_tensor(functional.reduce_scatter_tensor(g, "avg", 0, group))
+             for g in gradients]
+    return updated(params, parts), state, loss
+
+
 STEPS = {
     "sum_then_divide": make_step(lambda g: [x / RANKS for x in all_reduced(g)]),
     "divide_then_sum": make_step(lambda g: all_reduced([x / RANKS for x in g])),
@@ -80,9 +91,9 @@ def main():
     params = {"w1": 0.3 * torch.randn(8, 6), "b1": torch.zeros(8), "w2": 0.3 * torch.randn(2, 8)}
     batch = {"input": torch.randn(4, 6), "target": torch.randn(4, 2)}
 
-    def write(step, name):
+    def write(step, name, values=params, examples=batch):
         path = os.path.join(out, name + ".pt2")
-        export_function(step, params, {}, batch, path)
+        export_function(step, values, {}, examples, path)
         without_folder(path)
 
     write(make_step(lambda g: g), "step")
@@ -90,6 +101,9 @@ def main():
         dist.init_process_group("fake", rank=rank, world_size=RANKS, store=FakeStore())
         for name, step in STEPS.items():
             write(step, f"{name}_rank{rank}")
+        parts = {"w1": params["w1"][2 * rank:2 * rank + 2].clone(), "b1": torch.zeros(2),
+                 "w2": torch.ones(1, 8)}
+        write(sharded, f"sharded_rank{rank}", parts, {**batch, "target": torch.randn(4, 4)})
         dist.destroy_process_group()
 
 
