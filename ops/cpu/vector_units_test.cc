@@ -1,6 +1,9 @@
 // In the environment of a test that limits vector units, oneDNN and loops keep to the limits.
 #include "ops/cpu/vector_units.h"
 
+#include <cstdlib>
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "oneapi/dnnl/dnnl.hpp"
@@ -8,6 +11,19 @@
 
 namespace weft {
 namespace {
+
+// In a process that has not used oneDNN yet.
+TEST(VectorUnitsDeathTest, WhatProcessesAgreeOnIsWhatThisOneHasFromThenOn) {
+  if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "this processor has no AVX2";
+  const auto agree = [] {
+    const std::string own = VectorUnits(nullptr), other = "no AVX2, oneDNN AVX";
+    const bool is_kept = LimitVectorUnits(own, {own, other}).is_kept;
+    const bool is_limited = dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx;
+    // A process that joins later learns of it.
+    std::exit(own != other && is_kept && is_limited && VectorUnits(nullptr) == other ? 0 : 1);
+  };
+  EXPECT_EXIT(agree(), ::testing::ExitedWithCode(0), "");
+}
 
 TEST(VectorUnitsTest, AreLimited) {
   EXPECT_FALSE(RunsAvx2Loops());

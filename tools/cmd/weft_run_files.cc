@@ -31,7 +31,6 @@
 #include "ops/analysis/training/mark_gradients.h"
 #include "ops/analysis/values/layout_guess.h"
 #include "ops/cpu/quirks.h"
-#include "ops/cpu/vector_units.h"
 #include "ops/kernel.h"
 #include "ops/schema/table_entries.h"
 #include "proto/all_ops.h"
@@ -370,7 +369,7 @@ JobSessionOptions JobOptions(const RunFlags& flags) {
   job.token_file = flags.job_token_file;
   job.facts = {{"build", BuildId()}};
   const char* const limit = std::getenv("ONEDNN_MAX_CPU_ISA");
-  job.vector_units = VectorUnits(limit != nullptr ? limit : std::getenv("DNNL_MAX_CPU_ISA"));
+  job.onednn_limit = limit != nullptr ? limit : std::getenv("DNNL_MAX_CPU_ISA");
   job.on_note = [say = flags.say](const std::string& note) { say({Severity::kNote, note}); };
   job.local_ranks = flags.run.nranks;
   job.timeout_s = flags.run.timeout_s;

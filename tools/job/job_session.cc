@@ -170,8 +170,10 @@ absl::Status JobSession::CompareCommands(const JobSessionOptions& options, const
 }
 
 absl::Status JobSession::CompareVectorUnits(const JobSessionOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, link_->AllGather(options.vector_units));
-  const VectorUnitsAgreement agreement = LimitVectorUnits(options.vector_units, all);
+  // Of an elastic run, as an earlier generation has left it.
+  const std::string own = VectorUnits(options.onednn_limit);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, link_->AllGather(own));
+  const VectorUnitsAgreement agreement = LimitVectorUnits(own, all);
   const bool is_news = !agreement.note.empty() && (is_first() || !agreement.is_kept);
   if (is_news && options.on_note) options.on_note(agreement.note);
   return absl::OkStatus();

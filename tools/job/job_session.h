@@ -34,7 +34,7 @@ struct JobSessionOptions {
   double timeout_s = 600;
   std::map<std::string, std::string> facts = {};
   std::function<void(const std::string&)> on_note = nullptr;
-  std::string vector_units = {};  // of this process, as VectorUnits says
+  const char* onednn_limit = nullptr;  // of VectorUnits
   // Of an elastic run: the generation of the job that this process belongs to; the ranks of the
   // run, which its processes share out; and JobLinkOptions::is_over. The backend is shm or gloo.
   absl::optional<Generation> generation = absl::nullopt;
