@@ -127,9 +127,8 @@ weft_status* weft_options_set(weft_options* options, const char* name, const cha
       return weft::ParseArguments(flags.app, {absl::StrCat("--", name)});
     }
     if (!IsSettable(*command, *option)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", name,
-                       " is of the command alone: expected what this call takes, and returns"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", name, " is of the command alone: expected what this call takes, and returns"));
     }
     // Flags take no other value than that they are there.
     const absl::string_view text = value;
