@@ -2,8 +2,6 @@
 #include <limits>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "proto/formats/pt2/translator.h"
 
