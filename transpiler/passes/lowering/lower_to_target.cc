@@ -243,8 +243,8 @@ absl::StatusOr<bool> LowerToTarget::Run(const PassContext& context, ProgramPair&
       OpReplacer(programs.main, context.target.forecast.first_new_op, &context).Run());
   // Files of PIR get their order by data when they are written.
   const auto& origin = programs.main->origin();
-  const bool is_for_paddle = context.target.dialect == Dialect::kWeft &&
-                             (origin == nullptr || !origin->OrdersByData());
+  const bool is_for_paddle =
+      context.target.dialect == Dialect::kWeft && (origin == nullptr || !origin->OrdersByData());
   bool is_ordered = false;
   if (is_for_paddle) {
     WEFT_ASSIGN_OR_RETURN(is_ordered, OrderPartsOfBuffers(programs.main));
