@@ -46,8 +46,8 @@ class ZipArchive {
   std::shared_ptr<Impl> impl_;
 };
 
-// The archive with these entries in place of those of their names, or after the others: stored, of
-// the date that torch writes. Other entries keep their data. O(bytes) memory.
+// The archive with these entries, by name: each replaces the one of its name, or comes last. They
+// are stored, and dated 1980-01-01. Other entries keep their data. O(bytes) memory.
 absl::StatusOr<std::string> WithEntries(absl::string_view archive,
                                         const std::map<std::string, std::string>& entries);
 

@@ -3,7 +3,7 @@
 usage: PYTHON ranks_in_pytorch.py MAKE_STEPS_FOLDER EXPORTER_FOLDER TRANSPILE
        PYTHON ranks_in_pytorch.py RANK NRANKS PORT STEP.pt2 FEEDS.npz SAVED.npz    (one rank)
 
-PYTHON has torch. Parameters after five steps are compared with those of one process that has the
+PYTHON has torch. Parameters after five steps are compared with what one process trains with the
 whole batch, within 3e-5 of the largest.
 """
 import os

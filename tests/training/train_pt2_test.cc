@@ -176,7 +176,8 @@ class RanksPt2Test : public ::testing::Test {
   void SetUp() override {
     WEFT_ASSERT_OK_AND_ASSIGN(const auto files, ReadTarXz("tests/data/pt2_ranks.tar.xz"));
     for (const auto& [name, bytes] : files) {
-      if (absl::EndsWith(name, ".pt2")) WEFT_ASSERT_OK(WriteFile(Path(name.substr(10)), bytes));
+      if (!absl::EndsWith(name, ".pt2")) continue;
+      WEFT_ASSERT_OK(WriteFile(Path(name.substr(name.rfind('/') + 1)), bytes));
     }
   }
 

@@ -24,7 +24,7 @@ absl::StatusOr<Reduction> ReductionOf(const Node& node) {
   return node.ArgumentError("reduce_op", "sum, avg, max, min or product");
 }
 
-// PyTorch numbers process groups as they are made; that of all ranks is the first, 0.
+// PyTorch numbers process groups as they are made; the first, 0, has all ranks.
 absl::StatusOr<int64_t> RingOf(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const std::string name, node.Text("group_name", ""));
   int64_t ring;

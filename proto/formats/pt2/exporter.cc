@@ -311,7 +311,7 @@ class Exporter {
     const std::vector<std::string> in = PartsOf(op.input_args()[0]),
                                    out = PartsOf(op.output_args()[0]);
     if (in.size() != out.size()) {
-      return absl::UnimplementedError("expected a buffer of as many parts as that of the input");
+      return absl::UnimplementedError("expected an output with as many parts as the input");
     }
     std::vector<Pair> pairs;
     for (size_t i = 0; i < in.size(); ++i) {
@@ -459,7 +459,7 @@ class Exporter {
     metas_[value] = std::move(meta);
   }
 
-  // A name and a type like those of `value`, which lies row-major.
+  // A new value, of the type of `value`, or another element type; it lies row-major.
   std::string NewValue(absl::string_view base, const std::string& value,
                        absl::optional<int64_t> scalar_type = absl::nullopt) {
     std::string name = NewName(base);

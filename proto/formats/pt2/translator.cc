@@ -79,7 +79,7 @@ bool HasOneElement(const TensorMeta& meta) {
   return std::all_of(meta.dims.begin(), meta.dims.end(), [](int64_t dim) { return dim == 1; });
 }
 
-// Each output is of one input, times a number, or of those of all ranks.
+// Each output is one input times a number, or what a collective makes of it.
 bool ScalesOrReduces(const Node& node) {
   return absl::StartsWith(node.target, "_c10d_functional.") ||
          absl::StartsWith(node.target, "aten.mul.") || absl::StartsWith(node.target, "aten.div.");

@@ -60,7 +60,8 @@ class Translator {
 
   // By variable: a number with which a step begins, beside the weights of the archive.
   const std::map<std::string, double>& rates() const { return rates_; }
-  // By op: the number of the node for which it was added; of updates and states, that of all nodes.
+  // By op: the number of the node for which it was added; for updates and states, the count of
+  // nodes.
   const std::vector<size_t>& node_of_op() const { return node_of_op_; }
   // By value: the variable that holds it; not all values are in one.
   const absl::flat_hash_map<std::string, std::string>& variables() const { return vars_; }
