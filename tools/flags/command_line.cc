@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <new>
@@ -256,6 +257,7 @@ void ShowInHelp(CLI::App& app, absl::Span<const char* const> shown) {
 int RunTool(absl::string_view command, const int& failed, absl::FunctionRef<int()> run) {
   running = {command, &failed, std::set_terminate(EndOnException)};
   std::set_new_handler(EndWithoutMemory);
+  std::atexit(RemoveTemporaryFiles);  // libarchive ends a process that has no memory
   try {
     KeepErrorOfOutput();
     return run();
