@@ -200,10 +200,11 @@ TEST_F(ProgramFileTest, BytesTellTheFormatAndNotTheName) {
               IsInvalidArgument("begins with field blocks"));
 }
 
-TEST_F(ProgramFileTest, ArchivesOfPyTorchAreNotWritten) {
+TEST_F(ProgramFileTest, OtherProgramsAreNotWrittenAsArchivesOfPyTorch) {
   const absl::Status status = WriteProgram(Example(), Path("a.pt2"));
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("a.pt2: a program cannot be written as"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("a.pt2: expected a program that was read from a .pt2 file of PyTorch"));
   EXPECT_FALSE(ReadFile(Path("a.pt2")).ok());
 }
 
