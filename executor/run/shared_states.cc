@@ -240,7 +240,7 @@ absl::Status SharedStates::CheckHas(const std::string& variable, const Tensors& 
     if (name.empty() || whole.count(name) > 0) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("variable ", name, ": the program has ", variable,
-                     " in its place (setting of the file), but ", what, " have no value of it"));
+                     " instead (setting of the file), but ", what, " have no value of it"));
   }
   return absl::OkStatus();
 }

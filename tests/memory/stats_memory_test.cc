@@ -105,7 +105,7 @@ TEST(ShardedStatsTest, PredictsWhatARankHolds) {
         const std::string predicted = Output({"stats", main, "--batch", batch});
         const Memory stats = MemoryIn(predicted);
         const Memory run = MemoryIn(Output({"run", main, "--startup", startup, "--feeds", feeds,
-                                            "--ranks", ranks, "--steps", "2"}));
+                                            "--ranks", ranks, "--steps", "6"}));
         const auto expect_close = [&](double a, double b) {
           EXPECT_LE(a, kClose * b);
           EXPECT_LE(b, kClose * a);

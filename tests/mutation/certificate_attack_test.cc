@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -152,6 +153,14 @@ std::vector<std::string> StateOf(const pb::ProgramDesc& program) {
   return names;
 }
 
+// A state that the original has not may have any name.
+bool RenamesNewState(const Mutation& mutation, const pb::ProgramDesc& original) {
+  return mutation.kind == "name: state" &&
+         absl::c_none_of(original.blocks(0).vars(), [&](const pb::VarDesc& var) {
+           return absl::EndsWith(mutation.what, absl::StrCat(" ", var.name()));
+         });
+}
+
 void Attack(const std::string& name, const Model& model, const Configuration& configuration,
             int stride, Count* count) {
   const std::string what = absl::StrCat(name, " ", NameOf(configuration));
@@ -201,7 +210,7 @@ void Attack(const std::string& name, const Model& model, const Configuration& co
   const std::vector<Mutation> mutations = AllMutations(programs[0], configuration.nranks);
   for (size_t i = 0; i < mutations.size(); i += stride) {
     const Mutation& mutation = mutations[i];
-    if (mutation.one_rank) continue;
+    if (mutation.one_rank || RenamesNewState(mutation, model.main)) continue;
     std::vector<ProgramDescs> mutants = programs;
     for (ProgramDescs& mutant : mutants) mutation.apply(&mutant);
     const Ranks files = FilesOf(original, mutants);

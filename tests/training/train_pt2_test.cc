@@ -125,7 +125,7 @@ TEST_P(TrainPt2Test, ArchivesThatAreWrittenTrainAlike) {
   EXPECT_THAT(verified.out, HasSubstr("verified: 2 ranks; layers structure, types, communication, "
                                       "races, across ranks, equivalence, batch"));
   // Batch normalization takes the statistics of each rank's batch.
-  if (std::string(GetParam()) == "resnet") return;
+  if (absl::StrContains(transpiled.out + transpiled.err, "W704")) return;
   ExpectTrains({"weft", "run", out, "--ranks", "2"});
 }
 

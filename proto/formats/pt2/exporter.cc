@@ -361,7 +361,7 @@ class Exporter {
   absl::Status Insert(const std::string& node) {
     if (num_written_ == 0) {
       return absl::UnimplementedError(
-          "expected an op behind one of the step, found none: write .pb or .prog");
+          "expected an op after one of the step, found none: write .pb or .prog");
     }
     absl::StrAppend(&inserted_[num_written_ - 1], ", ", node);
     return absl::OkStatus();
