@@ -154,11 +154,11 @@ std::vector<std::string> StateOf(const pb::ProgramDesc& program) {
 }
 
 // A state that the original has not may have any name.
-bool RenamesNewState(const Mutation& mutation, const pb::ProgramDesc& original) {
-  return mutation.kind == "name: state" &&
-         absl::c_none_of(original.blocks(0).vars(), [&](const pb::VarDesc& var) {
-           return absl::EndsWith(mutation.what, absl::StrCat(" ", var.name()));
-         });
+bool RenamesNewState(const Mutation& mutation, const Program& original) {
+  const auto is_it = [&](VarId var) {
+    return absl::EndsWith(mutation.what, absl::StrCat(" ", original.var(var).name()));
+  };
+  return mutation.kind == "name: state" && absl::c_none_of(original.block(0).vars(), is_it);
 }
 
 void Attack(const std::string& name, const Model& model, const Configuration& configuration,
