@@ -238,9 +238,9 @@ absl::Status SharedStates::CheckHas(const std::string& variable, const Tensors& 
   }
   for (const std::string& name : names) {
     if (name.empty() || whole.count(name) > 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("variable ", name, ": the program has ", variable,
-                     " instead (setting of the file), but ", what, " have no value of it"));
+    return absl::InvalidArgumentError(absl::StrCat("variable ", name, ": the program has ",
+                                                   variable, " instead (setting of the file), but ",
+                                                   what, " have no value of it"));
   }
   return absl::OkStatus();
 }
