@@ -10,10 +10,12 @@
 #include "absl/strings/string_view.h"
 #include "base/testing/test.h"
 #include "executor/files/checkpoint.h"
+#include "executor/run/feed_sources.h"
 #include "executor/run/memory_estimate.h"
 #include "executor/run/runner.h"
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
+#include "proto/formats/program_file.h"
 #include "proto/setting.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
@@ -217,6 +219,28 @@ TEST_P(ShardedTest, TrainsAsGradAllReduceDoes) {
       EXPECT_EQ(found.losses, expected.losses);
       ExpectSame(found.persistables, expected.persistables);
       ExpectSame(found.checkpoint.shared, expected.checkpoint.shared);
+    }
+  }
+}
+
+// By AdaGrad, by RMSProp, and with activations that are computed anew.
+TEST(ShardedRunTest, ProgramsOfPaddleTrainAsGradAllReduceDoes) {
+  for (const std::string model : {"mlp_adagrad", "mlp_rmsprop", "script_recompute"}) {
+    SCOPED_TRACE(model);
+    const std::string folder = absl::StrCat("tests/data/", model, "/");
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadProgram(folder + "main.pb"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program startup, ReadProgram(folder + "startup.pb"));
+    WEFT_ASSERT_OK_AND_ASSIGN(const FeedSource feeds, FeedsFromFile(folder + "feeds.npz"));
+    const TrainingPrograms built = {main, startup, {}, {}, feeds};
+    WEFT_ASSERT_OK_AND_ASSIGN(const Programs plain, Rewritten(built, "grad_allreduce", 2));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(plain, 2, 0, kSteps));
+    for (const char* stage : {"1", "2", "3"}) {
+      SCOPED_TRACE(absl::StrCat("stage ", stage));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Programs sharded,
+                                Rewritten(built, "zero", 2, {{"stage", stage}}));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(sharded, 2, 0, kSteps));
+      EXPECT_EQ(found.losses, expected.losses);
+      ExpectSame(found.persistables, expected.persistables);
     }
   }
 }
