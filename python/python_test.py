@@ -814,10 +814,14 @@ class FitTest(unittest.TestCase):
                 run.fit(data, steps=4, epochs=2)
                 state = {name: one.numpy().copy() for name, one in run.state_dict().items()}
             with weft.Run(MAIN, STARTUP, resume=path) as run:
-                self.assertEqual(run.fit(weft.batches(FEEDS, shuffle=3), epochs=1).steps, 2)
+                data = weft.batches(FEEDS, shuffle=3)
+                self.assertEqual(run.fit(data, epochs=1).steps, 2)
                 run.fit(data, steps=2)
                 for name, one in run.state_dict().items():
                     np.testing.assert_array_equal(one, state[name])
+                others = weft.batches(FEEDS)
+                self.assertEqual(run.fit(others, steps=2).steps, 2)
+                self.assertEqual(run.fit(others).steps, len(others) - 2)
 
     def test_a_checkpoint_that_cannot_be_written_is_an_error_first(self):
         with weft.Run(MAIN, STARTUP) as run:

@@ -615,9 +615,10 @@ def fit(run, batches, names, steps, epochs, valid, every, ema, checkpoint, save_
     is_first = run.process == 0  # which writes files
     write, end = _logger(log if is_first or callable(log) else None, begin)
     goes_on = isinstance(batches, Batches)
+    step = begin - run.first_step_of(batches) if goes_on else 0
     total = steps
     if total is None and hasattr(batches, "__len__"):
-        total = len(batches) * epochs - (begin % len(batches) if goes_on else 0)
+        total = len(batches) * epochs - step % len(batches)
     bar = Bar(total) if progress and is_first and run._bar is None else None
     fitted = Fitted()
     validated = None
@@ -632,7 +633,7 @@ def fit(run, batches, names, steps, epochs, valid, every, ema, checkpoint, save_
             run.checkpoint(best)
 
     try:
-        source = batches.from_step(begin, epochs) if goes_on else (
+        source = batches.from_step(step, epochs) if goes_on else (
             itertools.chain.from_iterable(itertools.repeat(batches, epochs)))
         for batch in source if steps is None else itertools.islice(source, steps):
             fetched = run.step(named(batch, names))

@@ -121,8 +121,16 @@ _FUNCTIONS = {
 
 
 def c_text(value):
-    """The bytes of a str or a path, which end with the first NUL in C."""
-    data = os.fsencode(value)
+    """The bytes of a name or an option, which end with the first NUL in C."""
+    return _without_nul(value, value.encode())
+
+
+def c_path(path):
+    """The same of a path."""
+    return _without_nul(path, os.fsencode(path))
+
+
+def _without_nul(value, data):
     if b"\0" in data:
         raise Error("%r: expected no character NUL" % (value,), "INVALID_ARGUMENT")
     return data

@@ -27,7 +27,7 @@ class Program:
         elif isinstance(source, (bytes, bytearray, memoryview)):
             self._parse(bytes(source), _BINARY, name)
         elif isinstance(source, (str, os.PathLike)):
-            self._take(_native.new("weft_program_read", _native.c_text(source)))
+            self._take(_native.new("weft_program_read", _native.c_path(source)))
         else:
             from weft import _paddle  # pylint: disable=import-outside-toplevel
             if source is None:
@@ -83,7 +83,7 @@ class Program:
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes a file, whose extension tells the format: all of it, or none."""
-        _native.check(_native.lib().weft_program_write(self._handle.value, _native.c_text(path)))
+        _native.check(_native.lib().weft_program_write(self._handle.value, _native.c_path(path)))
 
     def to_paddle(self) -> Any:
         """A program of the Paddle that is installed, in the same format."""

@@ -69,7 +69,7 @@ class Fetched(float):
 
 class Run:  # pylint: disable=too-many-instance-attributes
     __slots__ = ("_notes", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main", "_startup",
-                 "_known", "_bar", "_lock")
+                 "_known", "_bar", "_lock", "_order")
 
     def _begin(self, main, startup, params, progress, options):  # pylint: disable=too-many-arguments
         if isinstance(main, Transpiled):
@@ -82,6 +82,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._names = None
         self._known = None
         self._bar = None
+        self._order = None
         arrays = params if params is not None and not isinstance(params, (str, os.PathLike)) else {}
         if not hasattr(arrays, "items"):
             raise _native.Error("params: expected name -> array, or a path, found %s" %
@@ -240,8 +241,9 @@ class Run:  # pylint: disable=too-many-instance-attributes
         names          a sequence of str
         steps          ends after so many steps, or, with a warning, with the batches
         epochs         goes through the batches so many times (default 1). Batches of weft.batches
-                       go on where the run is: step S gets the batch that it gets in a run from the
-                       beginning, and the first of these times is the rest of its epoch
+                       go on where the run is, as after a resume: step S gets the batch that it gets
+                       in a run from the beginning, and the first of these times is the rest of its
+                       epoch. Other such batches than those of the fit before begin anew
         valid          (test program, batches), or a function that takes the run and returns
                        name -> number. The batches are gone through again at each validation
         every          validates after so many steps; default: at the end alone
@@ -267,17 +269,23 @@ class Run:  # pylint: disable=too-many-instance-attributes
         return _fit.fit(self, batches, names, steps, epochs, valid, every, ema, checkpoint,
                         save_every, keep_best, log, log_every, progress)
 
+    def first_step_of(self, batches: Any) -> int:
+        """The step that gets the first batch: 0, but of others than the first that `fit` gets."""
+        if self._order is None or self._order[0] is not batches:
+            self._order = batches, 0 if self._order is None else self.next_step
+        return self._order[1]
+
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes parameters and state: .npz, .safetensors, .pdparams and .pdopt, or a save_combine
         stream (any other extension), as weft run --save does."""
         with self._lock:
-            _native.check(_native.lib().weft_run_save(self._handle.value, _native.c_text(path)))
+            _native.check(_native.lib().weft_run_save(self._handle.value, _native.c_path(path)))
 
     def checkpoint(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the state of all ranks, with which option resume goes on, with the same bits."""
         with self._lock:
             _native.check(_native.lib().weft_run_checkpoint(
-                self._handle.value, _native.c_text(path)))
+                self._handle.value, _native.c_path(path)))
 
     def close(self) -> None:
         """Ends the run. Later steps are errors, and so are state_dict, save and checkpoint."""

@@ -182,16 +182,22 @@ class SetupGenerator {
     if (absl::EndsWith(var.name(), kGradSuffix)) AddForName(place, var);
     if (var.need_check_feed()) {
       add("mark: data", [](pb::VarDesc* v) { v->set_need_check_feed(false); });
-    } else if (!persistable && dims > 0) {
+    } else if (!persistable && dims > 0 && written_by_branches_.count(var.name()) == 0) {
       add("mark: data", [](pb::VarDesc* v) { v->set_need_check_feed(true); });
     }
     if (persistable) AddShadows(place, var);
   }
 
-  // Shapes, and the workspace of a library.
+  // Shapes, and the workspace of a library; and what branches write, of which a mark says that it
+  // has a value without them.
   void FindValueless(const pb::BlockDesc& block) {
     valueless_.clear();
+    written_by_branches_.clear();
     for (const pb::OpDesc& op : block.ops()) {
+      for (const pb::OpDesc::Var& slot : op.outputs()) {
+        if (FindAttr(op, "sub_block") == nullptr) break;
+        written_by_branches_.insert(slot.arguments().begin(), slot.arguments().end());
+      }
       for (const char* slot : {"XShape", "ReserveSpace"}) {
         for (const std::string& name : ArgsOf(op.outputs(), slot)) valueless_.insert(name);
       }
@@ -422,7 +428,7 @@ class SetupGenerator {
   const ProgramDescs& programs_;
   const int nranks_;
   std::vector<Mutation> mutations_;
-  std::set<std::string> valueless_;  // variables of the block that hold no value
+  std::set<std::string> valueless_, written_by_branches_;  // variables of the block
 };
 
 }  // namespace

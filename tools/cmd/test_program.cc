@@ -289,7 +289,7 @@ absl::StatusOr<TestProgram> ReadTestProgram(const TestFlags& flags, TestProgram 
   const Program& main = *test.main;
   WEFT_RETURN_IF_ERROR(Annotate(flags.main, CheckProgram(flags, main)));
   if (!test.startup.has_value()) {
-    WEFT_ASSIGN_OR_RETURN(test.startup, ReadProgramIfGiven(flags.startup));
+    WEFT_ASSIGN_OR_RETURN(test.startup, ReadStartupIfGiven(flags.startup));
   }
   if (!flags.feeds.empty()) {
     WEFT_ASSIGN_OR_RETURN(FeedSource feeds, FeedsFromFile(flags.feeds));

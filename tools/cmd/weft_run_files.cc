@@ -224,7 +224,7 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link, RunF
   RunFiles inputs = std::move(given);
   if (!inputs.main.has_value()) {
     WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
-    WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
+    WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadStartupIfGiven(flags.startup));
     WEFT_ASSIGN_OR_RETURN(inputs.server, ReadProgramIfGiven(flags.server));
   }
   if (!flags.assume.empty()) inputs.fingerprint = Fingerprint(*inputs.main);

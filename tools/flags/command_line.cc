@@ -356,6 +356,13 @@ absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path) {
   return program;
 }
 
+absl::StatusOr<absl::optional<Program>> ReadStartupIfGiven(const std::string& path) {
+  if (path.empty()) return absl::nullopt;
+  absl::StatusOr<Program> program = ReadStartupProgram(path);
+  WEFT_RETURN_IF_ERROR(Annotate(path, program.status()));
+  return *std::move(program);
+}
+
 absl::StatusOr<absl::optional<Program>> ReadProgramIfGiven(const std::string& path) {
   if (path.empty()) return absl::nullopt;
   return ReadProgramOrExplain(path);

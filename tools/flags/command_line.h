@@ -110,6 +110,8 @@ int RunTool(absl::string_view command, const int& failed, absl::FunctionRef<int(
 absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path);
 // None for an empty path.
 absl::StatusOr<absl::optional<Program>> ReadProgramIfGiven(const std::string& path);
+// The same of a startup program: ReadStartupProgram.
+absl::StatusOr<absl::optional<Program>> ReadStartupIfGiven(const std::string& path);
 
 // Checks before long work that all outputs can be written: a file can be created at each path, none
 // is one of the inputs, and no two are the same. Empty paths are skipped; "-" is standard input and

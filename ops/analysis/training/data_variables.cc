@@ -49,13 +49,6 @@ class UnwrittenReads {
     }
   }
 
-  // Whether no op gets the value that the variable has before the step.
-  bool IsWrittenFirst(VarId id) const {
-    const Var var = program_.var(id);
-    return written_.contains(id) && !found_.contains(id) && !var.persistable() &&
-           var.type() == pb::VarType::LOD_TENSOR;
-  }
-
   // Leaves what another op may have been meant to compute: what ops write later, gradients,
   // what has a gradient, and what has no size of a batch, as a mask that is fed.
   void KeepData() {
@@ -101,14 +94,12 @@ absl::flat_hash_set<VarId> FindUnchangedData(const ProgramFacts& facts) {
 }
 
 absl::flat_hash_set<VarId> FindData(const Program& program) {
-  absl::flat_hash_set<VarId> read, data;
-  UnwrittenReads reads(program, &read);
-  reads.Visit(0);
+  absl::flat_hash_set<VarId> data;
   bool is_marked = false;
   const Block& root = program.block(0);
   for (VarId id : root.vars()) {
     if (!program.var(id).need_check_feed()) continue;
-    if (!reads.IsWrittenFirst(id)) data.insert(id);
+    data.insert(id);
     is_marked = true;
   }
   std::vector<bool> is_other(program.num_signatures(), false);
@@ -125,6 +116,9 @@ absl::flat_hash_set<VarId> FindData(const Program& program) {
     }
   }
   // What marks do not say, the program reads.
+  absl::flat_hash_set<VarId> read;
+  UnwrittenReads reads(program, &read);
+  reads.Visit(0);
   if (is_marked) reads.KeepData();
   data.insert(read.begin(), read.end());
   return data;

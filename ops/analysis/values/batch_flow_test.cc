@@ -118,6 +118,25 @@ TEST_F(BatchFlowTest, AGradientTimesValuesOfTheRankIsOfItsRows) {
   // An operand that repeats gets a sum.
   Run("    X@GRAD=[t] = elementwise_mul_grad(X=[w], Y=[h], Out@GRAD=[h@GRAD]) {axis=-1}\n");
   EXPECT_EQ(Cause("t"), "elementwise_mul_grad");
+  // Whatever it is declared as.
+  Run("    var r : fp32[-1, 1]\n    Out=[r] = reshape2(X=[rate]) {shape=ints[-1, 1]}\n" +
+      product("r", "h"));
+  EXPECT_EQ(Of("g"), kUnrelated);
+}
+
+// The gradient of a dividend reads the divisor alone, that of a divisor reads both.
+TEST_F(BatchFlowTest, GradientsOfDivisorsReadThem) {
+  const auto quotient = [](const char* slot) {
+    return absl::StrCat(
+        "    var g : fp32[-1, 1]\n    var d : fp32[-1, 1]\n"
+        "    Out=[d] = elementwise_sub(X=[h], Y=[loss])\n    ",
+        slot, "=[g] = elementwise_div_grad(X=[", slot[0] == 'X' ? "d" : "h", "], Y=[",
+        slot[0] == 'X' ? "h" : "d", "], Out=[h], Out@GRAD=[h@GRAD]) {axis=-1}\n");
+  };
+  Run(quotient("Y@GRAD"));
+  EXPECT_EQ(Of("g"), kUnrelated);
+  Run(quotient("X@GRAD"));
+  EXPECT_EQ(Of("g"), kUnrelated);  // d is not known to be of the rows
 }
 
 // An average of integers is rounded, and so is a sum that is divided.

@@ -64,15 +64,20 @@ BatchRelation BatchInterpreter::ProductWithGradient(const Op& op,
       !HaveOneShape(product, multiplied)) {
     return BatchRelation::Unrelated();
   }
-  const bool is_product =
-      schema->algebra() == Algebra::kMultiply || schema->algebra() == Algebra::kDivide;
+  const int operand = facts.forward_input[0];
+  // A declared size of 1 may be that of an operand that repeats, too.
+  if (operand >= 0 && ins_[operand].relation != BatchRelation::Sharded(relation.axis)) {
+    return BatchRelation::Unrelated();
+  }
+  const absl::Span<const Symbol> dividend = op.Input("X");
+  const bool is_of_dividend = dividend.size() == 1 && dividend.data() - in.data() == operand;
+  const bool is_linear = schema->algebra() == Algebra::kMultiply ||
+                         (schema->algebra() == Algebra::kDivide && is_of_dividend);
   const absl::optional<TensorType>& type = types_.type(type_ids_[product.value()]);
   for (size_t i = 0; i < in.size(); ++i) {
-    // A product reads of the operand whose gradient it makes the shape alone.
-    if (i == first || (is_product && facts.forward_input[0] == static_cast<int>(i)) ||
-        ins_[i].relation.IsSame()) {
-      continue;
-    }
+    // What is linear in the operand whose gradient it makes reads its shape alone.
+    const bool reads_shape = is_linear && operand == static_cast<int>(i);
+    if (i == first || reads_shape || ins_[i].relation.IsSame()) continue;
     const VarId var = Resolve(in[i]);
     const absl::optional<TensorType> of_factor =
         var.valid() ? types_.type(type_ids_[var.value()]) : absl::nullopt;

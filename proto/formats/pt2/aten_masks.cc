@@ -1,5 +1,6 @@
 // Operators of masks: comparisons, logic, and choices between elements.
 #include <limits>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "base/status_macros.h"
@@ -19,6 +20,9 @@ absl::Status Translator::Compare(const Node& node) {
     y = VarOf(other);
   } else {
     WEFT_ASSIGN_OR_RETURN(const double number, node.Number("other"));
+    if (dtype == pb::VarType::BOOL && number != 0 && number != 1) {
+      return node.ArgumentError("other", "0 or 1, as of a mask");
+    }
     WEFT_ASSIGN_OR_RETURN(y, Number(node, "other", number, dtype));
   }
   Add(Rules().at(node.target).op, {{"X", {x}}, {"Y", {y}}}, {{"Out", {Output(node.outputs[0])}}})
@@ -99,6 +103,11 @@ absl::Status Translator::Where(const Node& node) {
   const std::string mask = VarOf(condition);
   const TensorMeta &meta = MetaOf(node.outputs[0]), &of_mask = MetaOf(condition);
   const bool is_x_number = MetaOf(of_x).dims.empty(), is_y_number = MetaOf(of_y).dims.empty();
+  for (const auto& [value, is_number] : {std::make_pair(of_x, is_x_number), {of_y, is_y_number}}) {
+    if (linear_.contains(node.outputs[0]) && is_number && ConstantOf(value) != 0.0) {
+      return node.Error("expected tensors, or zeros, in a gradient, found a number");
+    }
+  }
   if (is_y_number && is_x_number && of_mask.sizes == meta.sizes) {
     const absl::optional<double> number = ConstantOf(of_x);
     if (!number.has_value()) return node.Error("expected a number in the graph, or a tensor");

@@ -267,7 +267,9 @@ absl::Status Translator::AddOrSubtract(const Node& node) {
   }
   if (!is_number && alpha != 1) {
     WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("other"));
-    const std::string scaled = Temporary("scaled", MetaOf(value));
+    TensorMeta promoted = MetaOf(value);
+    promoted.dtype = meta.dtype;
+    const std::string scaled = Temporary("scaled", promoted);
     WEFT_RETURN_IF_ERROR(MultiplyBy(node, y, alpha, 0, scaled));
     y = scaled;
   }

@@ -81,13 +81,6 @@ class Exporter {
   }
 
  private:
-  // A version of a node that no op stands for, the last one that is written.
-  struct Version {
-    std::string text;
-    std::vector<std::string> outputs;
-    bool is_repeated = false;
-  };
-
   absl::Status Prepare() {
     if (program_.num_blocks() != 1) {
       return absl::UnimplementedError(
@@ -183,7 +176,7 @@ class Exporter {
       if (now != parts_.nodes[num_written_]) edits_.push_back({parts_.nodes[num_written_], now});
       is_made_.insert(node.outputs.begin(), node.outputs.end());
       if (!has_ops_[num_written_] && !Makers::HandsOn(node)) {
-        without_ops_[num_written_] = {std::move(now), node.outputs};
+        without_ops_[num_written_] = std::move(now);
       }
       replaced_since_node_.clear();
     }
@@ -199,13 +192,13 @@ class Exporter {
   absl::Status RepeatStale() {
     if (!has_replaced_) return absl::OkStatus();
     has_replaced_ = false;
-    for (auto& [number, version] : without_ops_) {
+    for (auto& [number, text] : without_ops_) {
       const Node& node = graph_.nodes[number];
       if (absl::c_all_of(node.outputs, [&](const auto& v) { return fixed_.contains(v); })) continue;
       WEFT_ASSIGN_OR_RETURN(
           const std::string now,
           RenameInputs(parts_.nodes[number], [&](absl::string_view value) { return Now(value); }));
-      if (now == version.text) continue;
+      if (now == text) continue;
       std::map<std::string, std::string, std::less<>> names;
       WEFT_ASSIGN_OR_RETURN(const std::string repeated,
                             RenameOutputs(now, [&](absl::string_view name) {
@@ -213,7 +206,7 @@ class Exporter {
                               if (fresh.empty()) fresh = NewName(name);
                               return fresh;
                             }));
-      version = {now, {}, true};
+      text = now;
       for (const std::string& value : node.outputs) {
         const auto fresh = names.find(value);
         if (fresh == names.end()) continue;
@@ -349,7 +342,11 @@ class Exporter {
           "writes ", var, ", which the step of the file leaves as it is: write .pb or .prog"));
     }
     if (is_input) replaced_.insert(var);
-    if (num_written_ == graph_.nodes.size()) return absl::OkStatus();
+    if (num_written_ == graph_.nodes.size()) {
+      if (is_input || num_old_ == imported_.num_ops()) return absl::OkStatus();
+      return absl::UnimplementedError(
+          absl::StrCat("writes ", var, " between updates: write .pb, .pbtxt or .prog"));
+    }
     has_replaced_ = true;
     now_[makers_.Origin(plain->second)] = value;
     for (const std::string& other : values_of_[var]) {
@@ -510,7 +507,8 @@ class Exporter {
   absl::flat_hash_set<std::string> replaced_;             // parameters and buffers
   absl::flat_hash_set<std::string> replaced_since_node_;  // variables
   bool has_replaced_ = false;                             // since RepeatStale
-  std::map<size_t, Version> without_ops_;                 // by node that is written
+  // Nodes that no op stands for: the last text of each that is written.
+  std::map<size_t, std::string> without_ops_;
   std::map<std::string, std::vector<std::string>> buffers_;
   size_t num_written_ = 0;                  // nodes
   size_t num_old_ = 0;                      // ops

@@ -180,6 +180,12 @@ TEST(Pt2ImporterTest, UpdatesOfNoOptimizerAreComputed) {
 }
 
 // The gradient is what is reduced over the ranks: before its sign is taken, or its norm.
+TEST(Pt2ImporterTest, GradientsGoThroughDropout) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportProgram(FileOf(Archived("dropout"))));
+  const Op gradient = FindOp(program, "dropout_grad");
+  EXPECT_EQ(gradient.Input("Mask")[0], FindOp(program, "dropout").Output("Mask")[0]);
+}
+
 TEST(Pt2ImporterTest, GradientsAreBeforeSignsAndClipping) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program sign, ImportProgram(FileOf(Archived("sign"))));
   const Op op = FindOp(sign, "sign");

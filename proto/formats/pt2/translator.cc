@@ -209,8 +209,8 @@ absl::StatusOr<bool> Translator::IsLinearInSeed(const Node& node) const {
   if (rule->second.linear == Linear::kInAll && node.Has("other") && !node.IsTensor("other")) {
     return false;
   }
-  const bool is_where = node.Has("condition");
-  if (is_where || node.Has("mask")) {
+  const bool is_where = node.target == "aten.where.self";
+  if (is_where || node.target == "aten.masked_fill.Scalar") {
     WEFT_ASSIGN_OR_RETURN(const bool keeps_zeros, MasksWithZeros(node));
     if (!keeps_zeros) return false;
   }

@@ -427,8 +427,8 @@ def write(name, out):
 
 
 def by_hand(out):
-    """Steps that are functions: an operator without an op, an update of torch.optim's alone, and one
-    by no gradient."""
+    """Steps that are functions: an operator without an op, an update of torch.optim's alone, one by no
+    gradient, and one that draws."""
     params = {"w": torch.ones(3, 2)}
 
     def with_operator(params, state, batch):
@@ -447,7 +447,14 @@ def by_hand(out):
         new, state, loss = with_sign(params, state, batch)
         return {**new, "v": 0.9 * params["v"] + 0.1 * params["w"]}, state, loss
 
+    def with_dropout(params, state, batch):
+        w = params["w"].detach().requires_grad_()
+        loss = F.mse_loss(F.dropout(batch["x"] @ w, 0.5), batch["y"])
+        gradient, = torch.autograd.grad(loss, w)
+        return {"w": w.detach() - 0.1 * gradient}, state, loss.detach()
+
     x, y = torch.ones(4, 3), torch.ones(4, 2)
+    export_function(with_dropout, params, {}, {"x": x, "y": y}, os.path.join(out, "dropout.pt2"))
     export_function(with_operator, params, {}, {"x": x}, os.path.join(out, "operator.pt2"))
     export_function(with_sign, params, {}, {"x": x, "y": y}, os.path.join(out, "sign.pt2"))
     export_function(with_drift, {**params, "v": torch.ones(3, 2)}, {}, {"x": x, "y": y},
