@@ -449,9 +449,11 @@ def _logger(log, begin):
         raise _error("log: expected a function or a path, found %s" % type(log).__name__)
     path = os.fspath(log)
     kinds = {".jsonl": _Jsonl, ".csv": _Csv, "": _Board}
-    ending = os.path.splitext(path)[1]
+    is_folder = os.path.isdir(path) or path.endswith(os.sep)
+    ending = "" if is_folder else os.path.splitext(path)[1]
     if ending not in kinds:
-        raise _error("log: %s: expected a function, a .jsonl or .csv file, or a folder" % path)
+        raise _error("log: %s: expected a function, a .jsonl or .csv file, or a folder (a new one whose "
+                     "name has a dot ends with %s)" % (path, os.sep))
     try:
         made = kinds[ending](path, begin)
     except OSError as error:

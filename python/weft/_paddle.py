@@ -11,7 +11,9 @@ def program_bytes(program, name):
         return _export_program.program_bytes(program, name)
     except (AttributeError, ValueError) as error:
         if hasattr(program, "desc") or hasattr(program, "global_block"):
-            raise _native.Error(str(error), "INVALID_ARGUMENT") from error
+            next_step = ("; export_program of tools/paddle/export_program.py takes it, and writes files"
+                         if "plateau_steps" in str(error) else "")
+            raise _native.Error(str(error) + next_step, "INVALID_ARGUMENT") from error
         raise _native.Error(
             "%s: expected a path, bytes, a weft.Program or a static program of Paddle, found %s" % (
                 name, type(program).__name__), "INVALID_ARGUMENT") from error
