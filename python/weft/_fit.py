@@ -620,7 +620,7 @@ def fit(run, batches, names, steps, epochs, valid, every, ema, checkpoint, save_
     step = begin - run.first_step_of(batches) if goes_on else 0
     total = steps
     if total is None and hasattr(batches, "__len__"):
-        total = len(batches) * epochs - step % len(batches)
+        total = len(batches) * epochs - (step % len(batches) if step else 0)
     bar = Bar(total) if progress and is_first and run._bar is None else None
     fitted = Fitted()
     validated = None
