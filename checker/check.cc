@@ -102,6 +102,9 @@ void Declare(State* state) {
                                                main.first.count(std::string(var->name)) > 0));
     Expect(is_ring || is_scope || (var->type == 7 && (!var->persistable || is_known)),
            "the new variable ", var->name, " is a state, or no tensor");
+    const Var* const known = is_known && state->main != nullptr ? main.Find(var->name) : nullptr;
+    Expect(known == nullptr || known->bytes == var->bytes, var->name,
+           " is declared otherwise in the main program");
     var->kind = kLost;
     var->equal = state->main == nullptr && var->persistable;
   }

@@ -157,9 +157,13 @@ void FindCopies(const Op& op, const Op& now, bool has_blocks, State* state,
     Var *const var = (*from)[i], *const copy = state->VarOf(arg.var);
     (*from)[i++] = copy;
     if (copy == var) continue;
-    Expect(!has_blocks && copy->of == var && copy->of_version == var->version &&
-               copy->kind == kSame && copy->form == kWhole && copy->type == var->type &&
-               copy->dtype == var->dtype && copy->Dims() == var->Dims(),
+    const auto is_written = [&](const Op::Arg& other) {
+      return other.is_output && other.var == op.args[a].var;
+    };
+    Expect(!has_blocks && !copy->is_rounded &&
+               std::none_of(op.args.begin(), op.args.end(), is_written) && copy->of == var &&
+               copy->of_version == var->version && copy->kind == kSame && copy->form == kWhole &&
+               copy->type == var->type && copy->dtype == var->dtype && copy->Dims() == var->Dims(),
            "it reads ", copy->name, ", which does not have the value of ", var->name);
   }
 }

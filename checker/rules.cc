@@ -91,6 +91,7 @@ struct NewOp : Slots {
            " is divided by n or reduced already");
     Expect(!averages || !state.sums, "expected a sum, as the claim says");
     var->of_version = ++gradient.version;
+    gradient.number = 0;
     ++state.num_gradients;
     gradient.is_reduced = true;
     if (&gradient != var) gradient.kind = kLost;
@@ -195,6 +196,7 @@ struct NewOp : Slots {
     Expect(
         (its_shapes.empty() && its_ranks.empty()) || (its_shapes == shapes && its_ranks == ranks),
         "its attributes have other shapes than the variables");
+    fused.kind = kLost;
     Expect(!in.empty() && (!is_known || fused.elements == end), "FusedOutput is not declared with ",
            std::to_string(end), " elements");
     return state.Launch(0);
@@ -222,7 +224,8 @@ struct NewOp : Slots {
     if (dims.empty()) dims.push_back(1);
     dims[0] *= static_cast<int64_t>(state.nranks);
     Expect(op.Find("nranks") != nullptr && state.nranks > 0 && x.of == &x &&
-               Current(x, true).kind <= kScaled && state.shares.count(&y) == 0 && x.elements >= 0 &&
+               Current(x, true).kind <= kScaled &&
+               state.shares.count(&y) + state.totals.count(&y) == 0 && x.elements >= 0 &&
                y.elements >= 0 && y.Dims() == dims && y.dtype == x.dtype,
            "expected a number of ranks, and Out declared for the values of all");
     Hold(x, kGathered, &y);

@@ -27,6 +27,11 @@ constexpr Elementwise kElementwise[] = {
      ""},
 };
 
+// Inputs of which ops read the first element.
+constexpr std::string_view kNumbers =
+    " LearningRate Beta1Pow Beta2Pow Beta1Tensor Beta2Tensor EpsilonTensor SkipUpdate Min Max "
+    "ScaleTensor BiasTensor ";
+
 bool Names(std::string_view words, std::string_view word) {
   return word.find(' ') == word.npos && words.find(Text(" ", word, " ")) != words.npos;
 }
@@ -111,6 +116,13 @@ bool DoesSame(const Op& op, const LeftOut& other, size_t i, State* state) {
     const auto share = state->shares.find(var);
     const bool is_number =
         arg.is_output ? Names(kind.numbers, arg.name) : share == state->shares.end();
+    if (!is_number && Names(kNumbers, arg.name)) return false;
+    if (arg.is_output && is_number && op.type != kNorm &&
+        std::none_of(op.args.begin(), op.args.end(), [&](const Op::Arg& other) {
+          return !other.is_output && other.var == arg.var && Text(other.name, "Out") == arg.name;
+        })) {
+      return false;
+    }
     if (is_number) {
       if (part.of->elements != 1) return false;
       if (!arg.is_output && !AreEqual(Held(var), part)) return false;
@@ -378,9 +390,10 @@ void UpdateShares(const Op& op, State* state) {
       for (const Part& part : first->parts) size += part.of->elements;
       const bool has_none = size == elements * static_cast<int64_t>(state->nranks);
       Expect(first->has_zeros || has_none, "padding may be other than 0");
-      Expect(
-          var->of == nullptr && IsNumber(*var, *values[a][0].of) && state->shares.count(var) == 0,
-          var->name, " is no new number");
+      Expect(var->of == nullptr && var->parts.empty() && !var->in_buffer &&
+                 IsNumber(*var, *values[a][0].of) && state->shares.count(var) == 0,
+             var->name, " is no new number");
+      state->constants.erase(var);
       state->totals[var] = {std::move(values[a])};
       continue;
     }
@@ -553,6 +566,8 @@ void CheckShares(State* state) {
   for (const auto& [name, named] : main.layout) {
     Var* const var = state->VarOf(name);
     const auto share = state->shares.find(var);
+    Expect(var->bytes == main.Find(name)->bytes, name,
+           " is declared otherwise in the main program");
     Expect(var->persistable && share != state->shares.end() && share->second.kind == kSame &&
                !share->second.is_of_ranks,
            name, " does not hold the parts of its states");

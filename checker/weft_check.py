@@ -115,6 +115,8 @@ abs square sqrt elementwise_add elementwise_sub elementwise_mul elementwise_div"
 ELEMENTWISE.update(dict.fromkeys(("adam", "adamw"), ("Beta1PowOut", "Beta2PowOut")), squared_l2_norm=("Out",))
 ELEMENTWISE.update(lamb=ELEMENTWISE["adam"], lars_momentum=(), clip_by_norm=())
 WHOLE_ONLY = ("lamb", "lars_momentum", "clip_by_norm")  # of whole tensors, of which each rank has one
+NUMBERS = """LearningRate Beta1Pow Beta2Pow Beta1Tensor Beta2Tensor EpsilonTensor SkipUpdate Min Max ScaleTensor
+BiasTensor""".split()  # inputs of which ops read the first element
 NORM = "squared_l2_norm"  # the sum of the squares of all elements
 TYPE_NAMES = {4: "fp16", 5: "fp32", 6: "fp64", 22: "bf16"}
 
@@ -497,6 +499,8 @@ class Walk:
             is_known = var.name in self.layout or (self.averages and (self.main is None or var.name in self.main.first))
             expect(var.of is var or is_ring or is_scope or (var.type == DENSE and (not var.persistable or is_known)),
                    "the new variable %s is a state, or no tensor" % var)
+            known = self.main.vars.get(var.name) if is_known and self.main is not None and var.of is None else None
+            expect(known is None or known.data == var.data, "%s is declared otherwise in the main program" % var)
             var.in_result = True
             if var.of is None:
                 var.equal = self.main is None and var.persistable
@@ -694,8 +698,10 @@ class Walk:
         """Inputs may be other copies of what the original reads there."""
         expect(self.op.slots_of() == op.slots_of(), "the op of the original has other slots")
         copies = [self.var(name) for is_output, _, _, name in self.op.places if not is_output] + reads[len(op.args(False)):]
+        written = {name for is_output, _, _, name in op.places if is_output}
         for var, copy in zip(reads, copies):
-            expect(copy is var or (not has_blocks and copy.of is var and copy.of_version == var.version
+            expect(copy is var or (not has_blocks and not copy.is_rounded and var.name not in written
+                                   and copy.of is var and copy.of_version == var.version
                                    and copy.kind == SAME and copy.form == WHOLE
                                    and (copy.type, copy.dtype, copy.dims) == (var.type, var.dtype, var.dims)),
                    "it reads %s, which does not have the value of %s" % (copy, var))
@@ -814,6 +820,7 @@ class Walk:
                "%s is divided by n or reduced already" % var)
         expect(not averages or not self.sums, "expected a sum, as the claim says")
         gradient.version += 1
+        gradient.number = None
         gradient.is_reduced = True
         self.num_gradients += 1
         if gradient is not var:
@@ -878,7 +885,7 @@ class Walk:
                 var.read_first |= not var.has_value
             else:
                 var.kind, var.constant = LOST, None
-        fused.parts = parts
+        fused.parts, fused.kind = parts, LOST
         expect((self.op.ints("concated_shapes"), self.op.ints("concated_ranks")) in (([], []), (shapes, ranks)),
                "its attributes have other shapes than the variables")
         expect(self.inputs and (align <= 0 or fused.elements == end),
@@ -902,7 +909,7 @@ class Walk:
         dims = list(x.dims) or [1]
         dims[0] *= self.nranks
         expect(self.nranks and "nranks" in self.op.attrs and x.of is x and x.kind in (SAME, SCALED) and out.share is None
-               and x.elements >= 0 and out.elements >= 0 and out.dims == dims and out.dtype == x.dtype,
+               and out.total is None and x.elements >= 0 and out.elements >= 0 and out.dims == dims and out.dtype == x.dtype,
                "expected a number of ranks, and Out declared for the values of all")
         hold(x, GATHERED, out)
         return self.call("gather", x)
@@ -1103,7 +1110,13 @@ class Walk:
             # What is written is what the other one writes in place, and nothing else.
             if is_output and any((name == place[3]) != (part[0] is other[0]) for place, other in zip(op.places, args)):
                 return False
-            if slot in ELEMENTWISE[op.type] if is_output else var.share is None:
+            is_number_there = slot in ELEMENTWISE[op.type] if is_output else var.share is None
+            if not is_number_there and slot in NUMBERS:
+                return False
+            if is_output and is_number_there and op.type != NORM and not any(
+                    not place[0] and place[3] == name and place[1] + "Out" == slot for place in op.places):
+                return False
+            if is_number_there:
                 if part[0].elements != 1 or (not is_output and not are_equal(held(var), part)):
                     return False
                 continue
@@ -1144,7 +1157,9 @@ class Walk:
                 first = inputs[0].share
                 expect(first.has_zeros or sum(part[0].elements for part in first.parts) == elements * self.nranks,
                        "padding may be other than 0")
-                expect(var.of is None and is_number(var, parts[0][0]) and var.share is None, "%s is no new number" % var)
+                expect(var.of is None and not var.parts and not var.in_buffer and is_number(var, parts[0][0])
+                       and var.share is None, "%s is no new number" % var)
+                var.constant = None
                 var.total = Sum(parts)
             elif is_output:
                 # All are the same function of equal numbers.
@@ -1265,6 +1280,7 @@ class Walk:
         for name, of in self.layout.items():
             var = self.var(name)
             share = var.share
+            expect(var.data == (self.main or self).var(name).data, "%s is declared otherwise in the main program" % var)
             expect(var.persistable and share and share.kind == SAME and not share.is_of_ranks, "%s does not hold the parts of its states" % var)
             states = [self.var(state) for state, _ in of if state]
             if share.is_zero:
