@@ -356,6 +356,11 @@ def decay(w, m):
 NOT_THE_SAME = "no op that is left out does the same with w"
 RIGHT = None
 # Rule, name: what the programs are, and why they are refused.
+def clip_by(x, most):
+    """By one element, if it is another variable."""
+    return op("clip", "X=%s Max=%s" % (x, most), "Out=" + x, op_role=2, min=-1.0, max=1.0)
+
+
 CASES = {
     ("Wait", "between streams"): (reduced(AFTER, ON_RING, JOIN), RIGHT),
     ("Wait", "of the host"): (reduced(in_place("c_sync_calc_stream", "w@GRAD"), ON_RING,
@@ -428,6 +433,12 @@ CASES = {
     ("Cast", "of an old value"): (
         dict(new={4: [cast("w@GRAD", "half", 5, 4)], 5: [in_place("c_allreduce_avg", "half", use_calc_stream=True)]}),
         "half holds no current value"),
+    ("Coalesce", "over gathered values"): ({"new": {5: [
+        op("c_allgather", "X=w@GRAD", "Out=all", nranks=2, use_calc_stream=True),
+        op("coalesce_tensor", "Input=h@GRAD", "Output=h@GRAD FusedOutput=all", dtype=5, align_size=128, use_align=True,
+           copy_data=True),
+        op("split", "X=all", "Out=p,q", axis=0, num=2), op("sum", "X=p,q", "Out=w@GRAD"), HALF]}},
+                                           "all holds no current value"),
     ("Coalesce", "one part"): (coalesced(), RIGHT),
     ("Coalesce", "a part twice"): (coalesced("w@GRAD,w@GRAD"), "w@GRAD is in a buffer already"),
     ("Coalesce", "too small"): (coalesced(align_size=512), "FusedOutput is not declared with 128 elements"),
@@ -639,6 +650,18 @@ CASES = {
     ("Shares", "a whole tensor that no rank owns"): (
         shared(ops=SHARED_OPS[:6] + [lamb("w", "w@GRAD", "m"), lamb("b", "b@GRAD", "n")], update=(lamb("ws", "gs", "ms"),)),
         "it needs whole tensors, and no rank has all of w"),
+    ("Shares", "a clip by elements of a share"): (
+        shared(ops=SHARED_OPS[:6] + [clip_by("w", "m"), clip_by("b", "n"), *SHARED_OPS[6:]], left=(6, 7, 8, 9),
+               update=(clip_by("ws", "ms"), UPDATE)), NOT_THE_SAME),
+    ("Shares", "a copy that is rounded"): (
+        shared(gather=tuple(gathering()) + (op("cast", "X=w", "Out=w16", in_dtype=5, out_dtype=4, op_role=1),
+                                            op("cast", "X=w16", "Out=wr", in_dtype=4, out_dtype=5, op_role=1)),
+               changed={0: op("mul", "X=x Y=wr", "Out=h")}, more=[decl("w16", 4, 4, dtype=4), decl("wr", 4, 4)]),
+        "it reads wr, which does not have the value of w"),
+    ("Shares", "a norm over another variable"): (
+        shared(ops=NORM_OPS + [op("relu", "X=loss", "Out=h", op_role=2)], left=NORMED["left"], update=NORMED["update"],
+               middle=(packed("loss", "ns", copy_data=True, op_role=1), norm("gs", "ns"), added("ns"), ADD_UP)),
+        "ns is no new number"),
     ("Shares", "padding that is not 0"): (padded(), "padg is padding, and does not hold 0"),
     ("Shares", "padding that is 1"): (padded(zeros("padg", 2, value=1.0)), "padg is padding, and does not hold 0"),
     ("Shares", "no gather"): (shared(gather=()), "it reads w, which does not have the value"),
