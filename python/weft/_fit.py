@@ -617,7 +617,7 @@ def fit(run, batches, names, steps, epochs, valid, every, ema, checkpoint, save_
     is_first = run.process == 0  # which writes files
     write, end = _logger(log if is_first or callable(log) else None, begin)
     goes_on = isinstance(batches, Batches)
-    step = begin - run.first_step_of(batches) if goes_on else 0
+    step = begin - run._first_step_of(batches) if goes_on else 0
     total = steps
     if total is None and hasattr(batches, "__len__"):
         total = len(batches) * epochs - (step % len(batches) if step else 0)

@@ -269,8 +269,8 @@ class Run:  # pylint: disable=too-many-instance-attributes
         return _fit.fit(self, batches, names, steps, epochs, valid, every, ema, checkpoint,
                         save_every, keep_best, log, log_every, progress)
 
-    def first_step_of(self, batches: Any) -> int:
-        """The step that gets the first batch: 0, but of others than the first that `fit` gets."""
+    def _first_step_of(self, batches: Any) -> int:
+        """The step that gets the first batch: 0 for the first batches that `fit` gets; others begin anew."""
         if self._order is None or self._order[0] is not batches:
             self._order = batches, 0 if self._order is None else self.next_step
         return self._order[1]

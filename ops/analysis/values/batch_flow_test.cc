@@ -124,19 +124,19 @@ TEST_F(BatchFlowTest, AGradientTimesValuesOfTheRankIsOfItsRows) {
   EXPECT_EQ(Of("g"), kUnrelated);
 }
 
-// The gradient of a dividend reads the divisor alone, that of a divisor reads both.
-TEST_F(BatchFlowTest, GradientsOfDivisorsReadThem) {
+// A divisor that holds the mean of the rank's own batch: the gradient of neither operand is of
+// rows.
+TEST_F(BatchFlowTest, GradientsOfAQuotientReadTheDivisor) {
   const auto quotient = [](const char* slot) {
     return absl::StrCat(
         "    var g : fp32[-1, 1]\n    var d : fp32[-1, 1]\n"
         "    Out=[d] = elementwise_sub(X=[h], Y=[loss])\n    ",
-        slot, "=[g] = elementwise_div_grad(X=[", slot[0] == 'X' ? "d" : "h", "], Y=[",
-        slot[0] == 'X' ? "h" : "d", "], Out=[h], Out@GRAD=[h@GRAD]) {axis=-1}\n");
+        slot, "=[g] = elementwise_div_grad(X=[h], Y=[d], Out=[h], Out@GRAD=[h@GRAD]) {axis=-1}\n");
   };
   Run(quotient("Y@GRAD"));
   EXPECT_EQ(Of("g"), kUnrelated);
   Run(quotient("X@GRAD"));
-  EXPECT_EQ(Of("g"), kUnrelated);  // d is not known to be of the rows
+  EXPECT_EQ(Of("g"), kUnrelated);
 }
 
 // An average of integers is rounded, and so is a sum that is divided.

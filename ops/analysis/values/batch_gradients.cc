@@ -65,19 +65,13 @@ BatchRelation BatchInterpreter::ProductWithGradient(const Op& op,
     return BatchRelation::Unrelated();
   }
   const int operand = facts.forward_input[0];
-  // A declared size of 1 may be that of an operand that repeats, too.
+  // An operand that is declared as long as the batch may repeat, too, as the same on all ranks.
   if (operand >= 0 && ins_[operand].relation != BatchRelation::Sharded(relation.axis)) {
     return BatchRelation::Unrelated();
   }
-  const absl::Span<const Symbol> dividend = op.Input("X");
-  const bool is_of_dividend = dividend.size() == 1 && dividend.data() - in.data() == operand;
-  const bool is_linear = schema->algebra() == Algebra::kMultiply ||
-                         (schema->algebra() == Algebra::kDivide && is_of_dividend);
   const absl::optional<TensorType>& type = types_.type(type_ids_[product.value()]);
   for (size_t i = 0; i < in.size(); ++i) {
-    // What is linear in the operand whose gradient it makes reads its shape alone.
-    const bool reads_shape = is_linear && operand == static_cast<int>(i);
-    if (i == first || reads_shape || ins_[i].relation.IsSame()) continue;
+    if (i == first || ins_[i].relation.IsSame()) continue;
     const VarId var = Resolve(in[i]);
     const absl::optional<TensorType> of_factor =
         var.valid() ? types_.type(type_ids_[var.value()]) : absl::nullopt;

@@ -30,19 +30,7 @@ using Json = nlohmann::json;
 
 // The name that _c10d_functional has for it.
 absl::string_view ReduceOpName(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kSum:
-      return "sum";
-    case Reduction::kMax:
-      return "max";
-    case Reduction::kMin:
-      return "min";
-    case Reduction::kProd:
-      return "product";
-    case Reduction::kAvg:
-      return "avg";
-  }
-  return "";
+  return reduction == Reduction::kProd ? "product" : ReductionName(reduction);
 }
 
 class Exporter {
