@@ -281,7 +281,7 @@ absl::Status Translator::BatchNorm(const Node& node) {
     WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
     const std::string var = VarOf(value);
     const auto left = graph_.mutations.find(var);
-    const std::string& updated = makers_.Origin(node.outputs[output]);
+    const std::string updated = makers_.Origin(node.outputs[output]);
     const bool is_last = left != graph_.mutations.end() && makers_.Origin(left->second) == updated;
     // Micro-batches share the buffers: each one's normalization reads what the one before left.
     const auto next = readers_.find(updated);

@@ -23,7 +23,7 @@ absl::StatusOr<int64_t> Axis(const Node& node, absl::string_view argument, int64
 
 absl::Status Translator::Transpose2d(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
-  const std::string& x = makers_.Origin(value);
+  const std::string x = makers_.Origin(value);
   if (MetaOf(x).dims.size() != 2) {
     vars_[node.outputs[0]] = VarOf(x);  // of a vector, or a number
     return absl::OkStatus();

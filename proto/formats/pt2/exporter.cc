@@ -153,7 +153,7 @@ class Exporter {
       absl::Status lost;
       WEFT_ASSIGN_OR_RETURN(
           std::string now, RenameInputs(parts_.nodes[num_written_], [&](absl::string_view value) {
-            const std::string& origin = makers_.Origin(std::string(value));
+            const std::string origin = makers_.Origin(value);
             if (!Makers::HandsOn(node) && lost_.contains(origin) && !now_.contains(origin)) {
               lost = node.Error(absl::StrCat("reads value ", value,
                                              ", another form of what an inserted op has replaced"));
@@ -172,7 +172,7 @@ class Exporter {
   }
 
   std::string Now(absl::string_view value) const {
-    const auto found = now_.find(makers_.Origin(std::string(value)));
+    const auto found = now_.find(makers_.Origin(value));
     return found == now_.end() ? std::string(value) : found->second;
   }
 

@@ -500,7 +500,7 @@ std::string Translator::Temporary(absl::string_view suffix, const TensorMeta& me
 }
 
 std::string Translator::VarOf(const std::string& value) {
-  const std::string& origin = makers_.Origin(value);
+  const std::string origin = makers_.Origin(value);
   const auto found = vars_.find(origin);
   if (found != vars_.end()) return found->second;
   const auto sum = row_sums_.find(origin);
@@ -555,7 +555,7 @@ absl::StatusOr<Translator::Operand> Translator::MatrixOf(const Node& node,
 
 Translator::Operand Translator::Plain(const Operand& operand, const std::string& value) {
   if (!operand.has_rows) return operand;
-  const std::string& origin = makers_.Origin(value);
+  const std::string origin = makers_.Origin(value);
   const std::string& matrix = operand.is_transposed ? transposed_.at(origin) : origin;
   return {VarOf(matrix), operand.is_transposed, MetaOf(matrix)};
 }

@@ -100,7 +100,7 @@ class Finder {
     for (const Input& input : graph_.inputs) {
       const auto mutation = graph_.mutations.find(input.name);
       if (input.kind != Input::Kind::kParameter || mutation == graph_.mutations.end()) continue;
-      const std::string& value = makers_.Origin(mutation->second);
+      const std::string value = makers_.Origin(mutation->second);
       if (value == input.value) continue;  // it stays
       Update update;
       update.param = input.name;
@@ -316,15 +316,15 @@ Makers::Makers(const Graph& graph) {
     }
     if (!inputs.ok() || inputs->size() != node.outputs.size()) continue;
     for (size_t i = 0; i < inputs->size(); ++i) {
-      std::string origin = Origin((*inputs)[i]);  // which may lie in the table
+      std::string origin = Origin((*inputs)[i]);
       origin_[node.outputs[i]] = std::move(origin);
     }
   }
 }
 
-const std::string& Makers::Origin(const std::string& value) const {
+std::string Makers::Origin(absl::string_view value) const {
   const auto found = origin_.find(value);
-  return found == origin_.end() ? value : found->second;
+  return found == origin_.end() ? std::string(value) : found->second;
 }
 
 const Node* Makers::Of(const std::string& value) const {

@@ -22,7 +22,7 @@ class Makers {
   explicit Makers(const Graph& graph);
 
   // The value that `value` is a copy, or another name, of, or is transposed of twice.
-  const std::string& Origin(const std::string& value) const;
+  std::string Origin(absl::string_view value) const;
   // Null: an input of the graph.
   const Node* Of(const std::string& value) const;
 
