@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "ops/formulas/philox.h"
+
 namespace weft {
 namespace {
 
@@ -42,11 +44,18 @@ std::vector<std::string> SortedTypes(const Map& map) {
 int KernelSpec::Input(absl::string_view slot) const { return IndexOf(inputs, slot); }
 int KernelSpec::Output(absl::string_view slot) const { return IndexOf(outputs, slot); }
 
+DropoutState DropoutState::OfStep(uint64_t seed, int rank, int64_t step) {
+  const formulas::PhiloxBlock numbers =
+      formulas::Philox(seed, static_cast<uint64_t>(rank), static_cast<uint64_t>(step));
+  return DropoutState{uint64_t{numbers.words[1]} << 32 | numbers.words[0], 0};
+}
+
 RandomState RandomState::Seeded(uint64_t seed, int rank) {
   // seed_seq takes the low 32 bits of each number.
   std::seed_seq initializers{seed};
-  std::seed_seq dropout{seed, static_cast<uint64_t>(rank) + 1};
-  return RandomState{std::mt19937_64(initializers), std::mt19937_64(dropout)};
+  std::seed_seq noise{seed, static_cast<uint64_t>(rank) + 1};
+  return RandomState{std::mt19937_64(initializers), std::mt19937_64(noise),
+                     DropoutState::OfStep(seed, rank, 0)};
 }
 
 void KernelTable::Add(std::string op_type, KernelFactory factory) {

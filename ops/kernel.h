@@ -66,14 +66,24 @@ struct KernelSpec {
   int Output(absl::string_view slot) const;
 };
 
+// Ops draw one after the other: each takes the sequence of Philox (ops/formulas/philox.h) that is
+// next, so that a device draws its numbers itself.
+struct DropoutState {
+  static DropoutState OfStep(uint64_t seed, int rank, int64_t step);
+
+  uint64_t key = 0;
+  uint64_t next_sequence = 0;
+};
+
 // Generators of one rank, from which ops with seed 0 draw.
 struct RandomState {
   // `initializers` draws the numbers of Paddle's CPU generator after paddle.seed(seed): mt19937_64
-  // seeded by std::seed_seq{seed}, which uses the low 32 bits. `dropout` differs by rank.
+  // seeded by std::seed_seq{seed}, which uses the low 32 bits. The others differ by rank.
   static RandomState Seeded(uint64_t seed, int rank);
 
   std::mt19937_64 initializers;  // replicated
-  std::mt19937_64 dropout;       // rank-local
+  std::mt19937_64 noise;         // rank-local
+  DropoutState dropout;          // rank-local
 };
 
 // The arguments of a call. Tensors are in the order of the op's arguments, null for an argument

@@ -46,15 +46,18 @@ TEST(KernelTableDeathTest, TypeAddedTwiceDies) {
   EXPECT_DEATH(table.AddForRows("relu", NoKernel), "relu already exists");
 }
 
-TEST(RandomStateTest, RanksShareInitializersAndNotDropout) {
+TEST(RandomStateTest, RanksShareInitializersAlone) {
   RandomState rank0 = RandomState::Seeded(3, 0), rank1 = RandomState::Seeded(3, 1);
   EXPECT_EQ(rank0.initializers, rank1.initializers);
-  EXPECT_NE(rank0.dropout, rank1.dropout);
-  EXPECT_NE(rank0.dropout, rank0.initializers);
+  EXPECT_NE(rank0.noise, rank1.noise);
+  EXPECT_NE(rank0.noise, rank0.initializers);
+  EXPECT_NE(rank0.dropout.key, rank1.dropout.key);
 }
 
 TEST(RandomStateTest, SeedsDiffer) {
   EXPECT_NE(RandomState::Seeded(3, 0).initializers, RandomState::Seeded(4, 0).initializers);
+  EXPECT_NE(DropoutState::OfStep(3, 0, 1).key, DropoutState::OfStep(4, 0, 1).key);
+  EXPECT_NE(DropoutState::OfStep(3, 0, 1).key, DropoutState::OfStep(3, 0, 2).key);
 }
 
 }  // namespace

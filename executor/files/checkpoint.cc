@@ -322,7 +322,8 @@ absl::Status CheckRanks(const Checkpoint& checkpoint, int nranks) {
 std::string RandomText(const RandomState& random) {
   std::ostringstream text;
   text.imbue(std::locale::classic());
-  text << random.initializers << ' ' << random.dropout;
+  text << random.initializers << ' ' << random.noise << ' ' << random.dropout.key << ' '
+       << random.dropout.next_sequence;
   return text.str();
 }
 
@@ -331,8 +332,13 @@ absl::StatusOr<RandomState> ParseRandomText(absl::string_view text) {
   stream.imbue(std::locale::classic());
   RandomState random;
   std::string more;
-  if (stream >> random.initializers >> random.dropout && !(stream >> more)) return random;
-  return absl::InvalidArgumentError("expected the states of two generators (mt19937_64)");
+  if (stream >> random.initializers >> random.noise >> random.dropout.key >>
+          random.dropout.next_sequence &&
+      !(stream >> more)) {
+    return random;
+  }
+  return absl::InvalidArgumentError(
+      "expected the states of three generators (mt19937_64 twice, Philox)");
 }
 
 }  // namespace weft

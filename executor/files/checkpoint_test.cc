@@ -103,13 +103,16 @@ TEST(CheckpointTest, EverythingComesBack) {
 
 TEST(CheckpointTest, GeneratorsGoOnFromTheirText) {
   RandomState random = RandomState::Seeded(3, 1);
-  for (int i = 0; i < 1000; ++i) random.dropout();
+  for (int i = 0; i < 1000; ++i) random.noise();
+  random.dropout.next_sequence = 7;
   WEFT_ASSERT_OK_AND_ASSIGN(RandomState read, ParseRandomText(RandomText(random)));
-  EXPECT_EQ(read.dropout(), random.dropout());
+  EXPECT_EQ(read.noise(), random.noise());
   EXPECT_EQ(read.initializers(), random.initializers());
+  EXPECT_EQ(read.dropout.key, random.dropout.key);
+  EXPECT_EQ(read.dropout.next_sequence, 7u);
   for (const std::string& text :
        {std::string(), std::string("1 2 3"), RandomText(random) + " 1", std::string("x")}) {
-    EXPECT_THAT(ParseRandomText(text), StatusIs(kInvalid, HasSubstr("two generators")));
+    EXPECT_THAT(ParseRandomText(text), StatusIs(kInvalid, HasSubstr("three generators")));
   }
 }
 

@@ -38,18 +38,19 @@ absl::Status WithStepAndRank(int64_t step, int rank, const absl::Status& status)
   return Annotate(StepAndRank(step, rank), status);
 }
 
-// The generators of a step of the main program; they do not depend on earlier draws. Both differ by
+// The generators of a step of the main program; they do not depend on earlier draws. All differ by
 // rank: ranks draw noise for different samples.
 RandomState DrawsOfStep(uint64_t seed, int rank, int64_t step) {
   // seed_seq uses the low 32 bits of each number. The lengths differ from each other and from those
   // of RandomState::Seeded, so that no two generators are the same.
   const auto low = static_cast<uint64_t>(step), high = low >> 32,
              number = static_cast<uint64_t>(rank) + 1;
-  std::seed_seq dropout{seed, low, high, number};
+  std::seed_seq noise{seed, low, high, number};
   std::seed_seq one_device{seed, low, high};
   std::seed_seq other_rank{seed, low, high, number, number};
   std::seed_seq& initializers = rank == 0 ? one_device : other_rank;
-  return RandomState{std::mt19937_64(initializers), std::mt19937_64(dropout)};
+  return RandomState{std::mt19937_64(initializers), std::mt19937_64(noise),
+                     DropoutState::OfStep(seed, rank, step)};
 }
 
 }  // namespace
@@ -431,6 +432,7 @@ absl::Status RankRunner::RunStep(PlanExecutor* executor) {
   if (job_.main_may_draw) {
     RandomState draws = DrawsOfStep(job_.options.seed, rank_, step_);
     // Step 0 goes on where the startup program stopped, which drew the same on all ranks.
+    if (step_ > 0) random_.noise = draws.noise;
     if (step_ > 0) random_.dropout = draws.dropout;
     if (step_ > 0 || rank_ > 0) random_.initializers = draws.initializers;
   }

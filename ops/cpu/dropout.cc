@@ -3,20 +3,17 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <random>
 
 #include "base/status_macros.h"
 #include "ops/cpu/dropout_attrs.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/random_engine.h"
 #include "ops/op_kernel.h"
 #include "ops/vectorize.h"
 
 namespace weft {
 namespace {
 
-// A nonzero seed of the program gives the same draws in every step, and those of Paddle's CPU
-// kernel. Without one, draws come from the generator of the rank. Mask: 1 if an element is kept.
+// Mask: 1 if an element is kept.
 absl::StatusOr<Kernel> Dropout(OpKernel op) {
   const In x = op.in("X"), seed_tensor = op.in("Seed");
   const Out out = op.out("Out"), mask = op.out("Mask");
@@ -38,10 +35,13 @@ absl::StatusOr<Kernel> Dropout(OpKernel op) {
     if (const Tensor* tensor = seed_tensor.get(ctx)) {
       WEFT_ASSIGN_OR_RETURN(seed, OneValue<int32_t>("Seed", *tensor));
     }
-    std::mt19937_64 own;
-    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(seed, &RandomState::dropout, ctx.random, &own));
-    DropoutDraws draws(attrs, engine);
+    if (seed == 0) {
+      WEFT_ASSIGN_OR_RETURN(const formulas::DropOutBlock<T> drop,
+                            NextDropOut<T>(attrs, size, from, to, stays, ctx.random));
+      ForEach<T>(drop.num_blocks(), drop);
+      return absl::OkStatus();
+    }
+    DropoutDraws draws(attrs, seed);
     const formulas::KeepOrDrop<T> f{static_cast<T>(attrs.kept_factor)};
     for (int64_t i = 0; i < size; ++i) {
       const uint8_t stay = draws.Next();

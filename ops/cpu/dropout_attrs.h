@@ -3,7 +3,8 @@
 //   upscale_in_train    kept elements are divided by 1 - p; a test changes nothing
 //   downgrade_in_infer  kept elements stay; a test multiplies everything by 1 - p
 //
-// All devices draw on the host, so that they drop the same elements.
+// All devices drop the same elements. Without a seed, Philox draws, where the elements are. With
+// one, the host draws what Paddle's CPU kernel draws, the same in every step.
 #ifndef WEFT_OPS_CPU_DROPOUT_ATTRS_H_
 #define WEFT_OPS_CPU_DROPOUT_ATTRS_H_
 
@@ -13,6 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ops/cpu/random_engine.h"
+#include "ops/formulas/dropout.h"
+#include "ops/kernel.h"
 #include "ops/schema/op_attrs.h"
 
 namespace weft {
@@ -35,16 +39,29 @@ struct DropoutAttrs {
   }
 };
 
-// Says of one element after the other whether it is kept.
+// The dropout of an op without a seed. Takes the next sequence of the rank. FailedPrecondition
+// without `random`.
+template <typename T>
+absl::StatusOr<formulas::DropOutBlock<T>> NextDropOut(const DropoutAttrs& attrs, int64_t size,
+                                                      const T* x, T* out, uint8_t* stays,
+                                                      RandomState* random) {
+  if (random == nullptr) return NothingToDrawFrom();
+  const auto dropped = static_cast<uint64_t>(attrs.probability * 4294967296.0);  // 2^32
+  const formulas::KeepOrDrop<T> f{static_cast<T>(attrs.kept_factor)};
+  return formulas::DropOutBlock<T>{
+      random->dropout.key, random->dropout.next_sequence++, dropped, f, size, x, out, stays};
+}
+
+// Says of one element after the other whether it is kept: of an op with a seed.
 class DropoutDraws {
  public:
-  DropoutDraws(const DropoutAttrs& attrs, std::mt19937_64* engine)
-      : engine_(engine), probability_(static_cast<float>(attrs.probability)) {}
+  DropoutDraws(const DropoutAttrs& attrs, int64_t seed)
+      : engine_(static_cast<uint64_t>(seed)), probability_(static_cast<float>(attrs.probability)) {}
 
-  uint8_t Next() { return !(draw_(*engine_) < probability_); }
+  uint8_t Next() { return !(draw_(engine_) < probability_); }
 
  private:
-  std::mt19937_64* engine_;
+  std::mt19937_64 engine_;
   const float probability_;
   std::uniform_real_distribution<float> draw_{0, 1};
 };

@@ -4,6 +4,7 @@
 
 #include "base/testing/test.h"
 #include "ops/cpu/testing.h"
+#include "ops/formulas/philox.h"
 
 namespace weft::testing {
 namespace {
@@ -43,6 +44,18 @@ TEST(DropoutTest, RanksDrawFromSeparateGenerators) {
   EXPECT_EQ(Mask(kUpscale, &again), first);
   EXPECT_NE(Mask(kUpscale, &rank0), first);  // the next step
   EXPECT_NE(Mask(kUpscale, &rank1), first);
+}
+
+// Every op takes a sequence; an element's number is its place in that.
+TEST(DropoutTest, PhiloxDrawsElementsByTheirPlace) {
+  RandomState random = RandomState::Seeded(3, 0);
+  for (const uint64_t sequence : {0, 1}) {
+    const std::vector<uint8_t> mask = Mask(kUpscale, &random, 11);  // not whole blocks
+    for (uint64_t i = 0; i < mask.size(); ++i) {
+      const double number = formulas::Philox(random.dropout.key, sequence, i / 4).words[i % 4];
+      EXPECT_EQ(mask[i], number / 4294967296.0 >= 0.4) << i;
+    }
+  }
 }
 
 TEST(DropoutTest, AboutThatPartIsDropped) {

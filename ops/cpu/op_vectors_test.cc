@@ -139,7 +139,7 @@ TEST(OpVectorsTest, RandomOpsDrawPaddlesNumbersBitByBit) {
     // The number passed to paddle.seed, where ops draw from one generator in turn.
     RandomState random = RandomState::Seeded(c.value("generator_seed", 0), 0);
     // Ops with an input draw from the generator of the rank; Paddle has one for all.
-    random.dropout = random.initializers;
+    random.noise = random.initializers;
     for (const Json& step : c["ops"]) {
       const std::string op = step["op"];
       SCOPED_TRACE(op);

@@ -154,7 +154,7 @@ absl::StatusOr<Kernel> Dpsgd(OpKernel op) {
     using T = decltype(zero);
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(seed, &RandomState::dropout, ctx.random, &own));
+                          EngineOf(seed, &RandomState::noise, ctx.random, &own));
     std::minstd_rand generator(
         static_cast<uint32_t>(seed != 0 ? static_cast<uint64_t>(seed) : (*engine)()));
     // Marsaglia's polar method.

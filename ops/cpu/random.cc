@@ -188,7 +188,7 @@ absl::StatusOr<Kernel> DrawEach(OpKernel op, double largest, Draw draw) {
     using T = decltype(zero);
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
+                          EngineOf(/*seed=*/0, &RandomState::noise, ctx.random, &own));
     const T* from = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
     for (int64_t i = 0; i < x(ctx).size(); ++i) {
@@ -264,7 +264,7 @@ absl::StatusOr<Kernel> Multinomial(OpKernel op) {
     using T = decltype(zero);
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
+                          EngineOf(/*seed=*/0, &RandomState::noise, ctx.random, &own));
     std::uniform_real_distribution<T> draw(0, 1);
     const int64_t categories = x(ctx).dims().back();
     const int64_t rows = x(ctx).rank() == 1 ? 1 : x(ctx).dim(0);
@@ -303,7 +303,7 @@ absl::StatusOr<Kernel> Seed(OpKernel op) {
   return op.Supports(ElementTypesOf<int32_t>()).Make([=](const KernelContext& ctx) -> absl::Status {
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(seed, &RandomState::dropout, ctx.random, &own));
+                          EngineOf(seed, &RandomState::noise, ctx.random, &own));
     std::uniform_int_distribution<int32_t> draw(1, std::numeric_limits<int32_t>::max());
     *out.data<int32_t>(ctx) = seed != 0 ? static_cast<int32_t>(seed) : draw(*engine);
     return absl::OkStatus();

@@ -11,6 +11,10 @@
 
 namespace weft {
 
+inline absl::Status NothingToDrawFrom() {
+  return absl::FailedPreconditionError("seed 0, and no random numbers to draw from");
+}
+
 // `own`, seeded with the op's seed, which gives the same numbers in every run; with seed 0 the
 // engine of the rank. FailedPrecondition if that is needed and missing.
 inline absl::StatusOr<std::mt19937_64*> EngineOf(int64_t seed, std::mt19937_64 RandomState::*engine,
@@ -19,8 +23,7 @@ inline absl::StatusOr<std::mt19937_64*> EngineOf(int64_t seed, std::mt19937_64 R
     own->seed(static_cast<uint64_t>(seed));
     return own;
   }
-  if (random == nullptr)
-    return absl::FailedPreconditionError("seed 0, and no random numbers to draw from");
+  if (random == nullptr) return NothingToDrawFrom();
   return &(random->*engine);
 }
 

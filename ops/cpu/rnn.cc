@@ -148,7 +148,7 @@ absl::Status DrawMarks(const Network& n, RandomState* random, uint8_t* marks) {
   if (n.num_marks() == 0) return absl::OkStatus();
   std::mt19937_64 own;
   WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                        EngineOf(n.seed, &RandomState::dropout, random, &own));
+                        EngineOf(n.seed, &RandomState::noise, random, &own));
   std::uniform_real_distribution<float> draw(0, 1);
   const auto probability = static_cast<float>(n.dropout);
   for (int64_t i = 0; i < n.num_marks(); ++i) marks[i] = !(draw(*engine) < probability);

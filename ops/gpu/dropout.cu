@@ -1,12 +1,10 @@
-// Dropout (ops/cpu/dropout_attrs.h). The host draws, so that a step drops the elements that it
-// drops on the CPU: drawing takes some ns an element, and the host waits for the stream.
+// Dropout (ops/cpu/dropout_attrs.h), which drops the elements that it drops on the CPU. The host
+// waits for the stream where the seed is a tensor, and in the first step with an attribute.
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include "base/status_macros.h"
 #include "ops/cpu/dropout_attrs.h"
-#include "ops/cpu/random_engine.h"
 #include "ops/formulas/dropout.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
@@ -31,7 +29,11 @@ struct KeepElement {
   const T* x;
   const uint8_t* stays;
   T* out;
-  WEFT_DEVICE void operator()(int64_t i) const { out[i] = f(x[i], stays[i]); }
+  uint8_t* mask = nullptr;
+  WEFT_DEVICE void operator()(int64_t i) const {
+    out[i] = f(x[i], stays[i]);
+    if (mask != nullptr) mask[i] = stays[i];
+  }
 };
 
 absl::StatusOr<Kernel> Dropout(OpKernel op) {
@@ -42,8 +44,8 @@ absl::StatusOr<Kernel> Dropout(OpKernel op) {
   if (!attrs.is_test) op.UsesHost();
   return op.Make(
       Floats(x),
-      [=, drawn = std::vector<uint8_t>(), unread_mask = Tensor()](
-          const KernelContext& ctx, auto zero) mutable -> absl::Status {
+      [=, drawn_seed = int64_t{0}, kept = Tensor()](const KernelContext& ctx,
+                                                    auto zero) mutable -> absl::Status {
         using T = decltype(zero);
         const int64_t size = x(ctx).size();
         const T* from = x.data<T>(ctx);
@@ -61,19 +63,21 @@ absl::StatusOr<Kernel> Dropout(OpKernel op) {
           WEFT_ASSIGN_OR_RETURN(const Tensor on_host, tensor->ToHost());
           WEFT_ASSIGN_OR_RETURN(seed, OneValue<int32_t>("Seed", on_host));
         }
-        std::mt19937_64 own;
-        WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                              EngineOf(seed, &RandomState::dropout, ctx.random, &own));
-        DropoutDraws draws(attrs, engine);
-        drawn.resize(size);
-        for (uint8_t& stay : drawn) stay = draws.Next();
-        if (stays == nullptr) {
-          ScratchLike(out(ctx), &unread_mask)->Resize(DType::kUint8, x(ctx).dims());
-          stays = unread_mask.data<uint8_t>();
+        if (seed == 0) {
+          WEFT_ASSIGN_OR_RETURN(const formulas::DropOutBlock<T> drop,
+                                NextDropOut<T>(attrs, size, from, to, stays, ctx.random));
+          return ForEach(ctx, drop.num_blocks(), drop);
         }
-        WEFT_RETURN_IF_ERROR(Upload(ctx, drawn.data(), drawn.size(), stays));
+        if (drawn_seed != seed || kept.size() != size) {
+          DropoutDraws draws(attrs, seed);
+          std::vector<uint8_t> drawn(size);
+          for (uint8_t& stay : drawn) stay = draws.Next();
+          ScratchLike(out(ctx), &kept)->Resize(DType::kUint8, x(ctx).dims());
+          WEFT_RETURN_IF_ERROR(Upload(ctx, drawn.data(), drawn.size(), kept.data<uint8_t>()));
+          drawn_seed = seed;
+        }
         const formulas::KeepOrDrop<T> f{static_cast<T>(attrs.kept_factor)};
-        return ForEach(ctx, size, KeepElement<T>{f, from, stays, to});
+        return ForEach(ctx, size, KeepElement<T>{f, from, kept.data<uint8_t>(), to, stays});
       });
 }
 

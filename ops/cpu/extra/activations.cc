@@ -159,7 +159,7 @@ absl::StatusOr<Kernel> GumbelSoftmax(OpKernel op) {
     using T = decltype(zero);
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
+                          EngineOf(/*seed=*/0, &RandomState::noise, ctx.random, &own));
     WEFT_ASSIGN_OR_RETURN(const AxisRows rows, attrs.RowsOf(x(ctx).dims()));
     std::uniform_real_distribution<double> draw(std::numeric_limits<double>::min(), 1);
     T* to = out.data<T>(ctx);
@@ -216,7 +216,7 @@ absl::StatusOr<Kernel> Rrelu(OpKernel op) {
         std::mt19937_64 unused, *engine = &unused;
         if (!is_test) {
           WEFT_ASSIGN_OR_RETURN(engine,
-                                EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &unused));
+                                EngineOf(/*seed=*/0, &RandomState::noise, ctx.random, &unused));
         }
         std::uniform_real_distribution<double> draw(lower, upper);
         const T* from = x.data<T>(ctx);

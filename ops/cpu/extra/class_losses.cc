@@ -352,7 +352,7 @@ absl::StatusOr<Kernel> Nce(OpKernel op) {
     std::mt19937_64 own;
     std::mt19937_64* engine = &own;
     if (given.empty()) {
-      WEFT_ASSIGN_OR_RETURN(engine, EngineOf(seed, &RandomState::dropout, ctx.random, &own));
+      WEFT_ASSIGN_OR_RETURN(engine, EngineOf(seed, &RandomState::noise, ctx.random, &own));
     }
     WEFT_ASSIGN_OR_RETURN(const auto numbers, ReadNumbers("Label", label(ctx)));
     const int64_t count = samples(ctx).dim(1), labels = count - drawn;
@@ -502,7 +502,7 @@ absl::StatusOr<Kernel> SampleLogits(OpKernel op) {
     } else {
       std::mt19937_64 own;
       WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                            EngineOf(seed, &RandomState::dropout, ctx.random, &own));
+                            EngineOf(seed, &RandomState::noise, ctx.random, &own));
       WEFT_ASSIGN_OR_RETURN(const auto numbers, ReadIndices("Labels", labels(ctx), classes));
       for (size_t i = 0; i < numbers.size(); ++i) {
         const int64_t at = static_cast<int64_t>(i);

@@ -55,7 +55,7 @@ absl::StatusOr<Kernel> FractionalPool(OpKernel op) {
     if (u == 0) {
       std::mt19937_64 unused;
       WEFT_ASSIGN_OR_RETURN(std::mt19937_64* const engine,
-                            EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &unused));
+                            EngineOf(/*seed=*/0, &RandomState::noise, ctx.random, &unused));
       u = std::uniform_real_distribution<float>(0, 1)(*engine);
     }
     // An image without depth has a depth of 1.
