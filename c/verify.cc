@@ -8,6 +8,7 @@
 #include "c/handles.h"
 #include "c/weft.h"
 #include "tools/cmd/weft_verify.h"
+#include "tools/files/certificate.h"
 #include "tools/flags/flag_names.h"
 
 struct weft_report {
@@ -102,6 +103,17 @@ weft_status* weft_verify(const weft_options* options, const weft_program* const*
     if (server != nullptr) programs.server = server->program;
     auto made = std::make_unique<weft_report>();
     WEFT_ASSIGN_OR_RETURN(made->verdict, weft::VerifyPrograms(flags, &programs));
+    if (made->verdict.IsRight() && !flags.certificate.empty()) {
+      const weft_program* const startup = num_startups > 0 ? startups[0] : nullptr;
+      WEFT_RETURN_IF_ERROR(
+          weft::WriteCertificate({&original->program, &mains[0]->program,
+                                  startup == nullptr ? nullptr : &original_startup->program,
+                                  startup == nullptr ? nullptr : &startup->program},
+                                 flags.mains[0],
+                                 {made->verdict.scope.nranks, made->verdict.reduction},
+                                 flags.certificate)
+              .status());
+    }
     made->ok = made->verdict.IsRight();
     made->text = weft::VerdictText(made->verdict, programs, /*short_lines=*/false);
     made->json = weft::VerdictJson(made->verdict, programs);

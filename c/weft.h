@@ -160,7 +160,9 @@ weft_status* weft_view(const weft_options* options, const weft_program* program,
 
 typedef struct weft_transpiled weft_transpiled;
 
-/* Rewrites copies of the programs, and verifies the result. `startup` may be NULL. */
+/* Rewrites copies of the programs, and verifies the result. `startup` may be NULL. Option
+ * certificate is of the bytes that weft_program_serialize makes in weft_program_format, and
+ * weft_program_write in files of that format. */
 weft_status* weft_transpile(const weft_options* options, const weft_program* main,
                             const weft_program* startup, weft_transpiled** result);
 /* 1; with option rank=all, the number of trainers. */
@@ -195,7 +197,7 @@ typedef struct weft_finding {
 
 /* Verifies the program that all ranks run, or one per rank. `startups`: none, one, or one per
  * program. `original`, `original_startup` and `server` may be NULL, and so may `options`. A wrong
- * program is no error. */
+ * program is no error. Option certificate is as of weft_transpile. */
 weft_status* weft_verify(const weft_options* options, const weft_program* const* mains,
                          size_t num_mains, const weft_program* const* startups, size_t num_startups,
                          const weft_program* original, const weft_program* original_startup,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The package, over the library of this build.
 
-usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS
+usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS CHECKER
 """
 import array
 import ast
@@ -22,7 +22,7 @@ import warnings
 
 import numpy as np
 
-LIBRARY, PACKAGE, MAIN, WEFT, TRANSPILE, SYMBOLS = map(os.path.abspath, sys.argv[1:])
+LIBRARY, PACKAGE, MAIN, WEFT, TRANSPILE, SYMBOLS, CHECKER = map(os.path.abspath, sys.argv[1:])
 os.environ["WEFT_C_LIBRARY"] = LIBRARY
 sys.path.insert(0, os.path.dirname(os.path.dirname(PACKAGE)))
 
@@ -211,6 +211,65 @@ class VerifyTest(unittest.TestCase):
     def test_programs_of_ranks_are_a_list(self):
         program = weft.transpile(MAIN, mode="grad_allreduce", nranks=2).main
         self.assertTrue(weft.verify([program, program], original=MAIN))
+
+
+class CertificateTest(unittest.TestCase):
+    def check(self, folder, *programs):
+        """What the checker, which has no code of the package, says of programs that are saved."""
+        paths = [os.path.join(folder, "%d.pb" % i) for i in range(len(programs))]
+        for program, path in zip(programs, paths):
+            weft.Program(program).save(path)
+        return subprocess.run([sys.executable, CHECKER, os.path.join(folder, "cert"), *paths],
+                              stdout=subprocess.PIPE, check=False).stdout.decode()
+
+    def test_is_of_the_programs_that_are_saved(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cert = os.path.join(folder, "cert")
+            out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce", nranks=2, certificate=cert)
+            self.assertRegex(out.notes[-1], "^.*cert: schedule: ")
+            programs = MAIN, out.main, STARTUP, out.startup
+            self.assertRegex(self.check(folder, *programs), "^certified: ")
+            with open(os.path.join(cert, "claim.txt"), encoding="utf-8") as file:
+                claim = file.read()
+            report = weft.verify(out, original=MAIN, original_startup=STARTUP, nranks=2,
+                                 certificate=os.path.join(folder, "again"))
+            self.assertTrue(report)
+            with open(os.path.join(folder, "again", "claim.txt"), encoding="utf-8") as file:
+                self.assertEqual(file.read(), claim)
+            of_four = weft.transpile(MAIN, STARTUP, mode="grad_allreduce", nranks=4)
+            self.assertRegex(self.check(folder, MAIN, of_four.main, STARTUP, of_four.startup),
+                             "^not certified: ")
+
+    def test_is_of_text_as_the_binary_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = weft.Program.from_text(str(weft.Program(MAIN)))
+            out = weft.transpile(program, mode="grad_allreduce",
+                                 certificate=os.path.join(folder, "cert"))
+            self.assertRegex(self.check(folder, program, out.main), "^certified: ")
+
+    def test_is_written_for_each_trainer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cert = os.path.join(folder, "cert{rank}")
+            endpoints = "a:1,b:1"
+            weft.transpile(MAIN, STARTUP, mode="grad_allreduce", endpoints=endpoints, rank="all",
+                           certificate=cert)
+            self.assertEqual(sorted(os.listdir(folder)), ["cert0", "cert1"])
+            with self.assertRaisesRegex(weft.Error, "only --rank all replaces it"):
+                weft.transpile(MAIN, mode="grad_allreduce", certificate=cert)
+
+    def test_that_cannot_be_is_an_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cert = os.path.join(folder, "cert")
+            with self.assertRaisesRegex(weft.Error, "^main: no certificate: "):
+                weft.transpile(weft.Program.from_text(str(weft.Program(MAIN))), STARTUP,
+                               mode="singa_sparse_topk", nranks=2, certificate=cert)
+            with self.assertRaisesRegex(weft.Error, "expected a mode that rewrites the program"):
+                weft.transpile(MAIN, mode="none", certificate=cert)
+            out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+            with self.assertRaisesRegex(weft.Error, "expected both startup programs, or none"):
+                weft.verify(out, original=MAIN, certificate=cert)
+            self.assertFalse(weft.verify(MAIN, original=MAIN, nranks=2, certificate=cert))
+            self.assertEqual(os.listdir(folder), [])
 
 
 class RunTest(unittest.TestCase):

@@ -45,10 +45,6 @@ absl::Status CopyFiles(const std::vector<std::pair<std::string, std::string>>& c
 
 }  // namespace
 
-bool IsCopy(const TranspileFlags& flags) {
-  return flags.options.mode == "none" && !flags.options.placement.is_given();
-}
-
 std::vector<Said> SaidOfCopy(const TranspileFlags& flags, const ConstProgramPair& programs,
                              const Setting& setting) {
   VerifyOptions verify;

@@ -563,6 +563,9 @@ void AddVerifyFlags(CLI::App* app, VerifyFlags* flags) {
   AddInteger(*app, "--steps", flags->steps, 1, 1000, "Steps of these runs")
       ->capture_default_str()
       ->needs(numeric);
+  AddOption(*app, "--certificate", "DIR", flags->certificate,
+            "If nothing is wrong, write why, for checker/ to check: claim.txt and proof.txt")
+      ->needs(original);
   app->add_option("--format", flags->format, "json: findings as JSON")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
@@ -580,9 +583,6 @@ Subcommand AddVerify(CLI::App* weft) {
       "it is wrong.");
   auto options = std::make_shared<VerifyFlags>();
   AddVerifyFlags(app, options.get());
-  AddOption(*app, "--certificate", "DIR", options->certificate,
-            "If nothing is wrong, write why, for checker/ to check: claim.txt and proof.txt")
-      ->needs("--original");
   app->footer(
       "Examples:\n"
       "  weft verify out.pb --startup out_startup.pb --original main.pb\n"
