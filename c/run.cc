@@ -166,10 +166,8 @@ absl::Status NewEvaluation(const weft_options* options, const weft_program& prog
   std::vector<Said> said;
   test.flags.say = [&said](const Said& one) { said.push_back(one); };
   test.program.main = program.program;
-  if (startup != nullptr) {
-    test.program.startup = startup->program;
-    test.startup = NameOf(*startup, "startup");
-  }
+  WEFT_ASSIGN_OR_RETURN(test.program.startup, StartupIfGiven(startup, "startup"));
+  if (startup != nullptr) test.startup = NameOf(*startup, "startup");
   WEFT_ASSIGN_OR_RETURN(test.program, ReadTestProgram(test.flags, std::move(test.program)));
   test.flags.say = [](const Said&) {};
   test.evaluation.emplace(test.program.metrics);
@@ -250,7 +248,7 @@ absl::Status NewRun(const weft_options* options, const weft_program& main,
   const bool in_job = flags.backend != "local";
   RunFiles given;
   given.main = main.program;
-  if (startup != nullptr) given.startup = startup->program;
+  WEFT_ASSIGN_OR_RETURN(given.startup, StartupIfGiven(startup, "startup"));
   if (!params.empty()) {
     WEFT_ASSIGN_OR_RETURN(auto tensors, TensorsOf(names, params));
     WEFT_ASSIGN_OR_RETURN(given.params, SplitParams(std::move(tensors), {&*given.main}));

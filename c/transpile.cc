@@ -83,7 +83,8 @@ weft_status* weft_transpile(const weft_options* options, const weft_program* mai
     WEFT_RETURN_IF_ERROR(weft::c::ParseTranspile(options, *main, startup, &flags));
     auto made = std::make_unique<weft_transpiled>();
     made->trainers.push_back({main->program, absl::nullopt, ""});
-    if (startup != nullptr) made->trainers.front().startup = startup->program;
+    WEFT_ASSIGN_OR_RETURN(const auto original_startup, weft::c::StartupIfGiven(startup, "startup"));
+    made->trainers.front().startup = original_startup;
     WEFT_ASSIGN_OR_RETURN(std::vector<weft::TranspileResult> results,
                           weft::c::Run(&flags, options, &made->trainers));
     std::vector<const weft::Program*> mains;
@@ -105,9 +106,10 @@ weft_status* weft_transpile(const weft_options* options, const weft_program* mai
       const weft::ProgramPair pair = made->trainers[i].pair();
       WEFT_ASSIGN_OR_RETURN(
           const std::string schedule,
-          weft::WriteCertificate({&main->program, pair.main,
-                                  startup == nullptr ? nullptr : &startup->program, pair.startup},
-                                 flags.in, weft::ClaimOf(flags, results[i]), dir));
+          weft::WriteCertificate(
+              {&main->program, pair.main,
+               original_startup.has_value() ? &*original_startup : nullptr, pair.startup},
+              flags.in, weft::ClaimOf(flags, results[i]), dir));
       said.push_back({weft::Severity::kNote, absl::StrCat(dir, ": ", schedule)});
     }
     made->messages.Set(std::move(said));

@@ -120,7 +120,8 @@ void weft_options_free(weft_options* options);
 
 /* --- Programs ------------------------------------------------------------------------------- */
 
-/* A program of Paddle 1.8 to 3.3. It does not change. */
+/* A program of Paddle 1.8 to 3.3, or a training step of PyTorch (.pt2), which is also the startup
+ * program that makes the values in it. It does not change. */
 typedef struct weft_program weft_program;
 
 typedef enum weft_format {
@@ -132,8 +133,8 @@ typedef enum weft_format {
 
 /* Reads a file; its name tells the format. The file may change afterwards. O(file). */
 weft_status* weft_program_read(const char* path, weft_program** program);
-/* Reads bytes, which are copied. WEFT_FORMAT_BINARY takes the bytes of PIR, too. `name` stands for
- * the file in messages. */
+/* Reads bytes, which are copied. WEFT_FORMAT_BINARY takes the bytes of PIR and .pt2, too. `name`
+ * stands for the file in messages. */
 weft_status* weft_program_parse(const void* bytes, size_t size, weft_format format,
                                 const char* name, weft_program** program);
 /* Writes a file atomically; its name tells the format. */
@@ -260,7 +261,7 @@ typedef struct weft_run weft_run;
 
 /* Verifies the programs, as weft run does. `startup` and `options` may be NULL. The run begins with
  * the values of `startup`, of the `num_params` arrays, which are copied, and of options params or
- * resume. */
+ * resume; without any, with the values in a .pt2 file. */
 weft_status* weft_run_new(const weft_options* options, const weft_program* main,
                           const weft_program* startup, const char* const* param_names,
                           const weft_array* params, size_t num_params, weft_run** run);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The package, over the library of this build.
 
-usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS CHECKER
+usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS CHECKER STEPS.tar.xz
 """
 import array
 import ast
@@ -14,6 +14,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import unittest
@@ -22,7 +23,8 @@ import warnings
 
 import numpy as np
 
-LIBRARY, PACKAGE, MAIN, WEFT, TRANSPILE, SYMBOLS, CHECKER = map(os.path.abspath, sys.argv[1:])
+LIBRARY, PACKAGE, MAIN, WEFT, TRANSPILE, SYMBOLS, CHECKER, STEPS = map(os.path.abspath,
+                                                                       sys.argv[1:])
 os.environ["WEFT_C_LIBRARY"] = LIBRARY
 sys.path.insert(0, os.path.dirname(os.path.dirname(PACKAGE)))
 
@@ -186,6 +188,54 @@ class TranspileTest(unittest.TestCase):
         self.assertEqual([str(one.message) for one in caught], said)
         self.assertEqual({one.category for one in caught}, {weft.Warning})
         self.assertEqual({one.filename for one in caught}, {__file__})
+
+
+class StepOfPyTorchTest(unittest.TestCase):
+    """A .pt2 archive is a program, and the values that it begins with."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.step = os.path.join(folder.name, "step.pt2")
+        with tarfile.open(STEPS) as steps:
+            with open(self.step, "wb") as file:
+                file.write(steps.extractfile("pt2/mlp_adamw.pt2").read())
+            with np.load(io.BytesIO(steps.extractfile("pt2/mlp_adamw_feeds.npz").read())) as feeds:
+                self.batches = [{name[2:]: feeds[name] for name in feeds.files
+                                 if name.startswith("%d/" % step)} for step in range(3)]
+            reference = steps.extractfile("pt2/mlp_adamw_reference.npz").read()
+        with np.load(io.BytesIO(reference)) as file:
+            self.losses = file["losses"].ravel()[:3]
+
+    def train(self, *programs, **options):
+        with weft.Run(*programs, **options) as run:
+            found = [float(run.step(batch)[0]) for batch in self.batches]
+        np.testing.assert_allclose(found, self.losses, rtol=1e-5)
+
+    def test_trains_as_pytorch_from_its_values(self):
+        self.train(self.step)
+        self.train(self.step, self.step)
+        self.train(self.step, params=self.step)
+        with open(self.step, "rb") as file:
+            self.train(file.read())
+        self.train(weft.transpile(self.step, mode="grad_allreduce"), ranks=2)
+
+    def test_is_a_startup_program(self):
+        self.train(weft.transpile(self.step, self.step, mode="none"))
+        out = weft.transpile(self.step, self.step, mode="zero", stage=3, nranks=2)
+        self.train(out, ranks=2)
+        self.assertTrue(weft.verify(out, original=self.step, original_startup=self.step))
+        self.assertIn("<iframe", out._repr_html_())
+        out = weft.transpile(self.step, self.step, mode="local_sgd", k_steps=2, nranks=2)
+        self.assertTrue(weft.verify(out, original=self.step, original_startup=self.step))
+
+    def test_makes_the_parameters_of_an_evaluation(self):
+        text = str(weft.Program(self.step)).splitlines(True)
+        last = next(i for i, line in enumerate(text) if "role=loss" in line)
+        forward = "".join(line for i, line in enumerate(text)
+                          if i <= last or line.strip() == "}")
+        found = weft.evaluate(weft.Program.from_text(forward), self.batches[:1], startup=self.step)
+        self.assertAlmostEqual(found["loss"], float(self.losses[0]), places=5)
 
 
 class VerifyTest(unittest.TestCase):

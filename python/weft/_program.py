@@ -15,10 +15,10 @@ _FORMATS = {"pb": _BINARY, "pbtxt": _PROTO_TEXT, "prog": _PROGRAM_TEXT, "json": 
 
 
 class Program:
-    """A program of Paddle 1.8 to 3.3. It does not change.
+    """A program of Paddle 1.8 to 3.3, or a training step of PyTorch (.pt2). It does not change.
 
-    `source` is the path of a file, whose extension tells the format; bytes of a .pb or .json file;
-    or a static program of Paddle, in either of its formats. `name` stands for it in messages.
+    `source` is the path of a file, whose extension tells the format; bytes of a .pb, .json or .pt2
+    file; or a static program of Paddle, in either of its formats. `name` stands for it in messages.
     """
 
     def __init__(self, source: Any, name: str = "main") -> None:

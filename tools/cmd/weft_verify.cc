@@ -88,24 +88,10 @@ absl::Status Complete(const VerifyFlags& options, VerifiedPrograms* programs) {
   return MarkGradients(&*programs->original).status();
 }
 
-// Equal files are read once, but for training steps of PyTorch.
-absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadStartups(
-    const std::vector<std::string>& paths) {
-  const auto is_step = [](const std::string& path) { return absl::EndsWith(path, ".pt2"); };
-  if (absl::c_none_of(paths, is_step)) return ReadPrograms(paths);
-  std::vector<std::shared_ptr<const Program>> startups;
-  for (const std::string& path : paths) {
-    absl::StatusOr<Program> startup = ReadStartupProgram(path);
-    WEFT_RETURN_IF_ERROR(Annotate(path, startup.status()));
-    startups.push_back(std::make_shared<const Program>(*std::move(startup)));
-  }
-  return startups;
-}
-
 absl::StatusOr<std::unique_ptr<VerifiedPrograms>> Read(const VerifyFlags& options) {
   auto programs = std::make_unique<VerifiedPrograms>();
   WEFT_ASSIGN_OR_RETURN(programs->mains, ReadPrograms(options.mains));
-  WEFT_ASSIGN_OR_RETURN(programs->startups, ReadStartups(options.startups));
+  WEFT_ASSIGN_OR_RETURN(programs->startups, ReadStartupPrograms(options.startups));
   WEFT_ASSIGN_OR_RETURN(programs->original, ReadProgramIfGiven(options.original));
   WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadStartupIfGiven(options.original_startup));
   WEFT_ASSIGN_OR_RETURN(programs->server, ReadProgramIfGiven(options.server));
