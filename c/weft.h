@@ -300,6 +300,14 @@ weft_status* weft_run_state(weft_run* run, weft_arrays** arrays);
  * batch_norm. */
 weft_status* weft_run_set_state(weft_run* run, const char* const* names, const weft_array* arrays,
                                 size_t num_arrays);
+/* Where schedule reduce_on_plateau stands before the next step. 0, and nothing is set, if the run
+ * has none, or has not begun. */
+typedef struct weft_plateau {
+  double rate;
+  double best;                    /* the metric; not a number if there was none */
+  int64_t num_bad, cooldown_left; /* looks at it */
+} weft_plateau;
+int weft_run_plateau(weft_run* run, weft_plateau* plateau);
 /* As weft run --save and --checkpoint write it; the extension of --save tells the format. */
 weft_status* weft_run_save(weft_run* run, const char* path);
 weft_status* weft_run_checkpoint(weft_run* run, const char* path);

@@ -601,6 +601,28 @@ class RunTest(unittest.TestCase):
         with self.assertRaisesRegex(weft.Error, "no value for step 2"):
             losses(lr_schedule=table)
 
+    def test_a_rate_that_follows_the_loss_says_where_it_stands(self):
+        found = _native.Plateau()
+        schedule = "reduce_on_plateau{learning_rate=0.01,every=2,patience=0,factor=0.5,threshold=10}"
+        with weft.Run(MAIN, STARTUP, lr_schedule=schedule, ranks=2, allow_unsynchronized=True) as run:
+            handle = run._handle.value
+            self.assertEqual(_native.lib().weft_run_plateau(handle, found), 0)
+            rate, best, losses = 0.01, None, []
+            for batch in batches() * 2:
+                losses.append(float(run.step(batch)[0]))
+                self.assertEqual(_native.lib().weft_run_plateau(handle, found), 1)
+                if len(losses) == 2:  # the first is the best, as no loss is below -9 times that
+                    rate = rate if best is None else rate / 2
+                    best = best or sum(losses) / 2
+                    losses = []
+                self.assertEqual(found.rate, rate)
+                if best is not None:
+                    self.assertAlmostEqual(found.best, best, places=4)
+        self.assertLess(rate, 0.001)
+        with weft.Run(MAIN, STARTUP) as run:
+            run.step(batches()[0])
+            self.assertEqual(_native.lib().weft_run_plateau(run._handle.value, found), 0)
+
 
 TEST_PROGRAM = """program {
   block 0 parent=-1 {
@@ -683,7 +705,9 @@ class EvaluateTest(unittest.TestCase):
         with_other = evaluator.run(batches(), None)
         evaluator.restart({})
         begun = evaluator.run(batches(), None)
-        self.assertEqual(begun, weft.evaluate(test, batches(), startup=STARTUP))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # nobody gave parameters that lack some
+            self.assertEqual(begun, weft.evaluate(test, batches(), startup=STARTUP))
         self.assertNotEqual(begun, with_other)
         evaluator.restart(other)
         self.assertEqual(evaluator.run(batches(), None), with_other)

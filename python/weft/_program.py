@@ -19,9 +19,13 @@ class Program:
 
     `source` is the path of a file, whose extension tells the format; bytes of a .pb, .json or .pt2
     file; or a static program of Paddle, in either of its formats. `name` stands for it in messages.
+    `plateau_steps`, of a program of Paddle whose learning rate follows ReduceOnPlateau: the steps
+    between two calls of its step(), such as those of an epoch. The run makes these calls, with the
+    mean of the first fetched variable.
     """
 
-    def __init__(self, source: Any, name: str = "main") -> None:
+    def __init__(self, source: Any, name: str = "main",
+                 plateau_steps: Optional[int] = None) -> None:
         if isinstance(source, Program):
             self._handle = source._handle
         elif isinstance(source, (bytes, bytearray, memoryview)):
@@ -33,7 +37,7 @@ class Program:
             if source is None:
                 raise _native.Error("%s: expected a program, found None" % name,
                                     "INVALID_ARGUMENT")
-            self._parse(_paddle.program_bytes(source, name), _BINARY, name)
+            self._parse(_paddle.program_bytes(source, name, plateau_steps), _BINARY, name)
 
     @classmethod
     def from_text(cls, text: str, name: str = "main") -> Program:

@@ -22,6 +22,7 @@ import os
 import re
 
 from weft import _export_program, _native
+from weft import _paddle as _programs_of_paddle
 from weft import _program as programs
 from weft._commands import Run, transpile
 from weft._tensor import Bits
@@ -38,6 +39,10 @@ _BFLOAT16 = 22  # in Paddle's VarType
 def _paddle():
     import paddle  # pylint: disable=import-outside-toplevel
     return paddle
+
+
+def _follows_plateau(main):
+    return type(getattr(main, "lr_scheduler", None)).__name__ == "ReduceOnPlateau"
 
 
 def _error(message, code="INVALID_ARGUMENT"):
@@ -164,7 +169,9 @@ class Job:  # pylint: disable=too-many-instance-attributes
         self._kept = state_dict(main, self._scope)
         if nranks == 1:
             return
-        self._source = programs.Program(main, "main")
+        # The script calls the step of its scheduler.
+        self._source = programs.Program(_programs_of_paddle.program_bytes(
+            main, "main", with_schedule=not _follows_plateau(main)), "main")
         try:
             self.out = transpile(self._source, startup, mode=mode, nranks=nranks, **options)
         except _native.Error as error:
@@ -317,20 +324,23 @@ class Trainer(Run):
     scope           default: paddle.static.global_scope(). It need not have values: `startup` makes
                     those that it lacks
     transpile       more options of weft.transpile
+    plateau_steps   of a learning rate that follows ReduceOnPlateau: as of weft.Program
     options         of weft.Run
 
     With `with`, the scope has the result when the block ends without an error; else after
     to_scope(). The scheduler of the learning rate then stands where training does.
     """
 
-    __slots__ = ("_of_paddle", "_scope", "_steps_in_scope")
+    __slots__ = ("_of_paddle", "_scope", "_steps_in_scope", "_plateau_steps")
 
     def __init__(self, main: Any, startup: Any = None, *, mode: Optional[str] = None, ranks: int = 1,
                  scope: Any = None, transpile: Optional[Mapping[str, Any]] = None,
-                 **options: Any) -> None:  # pylint: disable=redefined-outer-name, super-init-not-called
+                 plateau_steps: Optional[int] = None, **options: Any) -> None:  # pylint: disable=redefined-outer-name, super-init-not-called
         self._of_paddle = main
         self._scope = scope or _paddle().static.global_scope()
-        source, begin = programs.Program(main, "main"), programs.optional(startup, "startup")
+        self._plateau_steps = plateau_steps
+        source = programs.Program(main, "main", plateau_steps)
+        begin = programs.optional(startup, "startup")
         if not all(isinstance(name, str) for name in options.get("fetch") or ()):
             raise _error("fetch: expected names of variables, found %s" % type(next(
                 one for one in options["fetch"] if not isinstance(one, str))).__name__)
@@ -348,10 +358,22 @@ class Trainer(Run):
         """Copies parameters and state to the scope, and advances the scheduler."""
         load_state_dict(self.state_dict(), self._of_paddle, self._scope)
         scheduler = getattr(self._of_paddle, "lr_scheduler", None)
-        if scheduler is not None and type(scheduler).__name__ != "ReduceOnPlateau":
-            for _ in range(self.next_step - self._steps_in_scope):
+        done, self._steps_in_scope = self._steps_in_scope, self.next_step
+        if _follows_plateau(self._of_paddle):
+            self._set_plateau(scheduler, done)
+        elif scheduler is not None:
+            for _ in range(self.next_step - done):
                 scheduler.step()
-        self._steps_in_scope = self.next_step
+
+    def _set_plateau(self, scheduler, done):
+        found = _native.Plateau()
+        if not _native.lib().weft_run_plateau(self._handle.value, found):
+            return  # no step is done
+        scheduler.last_lr = found.rate
+        scheduler.best = None if found.best != found.best else found.best
+        scheduler.num_bad_epochs = found.num_bad
+        scheduler.cooldown_counter = found.cooldown_left
+        scheduler.last_epoch += (self.next_step // self._plateau_steps) - done // self._plateau_steps
 
     def __exit__(self, kind: object = None, *_: object) -> None:
         try:

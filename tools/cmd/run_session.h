@@ -28,6 +28,7 @@
 #include "ops/tensor.h"
 #include "tools/cmd/weft_run_files.h"
 #include "tools/flags/said.h"
+#include "tools/schedules/plateau_schedule.h"
 
 namespace weft {
 
@@ -94,6 +95,9 @@ class RunSession {
   // Of these, those of which ranks have partial sums.
   const std::set<std::string>& sums() const { return files_->sums; }
 
+  // The schedule that follows a metric, as it is before the next step; none: there is none.
+  absl::optional<PlateauSchedule> Plateau();
+
   // BestMetric::text of the run, with its earlier parts: checkpoints have it.
   const std::string& best() const { return best_; }
   void set_best(std::string best) { best_ = std::move(best); }
@@ -152,6 +156,7 @@ class RunSession {
   std::atomic<bool> is_done_{
       false};  // results_ has those of all ranks; read without the mutex, too
   std::deque<std::string> heard_;
+  absl::optional<PlateauSchedule> plateau_;
   absl::optional<Checkpoint> checkpoint_;  // that was ordered
   // Else checkpoint_ only says that the order is carried out. Written while there is no order.
   bool copies_state_ = true;

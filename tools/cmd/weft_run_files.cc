@@ -261,7 +261,7 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link, RunF
     // The state comes from the checkpoint, which has no arrays of other programs.
     if (!flags.resume.empty()) inputs.params->params.clear();
     if (flags.reports) PrintMismatch(flags, inputs);
-  } else if (!inputs.startup.has_value() && flags.resume.empty()) {
+  } else if (!inputs.startup.has_value() && !inputs.params.has_value() && flags.resume.empty()) {
     WEFT_ASSIGN_OR_RETURN(inputs.params, StartParamsOf(flags.main, *inputs.main));
   }
   if (!flags.feeds.empty()) {
