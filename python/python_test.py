@@ -384,6 +384,47 @@ class RunTest(unittest.TestCase):
                 losses.append(float(run.step({"y": y, "x": fed})[0]))
         self.assertEqual(len(set(losses)), 1, losses)
 
+    def test_takes_tensors_of_pytorch(self):
+        try:
+            import torch  # pylint: disable=import-outside-toplevel
+        except ImportError:
+            self.skipTest("no PyTorch")
+        batch = batches()[0]
+        x, y = torch.from_numpy(batch["x"]), torch.from_numpy(batch["y"])
+
+        def loss(fed, **options):
+            with weft.Run(MAIN, STARTUP, **options) as run:
+                return float(run.step({"x": fed, "y": y})[0])
+
+        expected = loss(batch["x"])
+        permuted = x.t().contiguous().t()
+        self.assertFalse(permuted.is_contiguous())
+        self.assertEqual(loss(permuted), expected)
+        self.assertEqual(loss(torch.cat([x, x], 1)[:, :13]), expected)
+        self.assertEqual(loss(x.clone().requires_grad_()), expected)
+        self.assertEqual(loss(torch._neg_view(-x)), expected)
+        self.assertEqual(loss(torch.complex(x, -x).conj().imag), expected)
+        self.assertEqual(loss(torch.nn.Parameter(x)), expected)
+        self.assertEqual(loss(Pinned(x)), expected)
+        with self.assertRaisesRegex(weft.Error, "feed x: expected rows without gaps"):
+            loss(Pinned(permuted))
+        for wrong in (x.to_sparse(), x.to("meta")):
+            with self.assertRaisesRegex(weft.Error, "feed x: expected a tensor that DLPack takes, "):
+                loss(wrong)
+        with weft.Run(MAIN, STARTUP) as run:
+            weight = run.state_dict()["fc_0.w_0"]
+            self.assertEqual(torch.from_dlpack(weight).data_ptr(), weight._data)
+            copied = torch.from_dlpack(weight, copy=True)
+            self.assertNotEqual(copied.data_ptr(), weight._data)
+            self.assertEqual(copied.tolist(), weight.tolist())
+        for name in ("float8_e4m3fn", "float8_e5m2", "bfloat16"):
+            tensor = torch.tensor([[1.5, -2.0]]).to(getattr(torch, name))
+            filled = _native.Array()
+            _kept = _tensor.fill(filled, tensor, "x")
+            again = weft.Tensor(_kept, filled)
+            self.assertEqual((again.dtype, again.shape), (name, (1, 2)))
+            self.assertEqual(torch.from_dlpack(again).float().tolist(), [[1.5, -2.0]])
+
     def test_takes_tensors_of_paddle_while_it_makes_static_programs(self):
         class Static:
             def __init__(self, value):
@@ -1204,6 +1245,27 @@ class TensorTest(unittest.TestCase):
         keep = _tensor._set(array_, _tensor._BY_NAME[name], values.shape, values.ctypes.data, values)
         return weft.Tensor((keep, values), array_)
 
+    def test_is_lent_or_copied_by_dlpack(self):
+        values = np.arange(6, dtype="float32").reshape(2, 3)
+        tensor = self.tensor("float32", values)
+        self.assertEqual(tensor.__dlpack_device__(), (1, 0))
+        for copy_ in (None, False, True):
+            # NumPy takes what has the method, and asks for no copy itself.
+            taken = np.from_dlpack(Lender(tensor, copy_))
+            self.assertEqual(taken.tolist(), values.tolist())
+            address = taken.__array_interface__["data"][0]
+            self.assertEqual(address == values.ctypes.data, not copy_)
+            before = values[0, 0]
+            values[0, 0] += 1
+            self.assertEqual(taken[0, 0], before if copy_ else values[0, 0])
+        lent = len(_tensor._lent)
+        del taken
+        self.assertEqual(len(_tensor._lent), lent - 1)  # the copy is gone
+        tensor.__dlpack__(copy=True)  # nobody takes it
+        self.assertEqual(len(_tensor._lent), lent - 1)
+        with self.assertRaisesRegex(BufferError, "expected device type 1, the host, found 2"):
+            tensor.__dlpack__(dl_device=(2, 0))
+
     def test_float_of_narrow_types_is_the_number(self):
         for name, bits, number in (
                 ("bfloat16", 0x3f80, 1.0), ("bfloat16", 0xc020, -2.5), ("bfloat16", 0x0001, 2.0 ** -133),
@@ -1248,6 +1310,32 @@ class Paddle:
 
     def global_block(self):
         return self
+
+
+class Pinned:
+    """A tensor that is said to be in pinned memory of the host."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def __dlpack__(self, **options):
+        return self._tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return (3, 0)
+
+
+class Lender:
+    """What asks a tensor for a copy, or for none."""
+
+    def __init__(self, tensor, copy_):
+        self._tensor, self._copy = tensor, copy_
+
+    def __dlpack__(self, **_):
+        return self._tensor.__dlpack__(copy=self._copy)
+
+    def __dlpack_device__(self):
+        return self._tensor.__dlpack_device__()
 
 
 class Dlpack:

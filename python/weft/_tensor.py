@@ -19,8 +19,8 @@ _DTYPES = {
     5: ("float32", 4, "<f4", "f", 2), 6: ("float64", 8, "<f8", "d", 2),
     20: ("uint8", 1, "|u1", "B", 1), 21: ("int8", 1, "|i1", "b", 0),
     22: ("bfloat16", 2, "<u2", "H", 4), 23: ("complex64", 8, "<c8", None, 5),
-    24: ("complex128", 16, "<c16", None, 5), 32: ("float8_e4m3fn", 1, "|u1", "B", None),
-    33: ("float8_e5m2", 1, "|u1", "B", None), 36: ("uint16", 2, "<u2", "H", 1),
+    24: ("complex128", 16, "<c16", None, 5), 32: ("float8_e4m3fn", 1, "|u1", "B", 10),
+    33: ("float8_e5m2", 1, "|u1", "B", 12), 36: ("uint16", 2, "<u2", "H", 1),
     37: ("uint32", 4, "<u4", "I", 1), 38: ("uint64", 8, "<u8", "Q", 1),
 }
 _BY_TYPESTR = {row[2]: number for number, row in sorted(_DTYPES.items(), reverse=True)
@@ -30,8 +30,7 @@ _BY_FORMAT = {row[3]: number for number, row in sorted(_DTYPES.items(), reverse=
               if row[3] and row[0] not in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 _BY_FORMAT["l"] = 3
 _BY_FORMAT["L"] = 38
-_BY_DLPACK = {(row[4], row[1] * 8): number for number, row in _DTYPES.items()
-              if row[4] is not None}
+_BY_DLPACK = {(row[4], row[1] * 8): number for number, row in _DTYPES.items()}
 
 
 class _DLTensor(ctypes.Structure):
@@ -112,9 +111,7 @@ class Tensor:
         return (_CPU, 0)
 
     def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
-        name, size, _, _, code = _DTYPES[self._number]
-        if code is None:
-            raise BufferError("DLPack has no %s" % name)
+        _, size, _, _, code = _DTYPES[self._number]
         if dl_device is not None and int(dl_device[0]) != _CPU:
             raise BufferError("expected device type %d, the host, found %d" % (_CPU, dl_device[0]))
         shape = (c_int64 * len(self.shape))(*self.shape)
@@ -254,8 +251,8 @@ def fill(array, value, name):
             import numpy  # pylint: disable=import-outside-toplevel
             return fill(array, numpy.asarray(value), name)
         raise _native.Error(
-            "feed %s: expected an array (NumPy, DLPack or a buffer), found %s" % (
-                name, type(value).__name__), "INVALID_ARGUMENT") from None
+            "feed %s: expected an array (NumPy, DLPack or a buffer), found %s; numpy.asarray makes "
+            "one of numbers" % (name, type(value).__name__), "INVALID_ARGUMENT") from None
     number = _BY_FORMAT.get(view.format.lstrip("@=<"))
     if number is None:
         raise _unknown(name, view.format)
@@ -300,20 +297,31 @@ def _set(array, number, shape, data, keep):
     return keep, dims
 
 
-def _fill_from_dlpack(array, value, name):
-    try:
-        device = value.__dlpack_device__()[0]
-    except AssertionError:  # a tensor of Paddle, while it makes static programs
-        import numpy  # pylint: disable=import-outside-toplevel
-        return fill(array, numpy.asarray(value), name)
+def _capsule_of(value, name):
+    device = value.__dlpack_device__()[0]
     if int(device) not in (_CPU, _PINNED):
         raise _native.Error("feed %s: expected memory of the host, found device type %d; with "
                             "PyTorch: .cpu()" % (name, device), "INVALID_ARGUMENT")
     if getattr(value, "requires_grad", False):
         value = value.detach()
+    if hasattr(value, "resolve_neg"):  # PyTorch's: the elements are still to be negated
+        value = value.resolve_conj().resolve_neg()
     if hasattr(value, "contiguous"):  # PyTorch's; copies what has gaps
         value = value.contiguous()
-    capsule = value.__dlpack__()
+    return value.__dlpack__()
+
+
+def _fill_from_dlpack(array, value, name):
+    try:
+        capsule = _capsule_of(value, name)
+    except AssertionError:  # a tensor of Paddle, while it makes static programs
+        import numpy  # pylint: disable=import-outside-toplevel
+        return fill(array, numpy.asarray(value), name)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # sparse, quantized, ...
+        raise _native.Error(
+            "feed %s: expected a tensor that DLPack takes, found %s: %s; with PyTorch: .to_dense(), "
+            ".dequantize()" % (name, type(value).__name__, str(error).split("\n", 1)[0]),
+            "INVALID_ARGUMENT") from error
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = c_void_p, [py_object, c_char_p]
     tensor = ctypes.cast(get(capsule, b"dltensor"), POINTER(_Managed)).contents.tensor
