@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
+from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
 
 from weft import _native
 
@@ -47,6 +47,21 @@ class _Managed(ctypes.Structure):
 _DELETER = ctypes.CFUNCTYPE(None, POINTER(_Managed))
 _Managed._fields_ = [("tensor", _DLTensor), ("context", c_void_p), ("deleter", _DELETER)]
 _CPU, _PINNED = 1, 3  # both are memory of the host
+
+
+class _Interface(ctypes.Structure):
+    """What NumPy's __array_struct__ points to."""
+    _fields_ = [("two", c_int), ("ndim", c_int), ("kind", c_char), ("itemsize", c_int),
+                ("flags", c_int), ("shape", POINTER(c_int64)), ("strides", c_void_p),
+                ("data", c_void_p)]
+
+
+_READABLE = 0x301  # without gaps, aligned, and in the order of bytes of the machine
+# By kind and size of an element.
+_BY_KIND = {(typestr[1].encode(), int(typestr[2:])): number
+            for typestr, number in _BY_TYPESTR.items()}
+_pointer_of = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
 _lent = {}  # by address of a _Managed: it, its shape, and the tensor whose memory it has
 
 
@@ -229,6 +244,14 @@ def fill(array, value, name):
     """Makes a _native.Array of whatever is an array; returns what must live as long."""
     if isinstance(value, Tensor):
         return _set(array, value._number, value.shape, value._data, value)
+    capsule = getattr(value, "__array_struct__", None)
+    if capsule is not None:  # of most arrays of NumPy, all that there is to read
+        found = _Interface.from_address(_pointer_of(capsule, None))
+        number = _BY_KIND.get((found.kind, found.itemsize))
+        if number is not None and found.flags & _READABLE == _READABLE:
+            array.dtype, array.num_dims = number, found.ndim
+            array.dims, array.data = found.shape, found.data
+            return value, capsule
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
         strides = interface.get("strides")
@@ -322,9 +345,7 @@ def _fill_from_dlpack(array, value, name):
             "feed %s: expected a tensor that DLPack takes, found %s: %s; with PyTorch: .to_dense(), "
             ".dequantize()" % (name, type(value).__name__, str(error).split("\n", 1)[0]),
             "INVALID_ARGUMENT") from error
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = c_void_p, [py_object, c_char_p]
-    tensor = ctypes.cast(get(capsule, b"dltensor"), POINTER(_Managed)).contents.tensor
+    tensor = _Managed.from_address(_pointer_of(capsule, b"dltensor")).tensor
     shape = tuple(tensor.shape[:tensor.ndim])
     if tensor.strides:
         expected = 1
