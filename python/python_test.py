@@ -118,6 +118,16 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(raised.exception.code, "NOT_FOUND")
         with self.assertRaisesRegex(weft.Error, "expected a path, bytes, a weft.Program or"):
             weft.Program(3)
+        with self.assertRaisesRegex(weft.Error, "main: expected program text, a str, found bytes"):
+            weft.Program.from_text(b"program {}")
+        with self.assertRaisesRegex(weft.Error, "expected a path, found int"):
+            weft.Program(MAIN).save(3)
+        with self.assertRaisesRegex(weft.Error, "found Transpiled; its .main is one"):
+            weft.stats(weft.transpile(MAIN, mode="grad_allreduce"))
+        with self.assertRaisesRegex(weft.Error, "expected a program, or one for each rank, found none"):
+            weft.verify([])
+        with self.assertRaisesRegex(weft.Error, "progress: expected a function"):
+            weft.transpile(MAIN, mode="grad_allreduce", progress=3)
 
     def test_comes_from_a_program_of_paddle(self):
         with open(MAIN, "rb") as file:
@@ -846,6 +856,14 @@ class StateTest(unittest.TestCase):
             run.load_state_dict({"fc_0.b_0": np.array([7], "float32")}, strict=False)
             self.assertEqual(float(run.state_dict()["fc_0.b_0"]), 7)
 
+    def test_that_is_none_is_an_error(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            for wrong in (None, [1], 3):
+                with self.assertRaisesRegex(weft.Error, "state: expected name -> array, found "):
+                    run.load_state_dict(wrong)
+        with self.assertRaisesRegex(weft.Error, "Turns: expected runs, found int"):
+            weft.Turns(1, 2)
+
     def test_a_wrong_one_leaves_the_run_as_it_is(self):
         with weft.Run(MAIN, STARTUP) as run:
             state = dict(run.state_dict())
@@ -1099,12 +1117,20 @@ class FitTest(unittest.TestCase):
                 ({"valid": lambda _: {}}, "valid: expected that the function returns name -> number"),
                 ({"valid": lambda _: {"a": 1}, "ema": True}, "ema: expected valid=.test program"),
                 ({"valid": 3}, "valid: expected .test program, batches., or a function, found int"),
+                ({"valid": lambda _: {"a": "b"}}, "function returns name -> number: could not conv"),
+                ({"valid": (self.test, None)}, "an iterable of batches, found NoneType"),
+                ({"checkpoint": 3}, "expected a path, found int"),
+                ({"checkpoint": self.path("")}, "expected a file, found a folder"),
                 ({"valid": (self.test, iter(batches())), "every": 1}, "can be gone through again")):
             with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, message):
                 run.fit(batches(), **options)
         with weft.Run(MAIN, STARTUP) as run:
-            with self.assertRaisesRegex(weft.Error, "batches: expected a batch, found none"):
-                run.fit([])
+            for wrong, message in (
+                    ([], "expected a batch, found none"), (batches()[0], "found one, name -> array"),
+                    (FEEDS, "found a path; weft.batches reads files"), (None, "found NoneType"),
+                    (3, "found int")):
+                with self.assertRaisesRegex(weft.Error, "batches: .*" + message):
+                    run.fit(wrong)
             with self.assertRaisesRegex(weft.Error, "can be gone through 2 times, found list_iterator"):
                 run.fit(iter(batches()), epochs=2)
             self.assertEqual(run.next_step, 0)
@@ -1161,9 +1187,15 @@ class BatchesTest(unittest.TestCase):
         np.savez(self.path("a.npz"), x=np.zeros(2))
         for options, message in (({"drop_last": True}, "drop_last: expected batch_size=N"),
                                  ({"drop_last": True, "batch_size": 3}, "batch of 3 samples, found 2"),
-                                 ({"shuffle": True, "batch_size": 1}, "shuffle: expected a seed")):
+                                 ({"shuffle": True, "batch_size": 1}, "shuffle: expected a seed"),
+                                 ({"shuffle": "a", "batch_size": 1}, "a number, found 'a'"),
+                                 ({"batch_size": "4"}, "batch_size: expected 1 or more, found '4'"),
+                                 ({"batch_size": 1.5}, "batch_size: expected 1 or more, found 1.5")):
             with self.assertRaisesRegex(weft.Error, message):
                 weft.batches(self.path("a.npz"), **options)
+        with self.assertRaisesRegex(weft.Error, "the path of a file, or several, found int"):
+            weft.batches(3)
+        self.assertEqual(repr(weft.batches(FEEDS)), "<weft.batches: 10 of %s>" % FEEDS)
 
     def test_damaged_files_are_errors(self):
         np.savez(self.path("a.npz"), x=np.zeros((100, 100)))
@@ -1280,6 +1312,12 @@ class TensorTest(unittest.TestCase):
             self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint16")))))
         for name, bits in (("float8_e5m2", 0x7e), ("float8_e4m3fn", 0xff)):
             self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint8")))))
+
+    def test_truth_is_that_of_one_element(self):
+        self.assertFalse(self.tensor("float32", np.zeros((), "float32")))
+        self.assertTrue(self.tensor("float32", np.ones((1, 1), "float32")))
+        with self.assertRaisesRegex(TypeError, "expected one element"):
+            bool(self.tensor("float32", np.zeros(2, "float32")))
 
     def test_keeps_its_type_as_an_argument(self):
         for name in ("bfloat16", "float8_e4m3fn", "float32"):

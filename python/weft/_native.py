@@ -133,6 +133,8 @@ def c_text(value):
 
 def c_path(path):
     """The same of a path."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise Error("expected a path, found %s" % type(path).__name__, "INVALID_ARGUMENT")
     return _without_nul(path, os.fsencode(path))
 
 

@@ -16,8 +16,9 @@ def program_bytes(program, name, plateau_steps=None, with_schedule=True):
                          if "plateau_steps" in str(error) else "")
             raise _native.Error(str(error) + next_step, "INVALID_ARGUMENT") from error
         raise _native.Error(
-            "%s: expected a path, bytes, a weft.Program or a static program of Paddle, found %s" % (
-                name, type(program).__name__), "INVALID_ARGUMENT") from error
+            "%s: expected a path, bytes, a weft.Program or a static program of Paddle, found %s%s" % (
+                name, type(program).__name__, "; its .main is one" if hasattr(program, "main") else
+                ""), "INVALID_ARGUMENT") from error
 
 
 def program_of(program):

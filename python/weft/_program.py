@@ -42,6 +42,10 @@ class Program:
     @classmethod
     def from_text(cls, text: str, name: str = "main") -> Program:
         """Reads program text, as str() prints it."""
+        if not isinstance(text, str):
+            raise _native.Error("%s: expected program text, a str, found %s; weft.Program takes paths, "
+                                "and bytes of files" % (name, type(text).__name__),
+                                "INVALID_ARGUMENT")
         program = cls.__new__(cls)
         program._parse(text.encode(), _PROGRAM_TEXT, name)
         return program

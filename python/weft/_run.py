@@ -209,6 +209,9 @@ class Run:  # pylint: disable=too-many-instance-attributes
         an error, but for the running statistics of batch_norm: all ranks would get one. An error
         leaves the run as it is.
         """
+        if not hasattr(state, "items"):
+            raise _native.Error("state: expected name -> array, found %s" % type(state).__name__,
+                                "INVALID_ARGUMENT")
         if strict or any(name not in self._state_names() for name in state):
             known = self._state_names()
             different = sorted(known.symmetric_difference(state))

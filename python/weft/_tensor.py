@@ -171,6 +171,9 @@ class Tensor:
         decode = _DECODE.get(self.dtype)
         return decode(value) if decode else float(value)
 
+    def __bool__(self):
+        return float(self) != 0
+
     def __len__(self):
         if not self.shape:
             raise TypeError("a tensor without dimensions has no length")
