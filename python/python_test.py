@@ -519,6 +519,27 @@ class RunTest(unittest.TestCase):
             self.assertEqual(run.next_step, 100)
             self.assertTrue(seen)
 
+    def test_options_are_text_numbers_and_paths(self):
+        with weft.Run(MAIN, STARTUP, ranks=np.int64(1), check_nan=np.bool_(True), fetch=["x"]) as run:
+            self.assertIn("1 ranks", repr(run))
+        for wrong in ({"a"}, iter(["a"]), object()):
+            with self.assertRaisesRegex(weft.Error, "fetch: expected text, a number, a path, or a list"):
+                weft.Run(MAIN, STARTUP, fetch=wrong)
+        with weft.Run(MAIN, STARTUP) as run:
+            with self.assertRaisesRegex(weft.Error, "found Run; its .state_dict.. has them"):
+                weft.Run(MAIN, STARTUP, params=run)
+        with self.assertRaisesRegex(weft.Error, "startup: .*found Transpiled; its .startup is one"):
+            weft.Run(MAIN, weft.transpile(MAIN, STARTUP, mode="grad_allreduce"))
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (b"\xff.weft", "\u6570 \u00e9.weft".encode()):  # not all paths are UTF-8
+                path = os.path.join(os.fsencode(folder), name)
+                with weft.Run(MAIN, STARTUP) as run:
+                    run.step(batches()[0])
+                    run.checkpoint(os.fsdecode(path))
+                for given in (path, os.fsdecode(path)):
+                    with weft.Run(MAIN, STARTUP, resume=given) as run:
+                        self.assertEqual(run.next_step, 1)
+
     def test_parameters_are_arrays_or_a_file(self):
         with tempfile.TemporaryDirectory() as folder, weft.Run(MAIN, STARTUP) as run:
             run.step(batches()[0])

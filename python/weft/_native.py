@@ -128,7 +128,7 @@ _FUNCTIONS = {
 
 def c_text(value):
     """The bytes of a name or an option, which end with the first NUL in C."""
-    return _without_nul(value, value.encode())
+    return _without_nul(value, value.encode("utf-8", "surrogateescape"))  # it may be a path
 
 
 def c_path(path):

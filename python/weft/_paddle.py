@@ -17,8 +17,9 @@ def program_bytes(program, name, plateau_steps=None, with_schedule=True):
             raise _native.Error(str(error) + next_step, "INVALID_ARGUMENT") from error
         raise _native.Error(
             "%s: expected a path, bytes, a weft.Program or a static program of Paddle, found %s%s" % (
-                name, type(program).__name__, "; its .main is one" if hasattr(program, "main") else
-                ""), "INVALID_ARGUMENT") from error
+                name, type(program).__name__, "; its .%s is one" % (
+                    "startup" if "startup" in name else "main") if hasattr(program, "main") else ""),
+            "INVALID_ARGUMENT") from error
 
 
 def program_of(program):

@@ -85,8 +85,9 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._order = None
         arrays = params if params is not None and not isinstance(params, (str, os.PathLike)) else {}
         if not hasattr(arrays, "items"):
-            raise _native.Error("params: expected name -> array, or a path, found %s" %
-                                type(params).__name__, "INVALID_ARGUMENT")
+            raise _native.Error("params: expected name -> array, or a path, found %s%s" % (
+                type(params).__name__, "; its .state_dict() has them" if hasattr(
+                    params, "state_dict") else ""), "INVALID_ARGUMENT")
         if not arrays and params is not None:
             options["params"] = params
         made = _options.make("run", options)
