@@ -41,6 +41,16 @@ def _paddle():
     return paddle
 
 
+def _check_program(main, name):
+    if not hasattr(main, "global_block"):
+        raise _error("%s: expected a static program of Paddle, found %s" % (name, type(main).__name__))
+
+
+def _check_names(values, what):
+    if not hasattr(values, "items"):
+        raise _error("%s: expected name -> array, found %s" % (what, type(values).__name__))
+
+
 def _follows_plateau(main):
     return type(getattr(main, "lr_scheduler", None)).__name__ == "ReduceOnPlateau"
 
@@ -54,6 +64,7 @@ def state_dict(main: Any, scope: Any = None) -> Dict[str, Any]:
 
     scope   default: paddle.static.global_scope(). What has no value in it is left out.
     """
+    _check_program(main, "main")
     try:
         state = _export_program.persistables(main, scope)
     except ValueError as error:
@@ -74,6 +85,8 @@ def load_state_dict(state: Mapping[str, Any], main: Any, scope: Any = None,
     nothing is changed.
     """
     paddle = _paddle()
+    _check_program(main, "main")
+    _check_names(state, "state")
     scope = scope or paddle.static.global_scope()
     declared = _export_program.declared_everywhere(main)
     arrays = {}
@@ -142,6 +155,8 @@ def distribute(main: Any, startup: Any, mode: str = "grad_allreduce", scope: Any
     if startup is None:
         raise _error("startup: expected the startup program, which makes values equal on all ranks, "
                      "found None")
+    for name, program in (("main", main), ("startup", startup)):
+        _check_program(program, name)
     if options.get("nranks", count) != count:
         raise _error("nranks: the launcher has started %d ranks, found %s" % (
             count, options["nranks"]))
@@ -245,11 +260,19 @@ class Job:  # pylint: disable=too-many-instance-attributes
 
         whole   names of arrays that every rank takes as they are.
         """
+        _check_names(batch, "batch")
+        whole = {whole} if isinstance(whole, str) else set(whole)
+        for name in sorted(whole.difference(batch)):
+            raise _error("whole: expected names of the batch (%s), found %s" % (
+                ", ".join(batch), name))
         return {name: value if name in whole else self._part_of(name, value)
                 for name, value in batch.items()}
 
     def _part_of(self, name, value):
-        shape = tuple(getattr(value, "shape", ()))
+        if not hasattr(value, "shape"):
+            raise _error("feed %s: expected an array, found %s; numpy.asarray makes one of numbers" % (
+                name, type(value).__name__))
+        shape = tuple(value.shape)
         if not shape or shape[0] % self.nranks != 0:
             raise _error("feed %s: expected samples along axis 0 that divide by %d ranks, found "
                          "shape %s" % (name, self.nranks, list(shape)))
@@ -265,6 +288,9 @@ class Job:  # pylint: disable=too-many-instance-attributes
     def _of_rewritten(self, value):
         if isinstance(value, str):
             return value
+        if not hasattr(type(value), "name"):  # of a value, asking may raise
+            raise _error("fetch: expected variables of the program, or names, found %s" %
+                         type(value).__name__)
         if self.out.main.format == "pb":
             return value.name
         return _find_result(self.main, self.out.main,
@@ -336,6 +362,7 @@ class Trainer(Run):
     def __init__(self, main: Any, startup: Any = None, *, mode: Optional[str] = None, ranks: int = 1,
                  scope: Any = None, transpile: Optional[Mapping[str, Any]] = None,
                  plateau_steps: Optional[int] = None, **options: Any) -> None:  # pylint: disable=redefined-outer-name, super-init-not-called
+        _check_program(main, "main")
         self._of_paddle = main
         self._scope = scope or _paddle().static.global_scope()
         self._plateau_steps = plateau_steps

@@ -197,6 +197,32 @@ def a_plateau_needs_its_steps():
     assert job.main.lr_scheduler is main.lr_scheduler
 
 
+def wrong_arguments_say_what_is_expected():
+    """As errors of Weft."""
+    main, startup, loss, _ = build()
+    job = weft.paddle.Job(main, startup, "grad_allreduce", None, 0, 2, {"device_kind": "cpu"})
+    batch = batches()[0]
+    for call, message in (
+            (lambda: weft.paddle.distribute("main.pb", startup), "main: expected a static program"),
+            (lambda: weft.paddle.distribute(main, 3), "startup: expected a static program of Paddle"),
+            (lambda: weft.paddle.Trainer("main.pb"), "main: expected a static program of Paddle"),
+            (lambda: weft.paddle.state_dict(3), "main: expected a static program of Paddle, found int"),
+            (lambda: weft.paddle.load_state_dict(None, main), "state: expected name -> array, found"),
+            (lambda: weft.Program(loss), "weft.Program or a static program of Paddle, found "),
+            (lambda: job.part([batch["x"]]), "batch: expected name -> array, found list"),
+            (lambda: job.part({"x": [1.0]}), "feed x: expected an array, found list"),
+            (lambda: job.part(batch, whole="z"), "whole: expected names of the batch (x, y), found z"),
+            (lambda: job.fetch(3), "fetch: expected variables of the program, or names, found int")):
+        try:
+            call()
+        except weft.Error as error:
+            assert message in str(error), error
+        else:
+            raise AssertionError("expected: " + message)
+    assert job.part(batch, whole="x")["x"] is batch["x"]
+    assert len(job.part(batch, whole="x")["y"]) == BATCH // 2
+
+
 def state_goes_in(begin):
     """During a run whose ranks have parts of the optimizer's state, all ranks take theirs."""
     with paddle.static.scope_guard(paddle.static.Scope()):
@@ -261,6 +287,7 @@ def main():
                         threshold_mode="abs", min_lr=0.02)
         follows_plateau(begin, 3, mode="max", patience=1, factor=0.5)
         a_plateau_needs_its_steps()
+        wrong_arguments_say_what_is_expected()
         losses, state = trained_here(begin, "grad_allreduce")
         np.testing.assert_allclose(losses, expected, rtol=1e-4)
         rates = [name for name in end if "learning_rate" in name]
