@@ -1152,9 +1152,13 @@ class FitTest(unittest.TestCase):
                     (3, "found int")):
                 with self.assertRaisesRegex(weft.Error, "batches: .*" + message):
                     run.fit(wrong)
+            pairs = [(batch["x"], batch["y"]) for batch in batches()]
+            with self.assertRaisesRegex(weft.Error, "batch: expected 1 parts .xy., found 2"):
+                run.fit(pairs, names="xy")
             with self.assertRaisesRegex(weft.Error, "can be gone through 2 times, found list_iterator"):
                 run.fit(iter(batches()), epochs=2)
             self.assertEqual(run.next_step, 0)
+            self.assertEqual(run.fit(pairs[:2], names=(name for name in "xy")).steps, 2)
             with self.assertWarnsRegex(weft.Warning, "steps 3: the batches ended after 2"):
                 run.fit(batches()[:2], steps=3)
         with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, r"names=\[...\] names its"):
@@ -1333,6 +1337,18 @@ class TensorTest(unittest.TestCase):
             self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint16")))))
         for name, bits in (("float8_e5m2", 0x7e), ("float8_e4m3fn", 0xff)):
             self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint8")))))
+
+    def test_equals_one_of_the_same_bits(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            before = run.state_dict()
+            self.assertEqual(run.state_dict(), before)
+            run.step(batches()[0])
+            self.assertNotEqual(run.state_dict(), before)
+        values = np.zeros(2, "float32")
+        tensor = self.tensor("float32", values)
+        self.assertNotEqual(tensor, self.tensor("int32", values.astype("int32")))
+        self.assertNotEqual(tensor, self.tensor("float32", np.zeros((1, 2), "float32")))
+        self.assertEqual((tensor == values).tolist(), [True, True])
 
     def test_truth_is_that_of_one_element(self):
         self.assertFalse(self.tensor("float32", np.zeros((), "float32")))

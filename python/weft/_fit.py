@@ -255,6 +255,12 @@ def batches_of(files, batch_size, seed, drop_last):
     return Batches(list(files), batch_size, seed, drop_last)
 
 
+def _names(names):
+    if names is None:
+        return None
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 def named(batch, names):
     """A batch by name: tuples and lists take `names`."""
     if hasattr(batch, "keys"):
@@ -338,7 +344,7 @@ def evaluate(program, batches, params, startup, names, options):
     _check_batches(batches)
     evaluator = Evaluator(program, startup, dict(params or {}), options)
     warn(evaluator.notes(), stacklevel=3)
-    return evaluator.run(batches, names)
+    return evaluator.run(batches, _names(names))
 
 
 def _is_best(run, evaluator, choice, numbers):
@@ -631,7 +637,7 @@ def fit(run, batches, names, steps, epochs, valid, every, ema, checkpoint, save_
     _check_calls(batches, steps, epochs, valid, ema, log, log_every, (
         ("every", every), ("save_every", save_every), ("log_every", log_every),
         ("epochs", 0 if epochs is None else epochs)))
-    log_every = log_every or 1
+    names, log_every = _names(names), log_every or 1
     if checkpoint is not None and run.process == 0:
         _check_folder(checkpoint)
     validation = None if valid is None else _Validation(run, valid, names,

@@ -82,7 +82,8 @@ def _free_capsule(capsule):
 
 
 class Tensor:
-    """A tensor in memory of Weft: numpy.asarray and from_dlpack take it without a copy.
+    """A tensor in memory of Weft: numpy.asarray and from_dlpack take it without a copy. Equal to
+    another one of the same type, shape and bits.
 
     dtype   "float32", "bfloat16", ...
     shape   a tuple
@@ -170,6 +171,14 @@ class Tensor:
             value = value[0]
         decode = _DECODE.get(self.dtype)
         return decode(value) if decode else float(value)
+
+    def __eq__(self, other):
+        if not isinstance(other, Tensor):
+            return NotImplemented  # NumPy compares elements
+        return (self._number, self.shape) == (other._number, other.shape) and (
+            self.tobytes() == other.tobytes())
+
+    __hash__ = None
 
     def __bool__(self):
         return float(self) != 0
