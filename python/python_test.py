@@ -453,6 +453,21 @@ class RunTest(unittest.TestCase):
             self.assertEqual(run.step({"x": Static(batch["x"]), "y": batch["y"]})[0],
                              other.step(batch)[0])
 
+    def test_one_row_for_several_is_a_warning(self):
+        x, y = (batches()[0][name] for name in "xy")
+        out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+        with weft.Run(out, ranks=2) as run:
+            with self.assertWarnsRegex(weft.Warning, "step 0: each rank gets 1 row of y, and 2 of x"):
+                run.step({"x": x[:4], "y": y[:2]})
+        with weft.Run(MAIN, STARTUP) as run:
+            with self.assertRaisesRegex(weft.Error, "expected dimensions that broadcast"):
+                run.step({"x": x[:4], "y": y[:2]})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for rows in (2, 4):
+                with weft.Run(out, ranks=2) as run:
+                    run.step({"x": x[:rows], "y": y[:rows]})
+
     def test_wrong_arrays_are_errors(self):
         batch = batches()[0]
         for fed, message in ((batch["x"].astype("float64"), "expected fp32.*astype"),

@@ -357,11 +357,23 @@ absl::StatusOr<absl::Span<const StepResult>> RunSession::Step(absl::Span<const s
     results_.clear();
     is_done_ = false;
   }
+  if (nranks() > 1 && job_->is_first()) SayLoneRows(batch);
   WEFT_RETURN_IF_ERROR(SetBatch(std::move(batch)));
   control_.Give(RunControl::Order::kStep);
   WEFT_RETURN_IF_ERROR(WaitForResults());
   ++step_;
   return absl::MakeConstSpan(results_);
+}
+
+void RunSession::SayLoneRows(absl::Span<const Tensor> batch) {
+  if (has_told_rows_) return;
+  std::vector<Dims> dims;
+  for (const Tensor& tensor : batch) dims.push_back(tensor.dims());
+  std::string text = LoneRowsText(step_, names_, dims, files_->feeds.layouts, nranks());
+  has_told_rows_ = !text.empty();
+  if (has_told_rows_) {
+    Say({Severity::kWarning, absl::StrCat(flags_.main, ": ", text), /*names_command=*/true});
+  }
 }
 
 absl::Status RunSession::SetBatch(std::vector<Tensor> batch) {

@@ -123,6 +123,7 @@ class RunSession {
   absl::Status CheckAreShared(const std::map<std::string, Tensor>& values);
   // Compares the batch with the one of process 0. The errors of Hear.
   absl::Status SetBatch(std::vector<Tensor> batch);
+  void SayLoneRows(absl::Span<const Tensor> batch);
   absl::Status WaitForResults();
   // The state before the next step, in process 0; in others, an empty one at once.
   absl::StatusOr<Checkpoint> State();
@@ -139,6 +140,7 @@ class RunSession {
   std::unique_ptr<JobSession> job_;
   bool has_left_ = false;
   bool has_told_names_ = false;  // of fetch_
+  bool has_told_rows_ = false;   // LoneRowsText
   absl::optional<Checkpoint> resume_;
   absl::optional<RunFiles> files_;
   std::vector<std::string> names_;  // of the batches

@@ -107,6 +107,11 @@ struct RunStart {
 // flags do.
 absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link, RunFiles given);
 
+// Says that each rank gets one row of a variable and several of another one: ops may take the one
+// for all, where one device would refuse the batch. Empty if it is not so.
+std::string LoneRowsText(int64_t step, absl::Span<const std::string> variables,
+                         absl::Span<const Dims> batch, const FeedLayouts& layouts, int nranks);
+
 std::string FingerprintOf(const RunFiles& files);
 
 // The persistable variables of the program: as on rank 0, or on the first rank of a group that
