@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/free_memory.h"
