@@ -4,7 +4,10 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
 #include "base/version.h"
+#include "proto/formats/program_file.h"
 #include "tools/flags/command_line.h"
 #include "tools/flags/flag_names.h"
 
@@ -63,6 +66,14 @@ absl::Status Parse(CLI::App& app, absl::string_view command, const weft_options*
 
 std::string NameOf(const weft_program& program, absl::string_view other) {
   return program.name.empty() ? std::string(other) : program.name;
+}
+
+absl::StatusOr<absl::optional<Program>> StartupIfGiven(const weft_program* startup,
+                                                       absl::string_view other) {
+  if (startup == nullptr) return absl::nullopt;
+  absl::StatusOr<Program> read = StartupOf(startup->program);
+  WEFT_RETURN_IF_ERROR(Annotate(NameOf(*startup, other), read.status()));
+  return *std::move(read);
 }
 
 void Messages::Set(std::vector<Said> said) {

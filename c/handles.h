@@ -11,7 +11,9 @@
 #include "CLI/CLI.hpp"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "c/weft.h"
 #include "proto/program.h"
 #include "tools/flags/said.h"
@@ -52,6 +54,11 @@ absl::Status Parse(CLI::App& app, absl::string_view command, const weft_options*
 // Parse, which would take some for flags or lists: placeholders are, and flags get names
 // afterwards.
 std::string NameOf(const weft_program& program, absl::string_view other);
+
+// The program that makes the values before the first step (StartupOf), or none. Errors begin with
+// its name, or `other`.
+absl::StatusOr<absl::optional<Program>> StartupIfGiven(const weft_program* startup,
+                                                       absl::string_view other);
 
 // Messages as weft.h has them.
 class Messages {

@@ -45,8 +45,8 @@ const std::vector<CommandEntry>& Commands() {
   static const auto* const commands = new std::vector<CommandEntry>{
       {"transpile",
        [](CommandFlags& flags) { AddFlags(flags.app, flags.transpile); },
-       {"startup_in", "startup_out", "server_out", "remarks", "certificate", "no_verify",
-        "list_modes", "list_passes"}},
+       {"startup_in", "startup_out", "server_out", "remarks", "no_verify", "list_modes",
+        "list_passes"}},
       {"verify",
        [](CommandFlags& flags) { AddVerifyFlags(&flags.app, &flags.verify); },
        {"startup", "original", "original_startup", "server", "format", "short", "explain"}},

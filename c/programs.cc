@@ -32,10 +32,6 @@ absl::StatusOr<ProgramFormat> FormatOf(weft_format format) {
   return absl::InvalidArgumentError(absl::StrCat("format: expected 0 to 3, found ", format));
 }
 
-absl::optional<Program> CopyOf(const weft_program* program) {
-  return program == nullptr ? absl::nullopt : absl::make_optional(program->program);
-}
-
 }  // namespace
 }  // namespace weft::c
 
@@ -140,8 +136,11 @@ weft_status* weft_view(const weft_options* options, const weft_program* program,
     for (const auto& [name, other, field] : others) {
       if (other != nullptr) *field = weft::c::NameOf(*other, name);
     }
-    weft::ViewedPrograms programs = {program->program, weft::c::CopyOf(startup),
-                                     weft::c::CopyOf(original), weft::c::CopyOf(original_startup)};
+    weft::ViewedPrograms programs = {program->program, {}, {}, {}};
+    if (original != nullptr) programs.original = original->program;
+    WEFT_ASSIGN_OR_RETURN(programs.startup, weft::c::StartupIfGiven(startup, "startup"));
+    WEFT_ASSIGN_OR_RETURN(programs.original_startup,
+                          weft::c::StartupIfGiven(original_startup, "original_startup"));
     WEFT_ASSIGN_OR_RETURN(std::string page, weft::PageText(flags, std::move(programs)));
     *text = weft::c::NewText(std::move(page));
     return absl::OkStatus();

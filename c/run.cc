@@ -123,11 +123,12 @@ absl::StatusOr<ParamsInput> StartOf(const weft_run::Test& test, absl::Span<const
 }
 
 // A session of the test program that begins with the values.
-absl::StatusOr<std::unique_ptr<RunSession>> NewSession(weft_run::Test& test, ParamsInput params) {
+absl::StatusOr<std::unique_ptr<RunSession>> NewSession(weft_run::Test& test, ParamsInput params,
+                                                       bool are_given) {
   RunFlags flags;
   flags.main = test.flags.main;
   flags.startup = test.startup;
-  flags.params = "params";
+  if (are_given) flags.params = "params";
   flags.feed_layout = test.flags.feed_layout;
   flags.run = test.flags.run;
   flags.run.check_losses = false;
@@ -166,16 +167,14 @@ absl::Status NewEvaluation(const weft_options* options, const weft_program& prog
   std::vector<Said> said;
   test.flags.say = [&said](const Said& one) { said.push_back(one); };
   test.program.main = program.program;
-  if (startup != nullptr) {
-    test.program.startup = startup->program;
-    test.startup = NameOf(*startup, "startup");
-  }
+  WEFT_ASSIGN_OR_RETURN(test.program.startup, StartupIfGiven(startup, "startup"));
+  if (startup != nullptr) test.startup = NameOf(*startup, "startup");
   WEFT_ASSIGN_OR_RETURN(test.program, ReadTestProgram(test.flags, std::move(test.program)));
   test.flags.say = [](const Said&) {};
   test.evaluation.emplace(test.program.metrics);
 
   WEFT_ASSIGN_OR_RETURN(ParamsInput start, StartOf(test, names, params));
-  WEFT_ASSIGN_OR_RETURN(made->session, NewSession(test, std::move(start)));
+  WEFT_ASSIGN_OR_RETURN(made->session, NewSession(test, std::move(start), !params.empty()));
   made->said = std::move(said);
   *run = made.release();
   return absl::OkStatus();
@@ -191,7 +190,7 @@ absl::Status Restart(weft_run* run, absl::Span<const char* const> names,
     WEFT_RETURN_IF_ERROR(run->session->SetPersistables(input.params));
   } else {
     // What is not given begins as the startup program leaves it.
-    WEFT_ASSIGN_OR_RETURN(auto session, NewSession(*run->test, std::move(input)));
+    WEFT_ASSIGN_OR_RETURN(auto session, NewSession(*run->test, std::move(input), !params.empty()));
     session.swap(run->session);
     for (Said& one : session->TakeSaid()) run->said.push_back(std::move(one));
     RunSession::Free(std::move(session));
@@ -250,7 +249,7 @@ absl::Status NewRun(const weft_options* options, const weft_program& main,
   const bool in_job = flags.backend != "local";
   RunFiles given;
   given.main = main.program;
-  if (startup != nullptr) given.startup = startup->program;
+  WEFT_ASSIGN_OR_RETURN(given.startup, StartupIfGiven(startup, "startup"));
   if (!params.empty()) {
     WEFT_ASSIGN_OR_RETURN(auto tensors, TensorsOf(names, params));
     WEFT_ASSIGN_OR_RETURN(given.params, SplitParams(std::move(tensors), {&*given.main}));
@@ -418,6 +417,14 @@ weft_status* weft_run_is_best(weft_run* run, const weft_run* evaluation, const c
         weft::c::IsBest(run, evaluation, choice, absl::MakeConstSpan(names, num_values), values));
     return absl::OkStatus();
   });
+}
+
+int weft_run_plateau(weft_run* run, weft_plateau* plateau) {
+  const absl::optional<weft::PlateauSchedule> found = run->session->Plateau();
+  if (!found.has_value()) return 0;
+  *plateau = {found->rate(), found->best().value_or(std::numeric_limits<double>::quiet_NaN()),
+              found->num_bad(), found->cooldown_left()};
+  return 1;
 }
 
 weft_status* weft_run_save(weft_run* run, const char* path) {

@@ -2,6 +2,7 @@
 #include <deque>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
@@ -12,6 +13,7 @@
 #include "tools/cmd/transpile_notes.h"
 #include "tools/cmd/transpile_outputs.h"
 #include "tools/cmd/transpile_programs.h"
+#include "tools/files/certificate.h"
 
 // One trainer. At a fixed address: pairs refer to it.
 struct TranspiledTrainer {
@@ -81,7 +83,8 @@ weft_status* weft_transpile(const weft_options* options, const weft_program* mai
     WEFT_RETURN_IF_ERROR(weft::c::ParseTranspile(options, *main, startup, &flags));
     auto made = std::make_unique<weft_transpiled>();
     made->trainers.push_back({main->program, absl::nullopt, ""});
-    if (startup != nullptr) made->trainers.front().startup = startup->program;
+    WEFT_ASSIGN_OR_RETURN(const auto original_startup, weft::c::StartupIfGiven(startup, "startup"));
+    made->trainers.front().startup = original_startup;
     WEFT_ASSIGN_OR_RETURN(std::vector<weft::TranspileResult> results,
                           weft::c::Run(&flags, options, &made->trainers));
     std::vector<const weft::Program*> mains;
@@ -96,6 +99,18 @@ weft_status* weft_transpile(const weft_options* options, const weft_program* mai
            weft::SaidOfCopy(flags, {copy.main, copy.startup}, results.front().setting)) {
         said.push_back(std::move(one));
       }
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      const std::string dir = weft::PathFor(flags.certificate, static_cast<int>(i));
+      if (dir.empty()) continue;
+      const weft::ProgramPair pair = made->trainers[i].pair();
+      WEFT_ASSIGN_OR_RETURN(
+          const std::string schedule,
+          weft::WriteCertificate(
+              {&main->program, pair.main,
+               original_startup.has_value() ? &*original_startup : nullptr, pair.startup},
+              flags.in, weft::ClaimOf(flags, results[i]), dir));
+      said.push_back({weft::Severity::kNote, absl::StrCat(dir, ": ", schedule)});
     }
     made->messages.Set(std::move(said));
     made->server = std::move(results.front().server);

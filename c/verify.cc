@@ -8,6 +8,7 @@
 #include "c/handles.h"
 #include "c/weft.h"
 #include "tools/cmd/weft_verify.h"
+#include "tools/files/certificate.h"
 #include "tools/flags/flag_names.h"
 
 struct weft_report {
@@ -95,13 +96,26 @@ weft_status* weft_verify(const weft_options* options, const weft_program* const*
       programs.mains.push_back(std::make_shared<const weft::Program>(main->program));
     }
     for (const weft_program* startup : all_startups) {
-      programs.startups.push_back(std::make_shared<const weft::Program>(startup->program));
+      WEFT_ASSIGN_OR_RETURN(auto read, weft::c::StartupIfGiven(startup, "startup"));
+      programs.startups.push_back(std::make_shared<const weft::Program>(*std::move(read)));
     }
     if (original != nullptr) programs.original = original->program;
-    if (original_startup != nullptr) programs.original_startup = original_startup->program;
+    WEFT_ASSIGN_OR_RETURN(programs.original_startup,
+                          weft::c::StartupIfGiven(original_startup, "original_startup"));
     if (server != nullptr) programs.server = server->program;
     auto made = std::make_unique<weft_report>();
     WEFT_ASSIGN_OR_RETURN(made->verdict, weft::VerifyPrograms(flags, &programs));
+    if (made->verdict.IsRight() && !flags.certificate.empty()) {
+      const bool has_startup = num_startups > 0;
+      WEFT_RETURN_IF_ERROR(
+          weft::WriteCertificate({&original->program, &mains[0]->program,
+                                  has_startup ? &*programs.original_startup : nullptr,
+                                  has_startup ? programs.startups[0].get() : nullptr},
+                                 flags.mains[0],
+                                 {made->verdict.scope.nranks, made->verdict.reduction},
+                                 flags.certificate)
+              .status());
+    }
     made->ok = made->verdict.IsRight();
     made->text = weft::VerdictText(made->verdict, programs, /*short_lines=*/false);
     made->json = weft::VerdictJson(made->verdict, programs);

@@ -120,7 +120,8 @@ void weft_options_free(weft_options* options);
 
 /* --- Programs ------------------------------------------------------------------------------- */
 
-/* A program of Paddle 1.8 to 3.3. It does not change. */
+/* A program of Paddle 1.8 to 3.3, or a training step of PyTorch (.pt2), which is also the startup
+ * program that makes the values in it. It does not change. */
 typedef struct weft_program weft_program;
 
 typedef enum weft_format {
@@ -132,8 +133,8 @@ typedef enum weft_format {
 
 /* Reads a file; its name tells the format. The file may change afterwards. O(file). */
 weft_status* weft_program_read(const char* path, weft_program** program);
-/* Reads bytes, which are copied. WEFT_FORMAT_BINARY takes the bytes of PIR, too. `name` stands for
- * the file in messages. */
+/* Reads bytes, which are copied. WEFT_FORMAT_BINARY takes the bytes of PIR and .pt2, too. `name`
+ * stands for the file in messages. */
 weft_status* weft_program_parse(const void* bytes, size_t size, weft_format format,
                                 const char* name, weft_program** program);
 /* Writes a file atomically; its name tells the format. */
@@ -160,7 +161,9 @@ weft_status* weft_view(const weft_options* options, const weft_program* program,
 
 typedef struct weft_transpiled weft_transpiled;
 
-/* Rewrites copies of the programs, and verifies the result. `startup` may be NULL. */
+/* Rewrites copies of the programs, and verifies the result. `startup` may be NULL. Option
+ * certificate is of the bytes that weft_program_serialize makes in weft_program_format, and
+ * weft_program_write in files of that format. */
 weft_status* weft_transpile(const weft_options* options, const weft_program* main,
                             const weft_program* startup, weft_transpiled** result);
 /* 1; with option rank=all, the number of trainers. */
@@ -195,7 +198,7 @@ typedef struct weft_finding {
 
 /* Verifies the program that all ranks run, or one per rank. `startups`: none, one, or one per
  * program. `original`, `original_startup` and `server` may be NULL, and so may `options`. A wrong
- * program is no error. */
+ * program is no error. Option certificate is as of weft_transpile. */
 weft_status* weft_verify(const weft_options* options, const weft_program* const* mains,
                          size_t num_mains, const weft_program* const* startups, size_t num_startups,
                          const weft_program* original, const weft_program* original_startup,
@@ -258,7 +261,7 @@ typedef struct weft_run weft_run;
 
 /* Verifies the programs, as weft run does. `startup` and `options` may be NULL. The run begins with
  * the values of `startup`, of the `num_params` arrays, which are copied, and of options params or
- * resume. */
+ * resume; without any, with the values in a .pt2 file. */
 weft_status* weft_run_new(const weft_options* options, const weft_program* main,
                           const weft_program* startup, const char* const* param_names,
                           const weft_array* params, size_t num_params, weft_run** run);
@@ -297,6 +300,14 @@ weft_status* weft_run_state(weft_run* run, weft_arrays** arrays);
  * batch_norm. */
 weft_status* weft_run_set_state(weft_run* run, const char* const* names, const weft_array* arrays,
                                 size_t num_arrays);
+/* Where schedule reduce_on_plateau stands before the next step. 0, and nothing is set, if the run
+ * has none, or has not begun. */
+typedef struct weft_plateau {
+  double rate;
+  double best;                    /* the metric; not a number if there was none */
+  int64_t num_bad, cooldown_left; /* looks at it */
+} weft_plateau;
+int weft_run_plateau(weft_run* run, weft_plateau* plateau);
 /* As weft run --save and --checkpoint write it; the extension of --save tells the format. */
 weft_status* weft_run_save(weft_run* run, const char* path);
 weft_status* weft_run_checkpoint(weft_run* run, const char* path);

@@ -250,6 +250,28 @@ TEST_F(CTest, AReportHasTheFindings) {
   EXPECT_THAT(weft_report_json(wrong), HasSubstr(finding.rule));
 }
 
+TEST_F(CTest, ACertificateIsOfTheSerializedPrograms) {
+  const std::string first = ::testing::TempDir() + "first", again = ::testing::TempDir() + "again";
+  const Result result = Transpile({{"mode", "grad_allreduce"}, {"certificate", first.c_str()}},
+                                  main_.get(), startup_.get());
+  const ProgramHandle main(weft_transpiled_main(result.get(), 0));
+  const ProgramHandle startup(weft_transpiled_startup(result.get(), 0));
+  const weft_program* mains[] = {main.get()};
+  const weft_program* startups[] = {startup.get()};
+  weft_report* report = nullptr;
+  ASSERT_EQ(Message(weft_verify(With("verify", {{"certificate", again.c_str()}}).get(), mains, 1,
+                                startups, 1, main_.get(), startup_.get(), nullptr, &report)),
+            "");
+  const Report owner(report);
+  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes claim, ReadFile(first + "/claim.txt"));
+  EXPECT_THAT(std::string(claim.bytes), HasSubstr("schedule: "));
+  for (const char* name : {"/claim.txt", "/proof.txt"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes a, ReadFile(first + name));
+    WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes b, ReadFile(again + name));
+    EXPECT_EQ(a.bytes, b.bytes);
+  }
+}
+
 // Names are no arguments of a command.
 TEST_F(CTest, AnyNameOfAProgramWillDo) {
   weft_text* text = nullptr;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The package, over the library of this build.
 
-usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS
+usage: python_test.py LIBRARY PACKAGE_FILE MAIN.pb WEFT TRANSPILE SYMBOLS CHECKER STEPS.tar.xz
 """
 import array
 import ast
@@ -14,6 +14,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import unittest
@@ -22,7 +23,8 @@ import warnings
 
 import numpy as np
 
-LIBRARY, PACKAGE, MAIN, WEFT, TRANSPILE, SYMBOLS = map(os.path.abspath, sys.argv[1:])
+LIBRARY, PACKAGE, MAIN, WEFT, TRANSPILE, SYMBOLS, CHECKER, STEPS = map(os.path.abspath,
+                                                                       sys.argv[1:])
 os.environ["WEFT_C_LIBRARY"] = LIBRARY
 sys.path.insert(0, os.path.dirname(os.path.dirname(PACKAGE)))
 
@@ -116,6 +118,16 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(raised.exception.code, "NOT_FOUND")
         with self.assertRaisesRegex(weft.Error, "expected a path, bytes, a weft.Program or"):
             weft.Program(3)
+        with self.assertRaisesRegex(weft.Error, "main: expected program text, a str, found bytes"):
+            weft.Program.from_text(b"program {}")
+        with self.assertRaisesRegex(weft.Error, "expected a path, found int"):
+            weft.Program(MAIN).save(3)
+        with self.assertRaisesRegex(weft.Error, "found Transpiled; its .main is one"):
+            weft.stats(weft.transpile(MAIN, mode="grad_allreduce"))
+        with self.assertRaisesRegex(weft.Error, "expected a program, or one for each rank, found none"):
+            weft.verify([])
+        with self.assertRaisesRegex(weft.Error, "progress: expected a function"):
+            weft.transpile(MAIN, mode="grad_allreduce", progress=3)
 
     def test_comes_from_a_program_of_paddle(self):
         with open(MAIN, "rb") as file:
@@ -188,6 +200,54 @@ class TranspileTest(unittest.TestCase):
         self.assertEqual({one.filename for one in caught}, {__file__})
 
 
+class StepOfPyTorchTest(unittest.TestCase):
+    """A .pt2 archive is a program, and the values that it begins with."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.step = os.path.join(folder.name, "step.pt2")
+        with tarfile.open(STEPS) as steps:
+            with open(self.step, "wb") as file:
+                file.write(steps.extractfile("pt2/mlp_adamw.pt2").read())
+            with np.load(io.BytesIO(steps.extractfile("pt2/mlp_adamw_feeds.npz").read())) as feeds:
+                self.batches = [{name[2:]: feeds[name] for name in feeds.files
+                                 if name.startswith("%d/" % step)} for step in range(3)]
+            reference = steps.extractfile("pt2/mlp_adamw_reference.npz").read()
+        with np.load(io.BytesIO(reference)) as file:
+            self.losses = file["losses"].ravel()[:3]
+
+    def train(self, *programs, **options):
+        with weft.Run(*programs, **options) as run:
+            found = [float(run.step(batch)[0]) for batch in self.batches]
+        np.testing.assert_allclose(found, self.losses, rtol=1e-5)
+
+    def test_trains_as_pytorch_from_its_values(self):
+        self.train(self.step)
+        self.train(self.step, self.step)
+        self.train(self.step, params=self.step)
+        with open(self.step, "rb") as file:
+            self.train(file.read())
+        self.train(weft.transpile(self.step, mode="grad_allreduce"), ranks=2)
+
+    def test_is_a_startup_program(self):
+        self.train(weft.transpile(self.step, self.step, mode="none"))
+        out = weft.transpile(self.step, self.step, mode="zero", stage=3, nranks=2)
+        self.train(out, ranks=2)
+        self.assertTrue(weft.verify(out, original=self.step, original_startup=self.step))
+        self.assertIn("<iframe", out._repr_html_())
+        out = weft.transpile(self.step, self.step, mode="local_sgd", k_steps=2, nranks=2)
+        self.assertTrue(weft.verify(out, original=self.step, original_startup=self.step))
+
+    def test_makes_the_parameters_of_an_evaluation(self):
+        text = str(weft.Program(self.step)).splitlines(True)
+        last = next(i for i, line in enumerate(text) if "role=loss" in line)
+        forward = "".join(line for i, line in enumerate(text)
+                          if i <= last or line.strip() == "}")
+        found = weft.evaluate(weft.Program.from_text(forward), self.batches[:1], startup=self.step)
+        self.assertAlmostEqual(found["loss"], float(self.losses[0]), places=5)
+
+
 class VerifyTest(unittest.TestCase):
     def test_right_programs_are_true(self):
         out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
@@ -211,6 +271,65 @@ class VerifyTest(unittest.TestCase):
     def test_programs_of_ranks_are_a_list(self):
         program = weft.transpile(MAIN, mode="grad_allreduce", nranks=2).main
         self.assertTrue(weft.verify([program, program], original=MAIN))
+
+
+class CertificateTest(unittest.TestCase):
+    def check(self, folder, *programs):
+        """What the checker, which has no code of the package, says of programs that are saved."""
+        paths = [os.path.join(folder, "%d.pb" % i) for i in range(len(programs))]
+        for program, path in zip(programs, paths):
+            weft.Program(program).save(path)
+        return subprocess.run([sys.executable, CHECKER, os.path.join(folder, "cert"), *paths],
+                              stdout=subprocess.PIPE, check=False).stdout.decode()
+
+    def test_is_of_the_programs_that_are_saved(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cert = os.path.join(folder, "cert")
+            out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce", nranks=2, certificate=cert)
+            self.assertRegex(out.notes[-1], "^.*cert: schedule: ")
+            programs = MAIN, out.main, STARTUP, out.startup
+            self.assertRegex(self.check(folder, *programs), "^certified: ")
+            with open(os.path.join(cert, "claim.txt"), encoding="utf-8") as file:
+                claim = file.read()
+            report = weft.verify(out, original=MAIN, original_startup=STARTUP, nranks=2,
+                                 certificate=os.path.join(folder, "again"))
+            self.assertTrue(report)
+            with open(os.path.join(folder, "again", "claim.txt"), encoding="utf-8") as file:
+                self.assertEqual(file.read(), claim)
+            of_four = weft.transpile(MAIN, STARTUP, mode="grad_allreduce", nranks=4)
+            self.assertRegex(self.check(folder, MAIN, of_four.main, STARTUP, of_four.startup),
+                             "^not certified: ")
+
+    def test_is_of_text_as_the_binary_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = weft.Program.from_text(str(weft.Program(MAIN)))
+            out = weft.transpile(program, mode="grad_allreduce",
+                                 certificate=os.path.join(folder, "cert"))
+            self.assertRegex(self.check(folder, program, out.main), "^certified: ")
+
+    def test_is_written_for_each_trainer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cert = os.path.join(folder, "cert{rank}")
+            endpoints = "a:1,b:1"
+            weft.transpile(MAIN, STARTUP, mode="grad_allreduce", endpoints=endpoints, rank="all",
+                           certificate=cert)
+            self.assertEqual(sorted(os.listdir(folder)), ["cert0", "cert1"])
+            with self.assertRaisesRegex(weft.Error, "only --rank all replaces it"):
+                weft.transpile(MAIN, mode="grad_allreduce", certificate=cert)
+
+    def test_that_cannot_be_is_an_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cert = os.path.join(folder, "cert")
+            with self.assertRaisesRegex(weft.Error, "^main: no certificate: "):
+                weft.transpile(weft.Program.from_text(str(weft.Program(MAIN))), STARTUP,
+                               mode="singa_sparse_topk", nranks=2, certificate=cert)
+            with self.assertRaisesRegex(weft.Error, "expected a mode that rewrites the program"):
+                weft.transpile(MAIN, mode="none", certificate=cert)
+            out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+            with self.assertRaisesRegex(weft.Error, "expected both startup programs, or none"):
+                weft.verify(out, original=MAIN, certificate=cert)
+            self.assertFalse(weft.verify(MAIN, original=MAIN, nranks=2, certificate=cert))
+            self.assertEqual(os.listdir(folder), [])
 
 
 class RunTest(unittest.TestCase):
@@ -275,6 +394,47 @@ class RunTest(unittest.TestCase):
                 losses.append(float(run.step({"y": y, "x": fed})[0]))
         self.assertEqual(len(set(losses)), 1, losses)
 
+    def test_takes_tensors_of_pytorch(self):
+        try:
+            import torch  # pylint: disable=import-outside-toplevel
+        except ImportError:
+            self.skipTest("no PyTorch")
+        batch = batches()[0]
+        x, y = torch.from_numpy(batch["x"]), torch.from_numpy(batch["y"])
+
+        def loss(fed, **options):
+            with weft.Run(MAIN, STARTUP, **options) as run:
+                return float(run.step({"x": fed, "y": y})[0])
+
+        expected = loss(batch["x"])
+        permuted = x.t().contiguous().t()
+        self.assertFalse(permuted.is_contiguous())
+        self.assertEqual(loss(permuted), expected)
+        self.assertEqual(loss(torch.cat([x, x], 1)[:, :13]), expected)
+        self.assertEqual(loss(x.clone().requires_grad_()), expected)
+        self.assertEqual(loss(torch._neg_view(-x)), expected)
+        self.assertEqual(loss(torch.complex(x, -x).conj().imag), expected)
+        self.assertEqual(loss(torch.nn.Parameter(x)), expected)
+        self.assertEqual(loss(Pinned(x)), expected)
+        with self.assertRaisesRegex(weft.Error, "feed x: expected rows without gaps"):
+            loss(Pinned(permuted))
+        for wrong in (x.to_sparse(), x.to("meta")):
+            with self.assertRaisesRegex(weft.Error, "feed x: expected a tensor that DLPack takes, "):
+                loss(wrong)
+        with weft.Run(MAIN, STARTUP) as run:
+            weight = run.state_dict()["fc_0.w_0"]
+            self.assertEqual(torch.from_dlpack(weight).data_ptr(), weight._data)
+            copied = torch.from_dlpack(weight, copy=True)
+            self.assertNotEqual(copied.data_ptr(), weight._data)
+            self.assertEqual(copied.tolist(), weight.tolist())
+        for name in ("float8_e4m3fn", "float8_e5m2", "bfloat16"):
+            tensor = torch.tensor([[1.5, -2.0]]).to(getattr(torch, name))
+            filled = _native.Array()
+            _kept = _tensor.fill(filled, tensor, "x")
+            again = weft.Tensor(_kept, filled)
+            self.assertEqual((again.dtype, again.shape), (name, (1, 2)))
+            self.assertEqual(torch.from_dlpack(again).float().tolist(), [[1.5, -2.0]])
+
     def test_takes_tensors_of_paddle_while_it_makes_static_programs(self):
         class Static:
             def __init__(self, value):
@@ -292,6 +452,21 @@ class RunTest(unittest.TestCase):
             batch = batches()[0]
             self.assertEqual(run.step({"x": Static(batch["x"]), "y": batch["y"]})[0],
                              other.step(batch)[0])
+
+    def test_one_row_for_several_is_a_warning(self):
+        x, y = (batches()[0][name] for name in "xy")
+        out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+        with weft.Run(out, ranks=2) as run:
+            with self.assertWarnsRegex(weft.Warning, "step 0: each rank gets 1 row of y, and 2 of x"):
+                run.step({"x": x[:4], "y": y[:2]})
+        with weft.Run(MAIN, STARTUP) as run:
+            with self.assertRaisesRegex(weft.Error, "expected dimensions that broadcast"):
+                run.step({"x": x[:4], "y": y[:2]})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for rows in (2, 4):
+                with weft.Run(out, ranks=2) as run:
+                    run.step({"x": x[:rows], "y": y[:rows]})
 
     def test_wrong_arrays_are_errors(self):
         batch = batches()[0]
@@ -358,6 +533,27 @@ class RunTest(unittest.TestCase):
             watcher.join()
             self.assertEqual(run.next_step, 100)
             self.assertTrue(seen)
+
+    def test_options_are_text_numbers_and_paths(self):
+        with weft.Run(MAIN, STARTUP, ranks=np.int64(1), check_nan=np.bool_(True), fetch=["x"]) as run:
+            self.assertIn("1 ranks", repr(run))
+        for wrong in ({"a"}, iter(["a"]), object()):
+            with self.assertRaisesRegex(weft.Error, "fetch: expected text, a number, a path, or a list"):
+                weft.Run(MAIN, STARTUP, fetch=wrong)
+        with weft.Run(MAIN, STARTUP) as run:
+            with self.assertRaisesRegex(weft.Error, "found Run; its .state_dict.. has them"):
+                weft.Run(MAIN, STARTUP, params=run)
+        with self.assertRaisesRegex(weft.Error, "startup: .*found Transpiled; its .startup is one"):
+            weft.Run(MAIN, weft.transpile(MAIN, STARTUP, mode="grad_allreduce"))
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (b"\xff.weft", "\u6570 \u00e9.weft".encode()):  # not all paths are UTF-8
+                path = os.path.join(os.fsencode(folder), name)
+                with weft.Run(MAIN, STARTUP) as run:
+                    run.step(batches()[0])
+                    run.checkpoint(os.fsdecode(path))
+                for given in (path, os.fsdecode(path)):
+                    with weft.Run(MAIN, STARTUP, resume=given) as run:
+                        self.assertEqual(run.next_step, 1)
 
     def test_parameters_are_arrays_or_a_file(self):
         with tempfile.TemporaryDirectory() as folder, weft.Run(MAIN, STARTUP) as run:
@@ -492,6 +688,28 @@ class RunTest(unittest.TestCase):
         with self.assertRaisesRegex(weft.Error, "no value for step 2"):
             losses(lr_schedule=table)
 
+    def test_a_rate_that_follows_the_loss_says_where_it_stands(self):
+        found = _native.Plateau()
+        schedule = "reduce_on_plateau{learning_rate=0.01,every=2,patience=0,factor=0.5,threshold=10}"
+        with weft.Run(MAIN, STARTUP, lr_schedule=schedule, ranks=2, allow_unsynchronized=True) as run:
+            handle = run._handle.value
+            self.assertEqual(_native.lib().weft_run_plateau(handle, found), 0)
+            rate, best, losses = 0.01, None, []
+            for batch in batches() * 2:
+                losses.append(float(run.step(batch)[0]))
+                self.assertEqual(_native.lib().weft_run_plateau(handle, found), 1)
+                if len(losses) == 2:  # the first is the best, as no loss is below -9 times that
+                    rate = rate if best is None else rate / 2
+                    best = best or sum(losses) / 2
+                    losses = []
+                self.assertEqual(found.rate, rate)
+                if best is not None:
+                    self.assertAlmostEqual(found.best, best, places=4)
+        self.assertLess(rate, 0.001)
+        with weft.Run(MAIN, STARTUP) as run:
+            run.step(batches()[0])
+            self.assertEqual(_native.lib().weft_run_plateau(run._handle.value, found), 0)
+
 
 TEST_PROGRAM = """program {
   block 0 parent=-1 {
@@ -574,7 +792,9 @@ class EvaluateTest(unittest.TestCase):
         with_other = evaluator.run(batches(), None)
         evaluator.restart({})
         begun = evaluator.run(batches(), None)
-        self.assertEqual(begun, weft.evaluate(test, batches(), startup=STARTUP))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # nobody gave parameters that lack some
+            self.assertEqual(begun, weft.evaluate(test, batches(), startup=STARTUP))
         self.assertNotEqual(begun, with_other)
         evaluator.restart(other)
         self.assertEqual(evaluator.run(batches(), None), with_other)
@@ -671,6 +891,14 @@ class StateTest(unittest.TestCase):
             self.assertEqual(run.next_step, 2 * len(first))
             run.load_state_dict({"fc_0.b_0": np.array([7], "float32")}, strict=False)
             self.assertEqual(float(run.state_dict()["fc_0.b_0"]), 7)
+
+    def test_that_is_none_is_an_error(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            for wrong in (None, [1], 3):
+                with self.assertRaisesRegex(weft.Error, "state: expected name -> array, found "):
+                    run.load_state_dict(wrong)
+        with self.assertRaisesRegex(weft.Error, "Turns: expected runs, found int"):
+            weft.Turns(1, 2)
 
     def test_a_wrong_one_leaves_the_run_as_it_is(self):
         with weft.Run(MAIN, STARTUP) as run:
@@ -925,15 +1153,27 @@ class FitTest(unittest.TestCase):
                 ({"valid": lambda _: {}}, "valid: expected that the function returns name -> number"),
                 ({"valid": lambda _: {"a": 1}, "ema": True}, "ema: expected valid=.test program"),
                 ({"valid": 3}, "valid: expected .test program, batches., or a function, found int"),
+                ({"valid": lambda _: {"a": "b"}}, "function returns name -> number: could not conv"),
+                ({"valid": (self.test, None)}, "an iterable of batches, found NoneType"),
+                ({"checkpoint": 3}, "expected a path, found int"),
+                ({"checkpoint": self.path("")}, "expected a file, found a folder"),
                 ({"valid": (self.test, iter(batches())), "every": 1}, "can be gone through again")):
             with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, message):
                 run.fit(batches(), **options)
         with weft.Run(MAIN, STARTUP) as run:
-            with self.assertRaisesRegex(weft.Error, "batches: expected a batch, found none"):
-                run.fit([])
+            for wrong, message in (
+                    ([], "expected a batch, found none"), (batches()[0], "found one, name -> array"),
+                    (FEEDS, "found a path; weft.batches reads files"), (None, "found NoneType"),
+                    (3, "found int")):
+                with self.assertRaisesRegex(weft.Error, "batches: .*" + message):
+                    run.fit(wrong)
+            pairs = [(batch["x"], batch["y"]) for batch in batches()]
+            with self.assertRaisesRegex(weft.Error, "batch: expected 1 parts .xy., found 2"):
+                run.fit(pairs, names="xy")
             with self.assertRaisesRegex(weft.Error, "can be gone through 2 times, found list_iterator"):
                 run.fit(iter(batches()), epochs=2)
             self.assertEqual(run.next_step, 0)
+            self.assertEqual(run.fit(pairs[:2], names=(name for name in "xy")).steps, 2)
             with self.assertWarnsRegex(weft.Warning, "steps 3: the batches ended after 2"):
                 run.fit(batches()[:2], steps=3)
         with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, r"names=\[...\] names its"):
@@ -987,9 +1227,15 @@ class BatchesTest(unittest.TestCase):
         np.savez(self.path("a.npz"), x=np.zeros(2))
         for options, message in (({"drop_last": True}, "drop_last: expected batch_size=N"),
                                  ({"drop_last": True, "batch_size": 3}, "batch of 3 samples, found 2"),
-                                 ({"shuffle": True, "batch_size": 1}, "shuffle: expected a seed")):
+                                 ({"shuffle": True, "batch_size": 1}, "shuffle: expected a seed"),
+                                 ({"shuffle": "a", "batch_size": 1}, "a number, found 'a'"),
+                                 ({"batch_size": "4"}, "batch_size: expected 1 or more, found '4'"),
+                                 ({"batch_size": 1.5}, "batch_size: expected 1 or more, found 1.5")):
             with self.assertRaisesRegex(weft.Error, message):
                 weft.batches(self.path("a.npz"), **options)
+        with self.assertRaisesRegex(weft.Error, "the path of a file, or several, found int"):
+            weft.batches(3)
+        self.assertEqual(repr(weft.batches(FEEDS)), "<weft.batches: 10 of %s>" % FEEDS)
 
     def test_damaged_files_are_errors(self):
         np.savez(self.path("a.npz"), x=np.zeros((100, 100)))
@@ -1071,6 +1317,27 @@ class TensorTest(unittest.TestCase):
         keep = _tensor._set(array_, _tensor._BY_NAME[name], values.shape, values.ctypes.data, values)
         return weft.Tensor((keep, values), array_)
 
+    def test_is_lent_or_copied_by_dlpack(self):
+        values = np.arange(6, dtype="float32").reshape(2, 3)
+        tensor = self.tensor("float32", values)
+        self.assertEqual(tensor.__dlpack_device__(), (1, 0))
+        for copy_ in (None, False, True):
+            # NumPy takes what has the method, and asks for no copy itself.
+            taken = np.from_dlpack(Lender(tensor, copy_))
+            self.assertEqual(taken.tolist(), values.tolist())
+            address = taken.__array_interface__["data"][0]
+            self.assertEqual(address == values.ctypes.data, not copy_)
+            before = values[0, 0]
+            values[0, 0] += 1
+            self.assertEqual(taken[0, 0], before if copy_ else values[0, 0])
+        lent = len(_tensor._lent)
+        del taken
+        self.assertEqual(len(_tensor._lent), lent - 1)  # the copy is gone
+        tensor.__dlpack__(copy=True)  # nobody takes it
+        self.assertEqual(len(_tensor._lent), lent - 1)
+        with self.assertRaisesRegex(BufferError, "expected device type 1, the host, found 2"):
+            tensor.__dlpack__(dl_device=(2, 0))
+
     def test_float_of_narrow_types_is_the_number(self):
         for name, bits, number in (
                 ("bfloat16", 0x3f80, 1.0), ("bfloat16", 0xc020, -2.5), ("bfloat16", 0x0001, 2.0 ** -133),
@@ -1085,6 +1352,24 @@ class TensorTest(unittest.TestCase):
             self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint16")))))
         for name, bits in (("float8_e5m2", 0x7e), ("float8_e4m3fn", 0xff)):
             self.assertTrue(np.isnan(float(self.tensor(name, np.array(bits, "uint8")))))
+
+    def test_equals_one_of_the_same_bits(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            before = run.state_dict()
+            self.assertEqual(run.state_dict(), before)
+            run.step(batches()[0])
+            self.assertNotEqual(run.state_dict(), before)
+        values = np.zeros(2, "float32")
+        tensor = self.tensor("float32", values)
+        self.assertNotEqual(tensor, self.tensor("int32", values.astype("int32")))
+        self.assertNotEqual(tensor, self.tensor("float32", np.zeros((1, 2), "float32")))
+        self.assertEqual((tensor == values).tolist(), [True, True])
+
+    def test_truth_is_that_of_one_element(self):
+        self.assertFalse(self.tensor("float32", np.zeros((), "float32")))
+        self.assertTrue(self.tensor("float32", np.ones((1, 1), "float32")))
+        with self.assertRaisesRegex(TypeError, "expected one element"):
+            bool(self.tensor("float32", np.zeros(2, "float32")))
 
     def test_keeps_its_type_as_an_argument(self):
         for name in ("bfloat16", "float8_e4m3fn", "float32"):
@@ -1115,6 +1400,32 @@ class Paddle:
 
     def global_block(self):
         return self
+
+
+class Pinned:
+    """A tensor that is said to be in pinned memory of the host."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def __dlpack__(self, **options):
+        return self._tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return (3, 0)
+
+
+class Lender:
+    """What asks a tensor for a copy, or for none."""
+
+    def __init__(self, tensor, copy_):
+        self._tensor, self._copy = tensor, copy_
+
+    def __dlpack__(self, **_):
+        return self._tensor.__dlpack__(copy=self._copy)
+
+    def __dlpack_device__(self):
+        return self._tensor.__dlpack_device__()
 
 
 class Dlpack:

@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/free_memory.h"
@@ -36,13 +35,6 @@
 
 namespace weft {
 namespace {
-
-// The path for a trainer. None if the file of trainer 0 holds for all.
-std::string PathFor(const std::string& path, int rank) {
-  const bool is_own = absl::StrContains(path, kRankInName);
-  if (!is_own && rank > 0) return "";
-  return absl::StrReplaceAll(path, {{kRankInName, absl::StrCat(rank)}});
-}
 
 // The programs of one trainer. At a fixed address: what is written refers to them.
 struct Trainer {
@@ -114,25 +106,19 @@ absl::Status CheckAreShared(const TranspileFlags& flags, std::deque<Trainer>* tr
   return absl::OkStatus();
 }
 
-// Of the files that are there now. One for the first trainer holds for all, unless its name says
-// whose it is.
+// Of the files that are there now.
 absl::Status WriteCertificates(const TranspileFlags& flags, const std::deque<Trainer>& trainers,
                                const std::vector<TranspileResult>& results) {
   if (flags.certificate.empty()) return absl::OkStatus();
-  const std::vector<std::string>& endpoints = flags.options.cluster.endpoints;
   for (size_t i = 0; i < trainers.size(); ++i) {
     const Trainer& trainer = trainers[i];
-    const std::string dir =
-        flags.all_ranks ? PathFor(flags.certificate, static_cast<int>(i)) : flags.certificate;
+    const std::string dir = PathFor(flags.certificate, static_cast<int>(i));
     if (dir.empty()) continue;
-    CertificateClaim claim{results[i].setting.nranks, results[i].setting.reduction};
-    if (!claim.nranks.has_value() && !endpoints.empty()) {
-      claim.nranks = static_cast<int>(endpoints.size());
-    }
     const std::string& main = trainer.paths.main;  // empty: that of the first trainer
     const CertifiedPaths paths{flags.in, main.empty() ? flags.out : main, flags.startup_in,
                                trainer.paths.startup};
-    WEFT_ASSIGN_OR_RETURN(const std::string schedule, WriteCertificate(paths, claim, dir));
+    WEFT_ASSIGN_OR_RETURN(const std::string schedule,
+                          WriteCertificate(paths, ClaimOf(flags, results[i]), dir));
     Print("transpile", {Severity::kNote, absl::StrCat(dir, ": ", schedule)});
   }
   return absl::OkStatus();
@@ -160,9 +146,6 @@ absl::Status Run(TranspileFlags& flags) {
   }
   std::vector<Program> read;
   const bool is_copy = IsCopy(flags);
-  if (is_copy && !flags.certificate.empty()) {
-    return absl::InvalidArgumentError("--certificate: expected a mode that rewrites the program");
-  }
   if (is_copy) {
     flags.options.verification = Verification::kNever;
     WEFT_ASSIGN_OR_RETURN(absl::optional<std::vector<Program>> copied, ReadOrCopy(flags));

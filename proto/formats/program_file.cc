@@ -140,6 +140,39 @@ absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
   return file;
 }
 
+absl::StatusOr<Program> ParseStartup(FileBytes file, ProgramFormat format) {
+  if (format == ProgramFormat::kPt2) return pt2::ImportStartup(std::move(file));
+  return ParseProgramFile(std::move(file), format);
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadAll(
+    absl::Span<const std::string> paths,
+    absl::StatusOr<Program> (*parse)(FileBytes file, ProgramFormat format)) {
+  std::vector<std::shared_ptr<const Program>> programs;
+  std::vector<FileBytes> files;  // of `known`
+  absl::flat_hash_map<std::pair<ProgramFormat, absl::string_view>, std::shared_ptr<const Program>>
+      known;
+  for (const std::string& path : paths) {
+    absl::StatusOr<FileBytes> file = ReadFile(path, INT_MAX);
+    WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+    const absl::StatusOr<ProgramFormat> format = FormatOfFile(path, file->bytes);
+    WEFT_RETURN_IF_ERROR(Annotate(path, format.status()));
+    const bool may_repeat = paths.size() > 1;  // else, hashing it is of no use
+    const auto key = std::make_pair(*format, file->bytes);
+    const auto found = may_repeat ? known.find(key) : known.end();
+    if (found != known.end()) {
+      programs.push_back(found->second);
+      continue;
+    }
+    absl::StatusOr<Program> program = parse(*file, *format);
+    WEFT_RETURN_IF_ERROR(Annotate(path, program.status()));
+    programs.push_back(std::make_shared<const Program>(*std::move(program)));
+    if (may_repeat) known.emplace(key, programs.back());
+    files.push_back(*std::move(file));
+  }
+  return programs;
+}
+
 }  // namespace
 
 absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
@@ -187,7 +220,9 @@ absl::StatusOr<Program> ParseProgramFile(FileBytes file, ProgramFormat format) {
   if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
   if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
   if (format == ProgramFormat::kPir) return ParsePir(file);
-  if (format == ProgramFormat::kPt2) return pt2::ImportProgram(file);
+  if (format == ProgramFormat::kPt2 || pt2::LooksLikeArchive(file.bytes)) {
+    return pt2::ImportProgram(file);
+  }
   // The owner is not moved: LooksLikeText reads the bytes of a refused program.
   absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
   if (program.ok() || !LooksLikeText(file.bytes)) return program;
@@ -219,35 +254,22 @@ absl::StatusOr<Program> ReadProgramCopy(const std::string& path) {
 absl::StatusOr<Program> ReadStartupProgram(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(FileBytes file, ReadFile(path, INT_MAX));
   WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, FormatOfFile(path, file.bytes));
-  if (format == ProgramFormat::kPt2) return pt2::ImportStartup(std::move(file));
-  return ParseProgramFile(file, format);
+  return ParseStartup(std::move(file), format);
+}
+
+absl::StatusOr<Program> StartupOf(const Program& program) {
+  const pt2::Import* const step = pt2::ImportOf(program);
+  return step == nullptr ? program : pt2::ImportStartup(step->file);
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
     absl::Span<const std::string> paths) {
-  std::vector<std::shared_ptr<const Program>> programs;
-  std::vector<FileBytes> files;  // of `known`
-  absl::flat_hash_map<std::pair<ProgramFormat, absl::string_view>, std::shared_ptr<const Program>>
-      known;
-  for (const std::string& path : paths) {
-    absl::StatusOr<FileBytes> file = ReadFile(path, INT_MAX);
-    WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
-    const absl::StatusOr<ProgramFormat> format = FormatOfFile(path, file->bytes);
-    WEFT_RETURN_IF_ERROR(Annotate(path, format.status()));
-    const bool may_repeat = paths.size() > 1;  // else, hashing it is of no use
-    const auto key = std::make_pair(*format, file->bytes);
-    const auto found = may_repeat ? known.find(key) : known.end();
-    if (found != known.end()) {
-      programs.push_back(found->second);
-      continue;
-    }
-    absl::StatusOr<Program> program = ParseProgramFile(*file, *format);
-    WEFT_RETURN_IF_ERROR(Annotate(path, program.status()));
-    programs.push_back(std::make_shared<const Program>(*std::move(program)));
-    if (may_repeat) known.emplace(key, programs.back());
-    files.push_back(*std::move(file));
-  }
-  return programs;
+  return ReadAll(paths, ParseProgramFile);
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadStartupPrograms(
+    absl::Span<const std::string> paths) {
+  return ReadAll(paths, ParseStartup);
 }
 
 absl::StatusOr<StagedPrograms> StagedPrograms::Write(std::vector<ProgramOutput> outputs) {

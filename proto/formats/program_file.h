@@ -50,9 +50,16 @@ absl::StatusOr<Program> ReadProgram(const std::string& path);
 // begins with.
 absl::StatusOr<Program> ReadStartupProgram(const std::string& path);
 
+// The same of a program that was read as one: a training step of PyTorch gives what makes its
+// values, any other program is returned as it is.
+absl::StatusOr<Program> StartupOf(const Program& program);
+
 // Reads several programs. Paths of equal files give the same program, which is read once: the ranks
 // of a job mostly run copies. Errors begin with the path.
 absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
+    absl::Span<const std::string> paths);
+// Of startup programs, as ReadStartupProgram.
+absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadStartupPrograms(
     absl::Span<const std::string> paths);
 
 struct ProgramOutput {

@@ -85,6 +85,7 @@ def transpile(
     use_nesterov: Optional[bool] = None,
     dialect: Optional[str] = None,
     verify: Optional[bool] = None,
+    certificate: Optional[Union[str, os.PathLike[str]]] = None,
     place: Optional[str] = None,
     device_memory: Optional[int] = None,
     rank_memory: Optional[int] = None,
@@ -256,6 +257,8 @@ def transpile(
     dialect: TEXT:{weft,paddle}. weft, or paddle: op for op what Paddle writes (default weft)
     verify: BOOL. whether to refuse programs that the verifier finds wrong (default true; mode
         none only warns)
+    certificate: DIR. why the result computes what it should, for checker/ to check: claim.txt
+        and proof.txt; an error if there is no certificate for what the mode does
     place: RULES. Which ops run on the host (cpu) and which on an accelerator (sim or gpu),
         after all other passes: type:adam=cpu,param:w=cpu,name:fc_*=sim; see pass
         hetero-partition
@@ -304,6 +307,7 @@ def verify(
     in_turn: Optional[bool] = None,
     numeric: Optional[bool] = None,
     steps: Optional[int] = None,
+    certificate: Optional[Union[str, os.PathLike[str]]] = None,
 ) -> Report:
     """Proves that a program is correct on many ranks, as weft verify does.
 
@@ -340,6 +344,8 @@ def verify(
     numeric: bool. Also run both programs on small random data, the original on one rank with
         the global batch (2 ranks by default), and compare persistable variables
     steps: N. Steps of these runs (default 2)
+    certificate: DIR. If nothing is wrong, write why, for checker/ to check: claim.txt and
+        proof.txt
     """
     return _results.verify(main, startup, original, original_startup, server,
                            _given(locals()))

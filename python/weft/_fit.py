@@ -70,6 +70,10 @@ class Batches:
     def __len__(self) -> int:
         return len(self._items)
 
+    def __repr__(self):
+        more = ", ..." if len(self._parts) > 1 else ""
+        return "<weft.batches: %d of %s%s>" % (len(self), self._parts[0].path, more)
+
     def __iter__(self):
         epoch, self._epoch = self._epoch, self._epoch + 1
         return self._epoch_from(epoch, 0)
@@ -238,15 +242,23 @@ def batches_of(files, batch_size, seed, drop_last):
     """weft.batches."""
     if isinstance(files, (str, os.PathLike)):
         files = [files]
+    if not hasattr(files, "__iter__") and files is not None:
+        raise _error("expected the path of a file, or several, found %s" % type(files).__name__)
     if not files:
         raise _error("expected a file, found none")
-    if batch_size is not None and batch_size < 1:
-        raise _error("batch_size: expected 1 or more, found %s" % batch_size)
-    if isinstance(seed, bool):
-        if seed:
-            raise _error("shuffle: expected a seed, a number, found True")
+    if batch_size is not None and not (_is_whole(batch_size) and batch_size >= 1):
+        raise _error("batch_size: expected 1 or more, found %r" % (batch_size,))
+    if seed is False:
         seed = None
+    if seed is not None and not _is_whole(seed):
+        raise _error("shuffle: expected a seed, a number, found %r" % (seed,))
     return Batches(list(files), batch_size, seed, drop_last)
+
+
+def _names(names):
+    if names is None:
+        return None
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def named(batch, names):
@@ -329,9 +341,10 @@ def evaluate(program, batches, params, startup, names, options):
     if params is not None and not hasattr(params, "items"):
         raise _error("params: expected a weft.Run, or name -> array, found %s" %
                      type(params).__name__)
+    _check_batches(batches)
     evaluator = Evaluator(program, startup, dict(params or {}), options)
     warn(evaluator.notes(), stacklevel=3)
-    return evaluator.run(batches, names)
+    return evaluator.run(batches, _names(names))
 
 
 def _is_best(run, evaluator, choice, numbers):
@@ -531,6 +544,7 @@ class _Validation:
             raise _error("valid: expected (test program, batches), or a function, found %s" %
                          type(valid).__name__)
         self._program, self._batches = valid
+        _check_batches(self._batches)
         self._program = programs.program(self._program, "test")
 
     def check(self, keep_best):
@@ -549,7 +563,11 @@ class _Validation:
             if not hasattr(found, "items") or not found:
                 raise _error("valid: expected that the function returns name -> number, found %r" %
                              (found,))
-            return {name: float(number) for name, number in found.items()}
+            try:
+                return {name: float(number) for name, number in found.items()}
+            except (TypeError, ValueError) as error:
+                raise _error("valid: expected that the function returns name -> number: %s" %
+                             error) from error
         self._evaluator.restart(self._run.state_dict())
         return dict(self._evaluator.run(self._batches, self._names))
 
@@ -568,14 +586,29 @@ def _is_whole(number):
 
 def _check_folder(path):
     """Raises Error if no file can be made there, before anything is trained that it would keep."""
-    folder = os.path.dirname(os.path.abspath(os.fspath(path)))
+    path = os.fsdecode(_native.c_path(path))
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise _error("%s: expected a file, found a folder" % path)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         found = errno.EACCES if os.path.isdir(folder) else errno.ENOENT
         raise _error("%s: cannot create a file in %s: %s" % (
-            os.fspath(path), folder, os.strerror(found)))
+            path, folder, os.strerror(found)))
+
+
+def _check_batches(batches):
+    if hasattr(batches, "keys"):
+        raise _error("batches: expected an iterable of batches, found one, name -> array; [batch] is "
+                     "a list of it")
+    if isinstance(batches, (str, bytes, os.PathLike)):
+        raise _error("batches: expected an iterable of batches, found a path; weft.batches reads "
+                     "files")
+    if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
+        raise _error("batches: expected an iterable of batches, found %s" % type(batches).__name__)
 
 
 def _check_calls(batches, steps, epochs, valid, ema, log, log_every, numbers):
+    _check_batches(batches)
     for name, number in numbers:
         if number is not None and not (_is_whole(number) and number >= 1):
             raise _error("%s: expected 1 or more, found %r" % (name, number))
@@ -604,7 +637,7 @@ def fit(run, batches, names, steps, epochs, valid, every, ema, checkpoint, save_
     _check_calls(batches, steps, epochs, valid, ema, log, log_every, (
         ("every", every), ("save_every", save_every), ("log_every", log_every),
         ("epochs", 0 if epochs is None else epochs)))
-    log_every = log_every or 1
+    names, log_every = _names(names), log_every or 1
     if checkpoint is not None and run.process == 0:
         _check_folder(checkpoint)
     validation = None if valid is None else _Validation(run, valid, names,
@@ -612,7 +645,7 @@ def fit(run, batches, names, steps, epochs, valid, every, ema, checkpoint, save_
     if every is not None and validation.is_once():
         raise _error("valid: expected batches that can be gone through again, found %s" %
                      type(valid[1]).__name__)
-    best = None if keep_best is None else os.fspath(checkpoint) + ".best"
+    best = None if keep_best is None else os.fsdecode(checkpoint) + ".best"
     begin = run.next_step
     is_first = run.process == 0  # which writes files
     write, end = _logger(log if is_first or callable(log) else None, begin)
@@ -700,6 +733,9 @@ class Turns:
     def __init__(self, *runs: Run) -> None:
         if len(runs) < 2:
             raise _error("Turns: expected two runs or more, found %d" % len(runs))
+        for run in runs:
+            if not hasattr(run, "state_dict"):
+                raise _error("Turns: expected runs, found %s" % type(run).__name__)
         self._runs = runs
         self._names = [set(run.state_dict()) for run in runs]
         self._last = 0

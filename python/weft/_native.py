@@ -36,6 +36,11 @@ class Finding(ctypes.Structure):
                 ("variable", c_char_p), ("message", c_char_p)]
 
 
+class Plateau(ctypes.Structure):
+    _fields_ = [("rate", c_double), ("best", c_double), ("num_bad", c_int64),
+                ("cooldown_left", c_int64)]
+
+
 class Array(ctypes.Structure):
     _fields_ = [("dtype", c_int), ("num_dims", c_int), ("dims", POINTER(c_int64)),
                 ("data", c_void_p)]
@@ -112,6 +117,7 @@ _FUNCTIONS = {
     "weft_evaluation_totals": ("status", c_void_p, POINTER(c_void_p)),
     "weft_run_is_best": ("status", c_void_p, c_void_p, c_char_p, POINTER(c_char_p),
                          POINTER(c_double), c_size_t, POINTER(c_int)),
+    "weft_run_plateau": (c_int, c_void_p, POINTER(Plateau)),
     "weft_run_save": ("status", c_void_p, c_char_p),
     "weft_run_checkpoint": ("status", c_void_p, c_char_p),
     "weft_run_take_messages": (c_size_t, c_void_p, POINTER(POINTER(Message))),
@@ -122,11 +128,13 @@ _FUNCTIONS = {
 
 def c_text(value):
     """The bytes of a name or an option, which end with the first NUL in C."""
-    return _without_nul(value, value.encode())
+    return _without_nul(value, value.encode("utf-8", "surrogateescape"))  # it may be a path
 
 
 def c_path(path):
     """The same of a path."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise Error("expected a path, found %s" % type(path).__name__, "INVALID_ARGUMENT")
     return _without_nul(path, os.fsencode(path))
 
 

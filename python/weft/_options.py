@@ -26,16 +26,19 @@ def options_of(command):
     return [Option(library.weft_options_get(handle.value, i)) for i in range(count)]
 
 
-def _text(value):
-    if isinstance(value, bool):
+def _text(name, value):
+    if type(value).__name__ in ("bool", "bool_"):  # NumPy's, too
         return "true" if value else "false"
     if isinstance(value, dict):
-        return ",".join("%s=%s" % (key, _text(one)) for key, one in value.items())
+        return ",".join("%s=%s" % (key, _text(name, one)) for key, one in value.items())
     if isinstance(value, (list, tuple)):
-        return ",".join(_text(one) for one in value)
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return str(value)
+        return ",".join(_text(name, one) for one in value)
+    if isinstance(value, (os.PathLike, bytes)):
+        return os.fsdecode(value)
+    if isinstance(value, str) or hasattr(value, "__index__") or hasattr(value, "__float__"):
+        return str(value)
+    raise _native.Error("%s: expected text, a number, a path, or a list of these, found %s" % (
+        name, type(value).__name__), "INVALID_ARGUMENT")
 
 
 def make(command, values):
@@ -46,9 +49,9 @@ def make(command, values):
         if value is None:
             continue
         if isinstance(value, dict) and name == "set":
-            value = ["%s=%s" % (key, _text(one)) for key, one in value.items()]
-        texts = [_text(one) for one in value] if isinstance(value, (list, tuple)) and _is_list(
-            command, name) else [_text(value)]
+            value = ["%s=%s" % (key, _text(name, one)) for key, one in value.items()]
+        texts = [_text(name, one) for one in value] if isinstance(
+            value, (list, tuple)) and _is_list(command, name) else [_text(name, value)]
         for text in texts:
             _native.check(library.weft_options_set(
                 handle.value, _native.c_text(name), _native.c_text(text)))

@@ -5,18 +5,21 @@ import tempfile
 from weft import _export_program, _native
 
 
-def program_bytes(program, name):
+def program_bytes(program, name, plateau_steps=None, with_schedule=True):
     """The bytes of a static program of Paddle 2.0 to 3.3, with the schedule of its learning rate."""
-    try:
-        return _export_program.program_bytes(program, name)
-    except (AttributeError, ValueError) as error:
-        if hasattr(program, "desc") or hasattr(program, "global_block"):
-            next_step = ("; export_program of tools/paddle/export_program.py takes it, and writes files"
-                         if "plateau_steps" in str(error) else "")
-            raise _native.Error(str(error) + next_step, "INVALID_ARGUMENT") from error
+    if not hasattr(program, "global_block"):
         raise _native.Error(
-            "%s: expected a path, bytes, a weft.Program or a static program of Paddle, found %s" % (
-                name, type(program).__name__), "INVALID_ARGUMENT") from error
+            "%s: expected a path, bytes, a weft.Program or a static program of Paddle, found %s%s" % (
+                name, type(program).__name__, "; its .%s is one" % (
+                    "startup" if "startup" in name else "main") if hasattr(program, "main") else ""),
+            "INVALID_ARGUMENT")
+    try:
+        return _export_program.program_bytes(program, name, plateau_steps=plateau_steps,
+                                             with_schedule=with_schedule)
+    except (AttributeError, ValueError) as error:
+        next_step = ("; weft.Program(program, plateau_steps=N) and weft.paddle.Trainer take it"
+                     if "plateau_steps" in str(error) else "")
+        raise _native.Error(str(error) + next_step, "INVALID_ARGUMENT") from error
 
 
 def program_of(program):

@@ -15,13 +15,17 @@ _FORMATS = {"pb": _BINARY, "pbtxt": _PROTO_TEXT, "prog": _PROGRAM_TEXT, "json": 
 
 
 class Program:
-    """A program of Paddle 1.8 to 3.3. It does not change.
+    """A program of Paddle 1.8 to 3.3, or a training step of PyTorch (.pt2). It does not change.
 
-    `source` is the path of a file, whose extension tells the format; bytes of a .pb or .json file;
-    or a static program of Paddle, in either of its formats. `name` stands for it in messages.
+    `source` is the path of a file, whose extension tells the format; bytes of a .pb, .json or .pt2
+    file; or a static program of Paddle, in either of its formats. `name` stands for it in messages.
+    `plateau_steps`, of a program of Paddle whose learning rate follows ReduceOnPlateau: the steps
+    between two calls of its step(), such as those of an epoch. The run makes these calls, with the
+    mean of the first fetched variable.
     """
 
-    def __init__(self, source: Any, name: str = "main") -> None:
+    def __init__(self, source: Any, name: str = "main",
+                 plateau_steps: Optional[int] = None) -> None:
         if isinstance(source, Program):
             self._handle = source._handle
         elif isinstance(source, (bytes, bytearray, memoryview)):
@@ -33,11 +37,15 @@ class Program:
             if source is None:
                 raise _native.Error("%s: expected a program, found None" % name,
                                     "INVALID_ARGUMENT")
-            self._parse(_paddle.program_bytes(source, name), _BINARY, name)
+            self._parse(_paddle.program_bytes(source, name, plateau_steps), _BINARY, name)
 
     @classmethod
     def from_text(cls, text: str, name: str = "main") -> Program:
         """Reads program text, as str() prints it."""
+        if not isinstance(text, str):
+            raise _native.Error("%s: expected program text, a str, found %s; weft.Program takes paths, "
+                                "and bytes of files" % (name, type(text).__name__),
+                                "INVALID_ARGUMENT")
         program = cls.__new__(cls)
         program._parse(text.encode(), _PROGRAM_TEXT, name)
         return program

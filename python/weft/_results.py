@@ -90,6 +90,9 @@ def transpile(main, startup, options, progress):
     """weft.transpile."""
     main, startup = programs.program(main, "main"), programs.optional(startup, "startup")
     made = _options.make("transpile", options)
+    if progress is not None and not callable(progress):
+        raise _native.Error("progress: expected a function that takes the name of a pass, found %s" %
+                            type(progress).__name__, "INVALID_ARGUMENT")
     raised = []
 
     def call(_, name):
@@ -205,6 +208,9 @@ def verify(main, startup, original, original_startup, server, options):
         server = main.server if server is None else server
         main = main.main
     mains, startups = _list(main, "main"), _list(startup, "startup")
+    if not mains:
+        raise _native.Error("main: expected a program, or one for each rank, found none",
+                            "INVALID_ARGUMENT")
     others = [programs.optional(one, name) for one, name in (
         (original, "original"), (original_startup, "original_startup"), (server, "server"))]
     made = _options.make("verify", options)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
-from ctypes import POINTER, byref
+from ctypes import POINTER, byref, c_void_p
 
 from weft import _native, _options, _tensor
 from weft import _program as programs
@@ -69,7 +69,7 @@ class Fetched(float):
 
 class Run:  # pylint: disable=too-many-instance-attributes
     __slots__ = ("_notes", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main", "_startup",
-                 "_known", "_bar", "_lock", "_order")
+                 "_known", "_bar", "_lock", "_order", "_ranks")
 
     def _begin(self, main, startup, params, progress, options):  # pylint: disable=too-many-arguments
         if isinstance(main, Transpiled):
@@ -85,8 +85,9 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._order = None
         arrays = params if params is not None and not isinstance(params, (str, os.PathLike)) else {}
         if not hasattr(arrays, "items"):
-            raise _native.Error("params: expected name -> array, or a path, found %s" %
-                                type(params).__name__, "INVALID_ARGUMENT")
+            raise _native.Error("params: expected name -> array, or a path, found %s%s" % (
+                type(params).__name__, "; its .state_dict() has them" if hasattr(
+                    params, "state_dict") else ""), "INVALID_ARGUMENT")
         if not arrays and params is not None:
             options["params"] = params
         made = _options.make("run", options)
@@ -145,11 +146,14 @@ class Run:  # pylint: disable=too-many-instance-attributes
             _native.check(status)
         if self._names is None:
             self._take_notes(stacklevel=3)
+            self._ranks = library.weft_run_num_ranks(handle)
             self._fetch = [library.weft_run_fetched_name(handle, i).decode()
                            for i in range(library.weft_run_num_fetched(handle))]
         self._names = names
-        arrays = _native.Handle(_native.new("weft_run_take_fetched", handle), "weft_arrays_free")
-        number, ranks = library.weft_run_fetched_number, library.weft_run_num_ranks(handle)
+        taken = c_void_p()
+        _native.check(library.weft_run_take_fetched(handle, byref(taken)))
+        arrays = _native.Handle(taken.value, "weft_arrays_free")
+        number, ranks = library.weft_run_fetched_number, self._ranks
         fetched = [Fetched(number(handle, i), name, arrays, i * ranks, ranks)
                    for i, name in enumerate(self._fetch)]
         if self._bar is not None:
@@ -206,6 +210,9 @@ class Run:  # pylint: disable=too-many-instance-attributes
         an error, but for the running statistics of batch_norm: all ranks would get one. An error
         leaves the run as it is.
         """
+        if not hasattr(state, "items"):
+            raise _native.Error("state: expected name -> array, found %s" % type(state).__name__,
+                                "INVALID_ARGUMENT")
         if strict or any(name not in self._state_names() for name in state):
             known = self._state_names()
             different = sorted(known.symmetric_difference(state))

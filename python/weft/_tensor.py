@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
+from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
 
 from weft import _native
 
@@ -19,8 +19,8 @@ _DTYPES = {
     5: ("float32", 4, "<f4", "f", 2), 6: ("float64", 8, "<f8", "d", 2),
     20: ("uint8", 1, "|u1", "B", 1), 21: ("int8", 1, "|i1", "b", 0),
     22: ("bfloat16", 2, "<u2", "H", 4), 23: ("complex64", 8, "<c8", None, 5),
-    24: ("complex128", 16, "<c16", None, 5), 32: ("float8_e4m3fn", 1, "|u1", "B", None),
-    33: ("float8_e5m2", 1, "|u1", "B", None), 36: ("uint16", 2, "<u2", "H", 1),
+    24: ("complex128", 16, "<c16", None, 5), 32: ("float8_e4m3fn", 1, "|u1", "B", 10),
+    33: ("float8_e5m2", 1, "|u1", "B", 12), 36: ("uint16", 2, "<u2", "H", 1),
     37: ("uint32", 4, "<u4", "I", 1), 38: ("uint64", 8, "<u8", "Q", 1),
 }
 _BY_TYPESTR = {row[2]: number for number, row in sorted(_DTYPES.items(), reverse=True)
@@ -30,8 +30,7 @@ _BY_FORMAT = {row[3]: number for number, row in sorted(_DTYPES.items(), reverse=
               if row[3] and row[0] not in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 _BY_FORMAT["l"] = 3
 _BY_FORMAT["L"] = 38
-_BY_DLPACK = {(row[4], row[1] * 8): number for number, row in _DTYPES.items()
-              if row[4] is not None}
+_BY_DLPACK = {(row[4], row[1] * 8): number for number, row in _DTYPES.items()}
 
 
 class _DLTensor(ctypes.Structure):
@@ -48,6 +47,21 @@ class _Managed(ctypes.Structure):
 _DELETER = ctypes.CFUNCTYPE(None, POINTER(_Managed))
 _Managed._fields_ = [("tensor", _DLTensor), ("context", c_void_p), ("deleter", _DELETER)]
 _CPU, _PINNED = 1, 3  # both are memory of the host
+
+
+class _Interface(ctypes.Structure):
+    """What NumPy's __array_struct__ points to."""
+    _fields_ = [("two", c_int), ("ndim", c_int), ("kind", c_char), ("itemsize", c_int),
+                ("flags", c_int), ("shape", POINTER(c_int64)), ("strides", c_void_p),
+                ("data", c_void_p)]
+
+
+_READABLE = 0x301  # without gaps, aligned, and in the order of bytes of the machine
+# By kind and size of an element.
+_BY_KIND = {(typestr[1].encode(), int(typestr[2:])): number
+            for typestr, number in _BY_TYPESTR.items()}
+_pointer_of = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
 _lent = {}  # by address of a _Managed: it, its shape, and the tensor whose memory it has
 
 
@@ -68,7 +82,8 @@ def _free_capsule(capsule):
 
 
 class Tensor:
-    """A tensor in memory of Weft: numpy.asarray and from_dlpack take it without a copy.
+    """A tensor in memory of Weft: numpy.asarray and from_dlpack take it without a copy. Equal to
+    another one of the same type, shape and bits.
 
     dtype   "float32", "bfloat16", ...
     shape   a tuple
@@ -112,9 +127,7 @@ class Tensor:
         return (_CPU, 0)
 
     def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
-        name, size, _, _, code = _DTYPES[self._number]
-        if code is None:
-            raise BufferError("DLPack has no %s" % name)
+        _, size, _, _, code = _DTYPES[self._number]
         if dl_device is not None and int(dl_device[0]) != _CPU:
             raise BufferError("expected device type %d, the host, found %d" % (_CPU, dl_device[0]))
         shape = (c_int64 * len(self.shape))(*self.shape)
@@ -158,6 +171,17 @@ class Tensor:
             value = value[0]
         decode = _DECODE.get(self.dtype)
         return decode(value) if decode else float(value)
+
+    def __eq__(self, other):
+        if not isinstance(other, Tensor):
+            return NotImplemented  # NumPy compares elements
+        return (self._number, self.shape) == (other._number, other.shape) and (
+            self.tobytes() == other.tobytes())
+
+    __hash__ = None
+
+    def __bool__(self):
+        return float(self) != 0
 
     def __len__(self):
         if not self.shape:
@@ -232,6 +256,14 @@ def fill(array, value, name):
     """Makes a _native.Array of whatever is an array; returns what must live as long."""
     if isinstance(value, Tensor):
         return _set(array, value._number, value.shape, value._data, value)
+    capsule = getattr(value, "__array_struct__", None)
+    if capsule is not None:  # of most arrays of NumPy, all that there is to read
+        found = _Interface.from_address(_pointer_of(capsule, None))
+        number = _BY_KIND.get((found.kind, found.itemsize))
+        if number is not None and found.flags & _READABLE == _READABLE:
+            array.dtype, array.num_dims = number, found.ndim
+            array.dims, array.data = found.shape, found.data
+            return value, capsule
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
         strides = interface.get("strides")
@@ -254,8 +286,8 @@ def fill(array, value, name):
             import numpy  # pylint: disable=import-outside-toplevel
             return fill(array, numpy.asarray(value), name)
         raise _native.Error(
-            "feed %s: expected an array (NumPy, DLPack or a buffer), found %s" % (
-                name, type(value).__name__), "INVALID_ARGUMENT") from None
+            "feed %s: expected an array (NumPy, DLPack or a buffer), found %s; numpy.asarray makes "
+            "one of numbers" % (name, type(value).__name__), "INVALID_ARGUMENT") from None
     number = _BY_FORMAT.get(view.format.lstrip("@=<"))
     if number is None:
         raise _unknown(name, view.format)
@@ -300,23 +332,32 @@ def _set(array, number, shape, data, keep):
     return keep, dims
 
 
-def _fill_from_dlpack(array, value, name):
-    try:
-        device = value.__dlpack_device__()[0]
-    except AssertionError:  # a tensor of Paddle, while it makes static programs
-        import numpy  # pylint: disable=import-outside-toplevel
-        return fill(array, numpy.asarray(value), name)
+def _capsule_of(value, name):
+    device = value.__dlpack_device__()[0]
     if int(device) not in (_CPU, _PINNED):
         raise _native.Error("feed %s: expected memory of the host, found device type %d; with "
                             "PyTorch: .cpu()" % (name, device), "INVALID_ARGUMENT")
     if getattr(value, "requires_grad", False):
         value = value.detach()
+    if hasattr(value, "resolve_neg"):  # PyTorch's: the elements are still to be negated
+        value = value.resolve_conj().resolve_neg()
     if hasattr(value, "contiguous"):  # PyTorch's; copies what has gaps
         value = value.contiguous()
-    capsule = value.__dlpack__()
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = c_void_p, [py_object, c_char_p]
-    tensor = ctypes.cast(get(capsule, b"dltensor"), POINTER(_Managed)).contents.tensor
+    return value.__dlpack__()
+
+
+def _fill_from_dlpack(array, value, name):
+    try:
+        capsule = _capsule_of(value, name)
+    except AssertionError:  # a tensor of Paddle, while it makes static programs
+        import numpy  # pylint: disable=import-outside-toplevel
+        return fill(array, numpy.asarray(value), name)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # sparse, quantized, ...
+        raise _native.Error(
+            "feed %s: expected a tensor that DLPack takes, found %s: %s; with PyTorch: .to_dense(), "
+            ".dequantize()" % (name, type(value).__name__, str(error).split("\n", 1)[0]),
+            "INVALID_ARGUMENT") from error
+    tensor = _Managed.from_address(_pointer_of(capsule, b"dltensor")).tensor
     shape = tuple(tensor.shape[:tensor.ndim])
     if tensor.strides:
         expected = 1

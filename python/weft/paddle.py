@@ -22,6 +22,7 @@ import os
 import re
 
 from weft import _export_program, _native
+from weft import _paddle as _programs_of_paddle
 from weft import _program as programs
 from weft._commands import Run, transpile
 from weft._tensor import Bits
@@ -40,6 +41,20 @@ def _paddle():
     return paddle
 
 
+def _check_program(main, name):
+    if not hasattr(main, "global_block"):
+        raise _error("%s: expected a static program of Paddle, found %s" % (name, type(main).__name__))
+
+
+def _check_names(values, what):
+    if not hasattr(values, "items"):
+        raise _error("%s: expected name -> array, found %s" % (what, type(values).__name__))
+
+
+def _follows_plateau(main):
+    return type(getattr(main, "lr_scheduler", None)).__name__ == "ReduceOnPlateau"
+
+
 def _error(message, code="INVALID_ARGUMENT"):
     return _native.Error(message, code)
 
@@ -49,6 +64,7 @@ def state_dict(main: Any, scope: Any = None) -> Dict[str, Any]:
 
     scope   default: paddle.static.global_scope(). What has no value in it is left out.
     """
+    _check_program(main, "main")
     try:
         state = _export_program.persistables(main, scope)
     except ValueError as error:
@@ -69,6 +85,8 @@ def load_state_dict(state: Mapping[str, Any], main: Any, scope: Any = None,
     nothing is changed.
     """
     paddle = _paddle()
+    _check_program(main, "main")
+    _check_names(state, "state")
     scope = scope or paddle.static.global_scope()
     declared = _export_program.declared_everywhere(main)
     arrays = {}
@@ -137,6 +155,8 @@ def distribute(main: Any, startup: Any, mode: str = "grad_allreduce", scope: Any
     if startup is None:
         raise _error("startup: expected the startup program, which makes values equal on all ranks, "
                      "found None")
+    for name, program in (("main", main), ("startup", startup)):
+        _check_program(program, name)
     if options.get("nranks", count) != count:
         raise _error("nranks: the launcher has started %d ranks, found %s" % (
             count, options["nranks"]))
@@ -164,7 +184,9 @@ class Job:  # pylint: disable=too-many-instance-attributes
         self._kept = state_dict(main, self._scope)
         if nranks == 1:
             return
-        self._source = programs.Program(main, "main")
+        # The script calls the step of its scheduler.
+        self._source = programs.Program(_programs_of_paddle.program_bytes(
+            main, "main", with_schedule=not _follows_plateau(main)), "main")
         try:
             self.out = transpile(self._source, startup, mode=mode, nranks=nranks, **options)
         except _native.Error as error:
@@ -238,11 +260,19 @@ class Job:  # pylint: disable=too-many-instance-attributes
 
         whole   names of arrays that every rank takes as they are.
         """
+        _check_names(batch, "batch")
+        whole = {whole} if isinstance(whole, str) else set(whole)
+        for name in sorted(whole.difference(batch)):
+            raise _error("whole: expected names of the batch (%s), found %s" % (
+                ", ".join(batch), name))
         return {name: value if name in whole else self._part_of(name, value)
                 for name, value in batch.items()}
 
     def _part_of(self, name, value):
-        shape = tuple(getattr(value, "shape", ()))
+        if not hasattr(value, "shape"):
+            raise _error("feed %s: expected an array, found %s; numpy.asarray makes one of numbers" % (
+                name, type(value).__name__))
+        shape = tuple(value.shape)
         if not shape or shape[0] % self.nranks != 0:
             raise _error("feed %s: expected samples along axis 0 that divide by %d ranks, found "
                          "shape %s" % (name, self.nranks, list(shape)))
@@ -258,6 +288,9 @@ class Job:  # pylint: disable=too-many-instance-attributes
     def _of_rewritten(self, value):
         if isinstance(value, str):
             return value
+        if not hasattr(type(value), "name"):  # of a value, asking may raise
+            raise _error("fetch: expected variables of the program, or names, found %s" %
+                         type(value).__name__)
         if self.out.main.format == "pb":
             return value.name
         return _find_result(self.main, self.out.main,
@@ -317,20 +350,24 @@ class Trainer(Run):
     scope           default: paddle.static.global_scope(). It need not have values: `startup` makes
                     those that it lacks
     transpile       more options of weft.transpile
+    plateau_steps   of a learning rate that follows ReduceOnPlateau: as of weft.Program
     options         of weft.Run
 
     With `with`, the scope has the result when the block ends without an error; else after
     to_scope(). The scheduler of the learning rate then stands where training does.
     """
 
-    __slots__ = ("_of_paddle", "_scope", "_steps_in_scope")
+    __slots__ = ("_of_paddle", "_scope", "_steps_in_scope", "_plateau_steps")
 
     def __init__(self, main: Any, startup: Any = None, *, mode: Optional[str] = None, ranks: int = 1,
                  scope: Any = None, transpile: Optional[Mapping[str, Any]] = None,
-                 **options: Any) -> None:  # pylint: disable=redefined-outer-name, super-init-not-called
+                 plateau_steps: Optional[int] = None, **options: Any) -> None:  # pylint: disable=redefined-outer-name, super-init-not-called
+        _check_program(main, "main")
         self._of_paddle = main
         self._scope = scope or _paddle().static.global_scope()
-        source, begin = programs.Program(main, "main"), programs.optional(startup, "startup")
+        self._plateau_steps = plateau_steps
+        source = programs.Program(main, "main", plateau_steps)
+        begin = programs.optional(startup, "startup")
         if not all(isinstance(name, str) for name in options.get("fetch") or ()):
             raise _error("fetch: expected names of variables, found %s" % type(next(
                 one for one in options["fetch"] if not isinstance(one, str))).__name__)
@@ -348,10 +385,22 @@ class Trainer(Run):
         """Copies parameters and state to the scope, and advances the scheduler."""
         load_state_dict(self.state_dict(), self._of_paddle, self._scope)
         scheduler = getattr(self._of_paddle, "lr_scheduler", None)
-        if scheduler is not None and type(scheduler).__name__ != "ReduceOnPlateau":
-            for _ in range(self.next_step - self._steps_in_scope):
+        done, self._steps_in_scope = self._steps_in_scope, self.next_step
+        if _follows_plateau(self._of_paddle):
+            self._set_plateau(scheduler, done)
+        elif scheduler is not None:
+            for _ in range(self.next_step - done):
                 scheduler.step()
-        self._steps_in_scope = self.next_step
+
+    def _set_plateau(self, scheduler, done):
+        found = _native.Plateau()
+        if not _native.lib().weft_run_plateau(self._handle.value, found):
+            return  # no step is done
+        scheduler.last_lr = found.rate
+        scheduler.best = None if found.best != found.best else found.best
+        scheduler.num_bad_epochs = found.num_bad
+        scheduler.cooldown_counter = found.cooldown_left
+        scheduler.last_epoch += (self.next_step // self._plateau_steps) - done // self._plateau_steps
 
     def __exit__(self, kind: object = None, *_: object) -> None:
         try:

@@ -37,7 +37,7 @@ def layer(x, size, name, **options):
                                bias_attr=paddle.ParamAttr(name=name + ".b"), **options)
 
 
-def build():
+def build(rate=None):
     """A small network with Adam, a schedule, and a start that differs from rank to rank."""
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.utils.unique_name.guard(), paddle.static.program_guard(main, startup):
@@ -46,7 +46,7 @@ def build():
         hidden = layer(x, 8, "hidden", activation="tanh")
         prediction = layer(hidden, 1, "out")
         loss = paddle.mean(paddle.nn.functional.square_error_cost(prediction, y))
-        rate = paddle.optimizer.lr.ExponentialDecay(0.05, 0.5)
+        rate = rate or paddle.optimizer.lr.ExponentialDecay(0.05, 0.5)
         paddle.optimizer.Adam(rate).minimize(loss)
     return main, startup, loss, rate
 
@@ -154,6 +154,75 @@ def trained_here(begin, mode):
         return losses, state
 
 
+def follows_plateau(begin, every, **options):
+    """20 steps of a rate that follows the loss, of Paddle alone, and of Weft and then Paddle."""
+    steps, all_batches = 20, [batches()[i % STEPS] for i in range(20)]
+    results = []
+    for here in (0, 12):
+        with paddle.static.scope_guard(paddle.static.Scope()):
+            rate = paddle.optimizer.lr.ReduceOnPlateau(0.05, **options)
+            main, startup, loss, _ = build(rate)
+            executor = paddle.static.Executor(paddle.CPUPlace())
+            executor.run(startup)
+            weft.paddle.load_state_dict(begin, main, strict=False)
+            losses, period = [], []
+            if here:
+                with weft.paddle.Trainer(main, startup, plateau_steps=every, ranks=2) as trainer:
+                    losses = [float(trainer.step(batch)[0]) for batch in all_batches[:here]]
+            for batch in all_batches[here:steps]:
+                losses.append(float(np.mean(executor.run(main, feed=batch, fetch_list=[loss])[0])))
+                period.append(losses[-1])
+                if len(period) == every:
+                    rate.step(float(np.mean(period)))
+                    period = []
+            results.append((losses, [rate.last_lr, rate.num_bad_epochs, rate.cooldown_counter,
+                                     rate.last_epoch], rate.best))
+    np.testing.assert_allclose(results[1][0], results[0][0], rtol=1e-4)
+    assert results[1][1] == results[0][1], results
+    assert results[0][1][0] < 0.05, results  # it fell
+    np.testing.assert_allclose(results[1][2], results[0][2], rtol=1e-4)
+
+
+def a_plateau_needs_its_steps():
+    """But not where the script looks at the loss itself."""
+    main, startup, _, _ = build(paddle.optimizer.lr.ReduceOnPlateau(0.05))
+    for call in (lambda: weft.Program(main), lambda: weft.paddle.Trainer(main, startup),
+                 lambda: weft.paddle.Trainer(main, startup, plateau_steps=0)):
+        try:
+            call()
+            raise AssertionError("expected an error")
+        except weft.Error as error:
+            assert "plateau_steps" in str(error), error
+    job = weft.paddle.Job(main, startup, "grad_allreduce", None, 0, 2, {"device_kind": "cpu"})
+    assert job.main.lr_scheduler is main.lr_scheduler
+
+
+def wrong_arguments_say_what_is_expected():
+    """As errors of Weft."""
+    main, startup, loss, _ = build()
+    job = weft.paddle.Job(main, startup, "grad_allreduce", None, 0, 2, {"device_kind": "cpu"})
+    batch = batches()[0]
+    for call, message in (
+            (lambda: weft.paddle.distribute("main.pb", startup), "main: expected a static program"),
+            (lambda: weft.paddle.distribute(main, 3), "startup: expected a static program of Paddle"),
+            (lambda: weft.paddle.Trainer("main.pb"), "main: expected a static program of Paddle"),
+            (lambda: weft.paddle.state_dict(3), "main: expected a static program of Paddle, found int"),
+            (lambda: weft.paddle.load_state_dict(None, main), "state: expected name -> array, found"),
+            (lambda: weft.Program(loss), "weft.Program or a static program of Paddle, found "),
+            (lambda: job.part([batch["x"]]), "batch: expected name -> array, found list"),
+            (lambda: job.part({"x": [1.0]}), "feed x: expected an array, found list"),
+            (lambda: job.part(batch, whole="z"), "whole: expected names of the batch (x, y), found z"),
+            (lambda: job.fetch(3), "fetch: expected variables of the program, or names, found int")):
+        try:
+            call()
+        except weft.Error as error:
+            assert message in str(error), error
+        else:
+            raise AssertionError("expected: " + message)
+    assert job.part(batch, whole="x")["x"] is batch["x"]
+    assert len(job.part(batch, whole="x")["y"]) == BATCH // 2
+
+
 def state_goes_in(begin):
     """During a run whose ranks have parts of the optimizer's state, all ranks take theirs."""
     with paddle.static.scope_guard(paddle.static.Scope()):
@@ -213,6 +282,12 @@ def main():
             # The executor sets the rate before a step, not after it.
             assert_close(ranks[rank][2], end, "end of rank %d" % rank)
         state_goes_in(begin)
+        follows_plateau(begin, 1, patience=0, factor=0.5, threshold=0.2)
+        follows_plateau(begin, 2, patience=0, factor=0.7, cooldown=1, threshold=0.1,
+                        threshold_mode="abs", min_lr=0.02)
+        follows_plateau(begin, 3, mode="max", patience=1, factor=0.5)
+        a_plateau_needs_its_steps()
+        wrong_arguments_say_what_is_expected()
         losses, state = trained_here(begin, "grad_allreduce")
         np.testing.assert_allclose(losses, expected, rtol=1e-4)
         rates = [name for name in end if "learning_rate" in name]

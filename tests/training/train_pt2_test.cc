@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -139,6 +140,30 @@ TEST_P(ShardedPt2Test, RanksShareOutWhatTheFileBeginsWith) {
            Path(".pt2"), "--startup_out", startup, Path(".pt2"), out});
   ASSERT_EQ(transpiled.status, 0) << transpiled.err;
   ExpectTrains({"weft", "run", out, "--startup", startup, "--ranks", "2"});
+}
+
+TEST_P(ShardedPt2Test, BytesTellAStepAndNotTheName) {
+  const std::string step = Path("_step"), main = Path("_main.pb"), startup = Path("_startup.pb");
+  WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes archive, ReadFile(Path(".pt2")));
+  WEFT_ASSERT_OK(WriteFile(step, archive.bytes));
+  ExpectTrains({"weft", "run", step});
+  ExpectTrains({"weft", "run", step, "--startup", step});
+  const ProcessResult copied = Run(
+      {"transpile", "--mode", "none", "--startup_in", step, "--startup_out", startup, step, main});
+  ASSERT_EQ(copied.status, 0) << copied.err;
+  const std::string page = Path("_page.html");
+  std::set<std::string> pages;
+  for (const std::string& name : {startup, step, Path(".pt2")}) {
+    const ProcessResult verified = Run({"weft", "verify", step, "--startup", name, "--original",
+                                        Path(".pt2"), "--original_startup", name});
+    EXPECT_EQ(verified.status, 0) << verified.err << verified.out;
+    const ProcessResult viewed = Run({"weft", "view", main, "--startup", startup, "--original",
+                                      step, "--original_startup", name, "--out", page});
+    ASSERT_EQ(viewed.status, 0) << viewed.err;
+    WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes html, ReadFile(page));
+    pages.emplace(html.bytes);
+  }
+  EXPECT_EQ(pages.size(), 1u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ShardedPt2Test, ::testing::Values("mlp_adamw", "lenet_nesterov"),

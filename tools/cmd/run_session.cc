@@ -222,6 +222,7 @@ absl::Status RunSession::Begin() {
   WEFT_RETURN_IF_ERROR(CheckProcess());
   if (process_ != 0) return absl::OkStatus();
   if (end_.has_value()) return Fail();
+  if (files_->plateau.has_value()) plateau_ = files_->plateau->schedule;
   try {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error& error) {
@@ -262,11 +263,9 @@ void RunSession::Run() {
   inputs.params = files_->params.has_value() ? &files_->params->params : nullptr;
   inputs.resume = resume_.has_value() ? &*resume_ : nullptr;
   inputs.feeds = files_->feeds;
-  absl::optional<PlateauSchedule> plateau;
-  if (files_->plateau.has_value()) plateau = files_->plateau->schedule;
   inputs.on_result = [&](const StepResult& result) -> absl::Status {
-    if (plateau.has_value()) WEFT_RETURN_IF_ERROR(plateau->Add(result));
     std::lock_guard<std::mutex> lock(mutex_);
+    if (plateau_.has_value()) WEFT_RETURN_IF_ERROR(plateau_->Add(result));
     if (fetch_.empty()) fetch_ = *result.names;
     results_.push_back(result);
     results_.back().names = &fetch_;
@@ -279,7 +278,7 @@ void RunSession::Run() {
   inputs.on_checkpoint = [&](Checkpoint checkpoint) -> absl::Status {
     is_asked = !control_.has_ended();
     if (!is_asked) return absl::OkStatus();
-    checkpoint.settings = SettingsOf(flags_.schedule, plateau.has_value() ? &*plateau : nullptr);
+    checkpoint.settings = SettingsOf(flags_.schedule, plateau_.has_value() ? &*plateau_ : nullptr);
     checkpoint.settings[kProgramOfCheckpoint] = FingerprintOf(*files_);
     if (!best_.empty()) checkpoint.settings[kBestOfCheckpoint] = best_;
     return AddCheckpoint(checkpoint);
@@ -295,10 +294,12 @@ void RunSession::Run() {
   options.new_group = job_->new_group();
   ChooseDevice(
       flags_, [this](int rank) { return job_->GpuOf(rank); }, &options);
-  if (plateau.has_value()) {
-    options.feedback = Feedback{files_->plateau->variable, plateau->every(),
-                                [&plateau](int64_t step) { return plateau->RateAt(step); }};
-    if (!plateau->metric().empty()) options.fetch = files_->reported;
+  if (plateau_.has_value()) {
+    options.feedback = Feedback{files_->plateau->variable, plateau_->every(), [this](int64_t step) {
+                                  std::lock_guard<std::mutex> lock(mutex_);
+                                  return plateau_->RateAt(step);
+                                }};
+    if (!plateau_->metric().empty()) options.fetch = files_->reported;
   }
   absl::StatusOr<RunResult> result = absl::UnknownError("");
   absl::StatusOr<std::map<std::string, std::string>> settings = JobSettings(flags_, *files_);
@@ -313,6 +314,13 @@ void RunSession::Run() {
   std::lock_guard<std::mutex> lock(mutex_);
   end_ = NameFile(flags_, job_->backend(), result.status());
   changed_.notify_all();
+}
+
+absl::optional<PlateauSchedule> RunSession::Plateau() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  absl::optional<PlateauSchedule> plateau = plateau_;
+  if (plateau.has_value()) plateau->RateAt(step_);
+  return plateau;
 }
 
 // The error of a run that has ended.
@@ -349,11 +357,23 @@ absl::StatusOr<absl::Span<const StepResult>> RunSession::Step(absl::Span<const s
     results_.clear();
     is_done_ = false;
   }
+  if (nranks() > 1 && job_->is_first()) SayLoneRows(batch);
   WEFT_RETURN_IF_ERROR(SetBatch(std::move(batch)));
   control_.Give(RunControl::Order::kStep);
   WEFT_RETURN_IF_ERROR(WaitForResults());
   ++step_;
   return absl::MakeConstSpan(results_);
+}
+
+void RunSession::SayLoneRows(absl::Span<const Tensor> batch) {
+  if (has_told_rows_) return;
+  std::vector<Dims> dims;
+  for (const Tensor& tensor : batch) dims.push_back(tensor.dims());
+  std::string text = LoneRowsText(step_, names_, dims, files_->feeds.layouts, nranks());
+  has_told_rows_ = !text.empty();
+  if (has_told_rows_) {
+    Say({Severity::kWarning, absl::StrCat(flags_.main, ": ", text), /*names_command=*/true});
+  }
 }
 
 absl::Status RunSession::SetBatch(std::vector<Tensor> batch) {

@@ -28,6 +28,7 @@
 #include "ops/tensor.h"
 #include "tools/cmd/weft_run_files.h"
 #include "tools/flags/said.h"
+#include "tools/schedules/plateau_schedule.h"
 
 namespace weft {
 
@@ -94,6 +95,9 @@ class RunSession {
   // Of these, those of which ranks have partial sums.
   const std::set<std::string>& sums() const { return files_->sums; }
 
+  // The schedule that follows a metric, as it is before the next step; none: there is none.
+  absl::optional<PlateauSchedule> Plateau();
+
   // BestMetric::text of the run, with its earlier parts: checkpoints have it.
   const std::string& best() const { return best_; }
   void set_best(std::string best) { best_ = std::move(best); }
@@ -119,6 +123,7 @@ class RunSession {
   absl::Status CheckAreShared(const std::map<std::string, Tensor>& values);
   // Compares the batch with the one of process 0. The errors of Hear.
   absl::Status SetBatch(std::vector<Tensor> batch);
+  void SayLoneRows(absl::Span<const Tensor> batch);
   absl::Status WaitForResults();
   // The state before the next step, in process 0; in others, an empty one at once.
   absl::StatusOr<Checkpoint> State();
@@ -135,6 +140,7 @@ class RunSession {
   std::unique_ptr<JobSession> job_;
   bool has_left_ = false;
   bool has_told_names_ = false;  // of fetch_
+  bool has_told_rows_ = false;   // LoneRowsText
   absl::optional<Checkpoint> resume_;
   absl::optional<RunFiles> files_;
   std::vector<std::string> names_;  // of the batches
@@ -152,6 +158,7 @@ class RunSession {
   std::atomic<bool> is_done_{
       false};  // results_ has those of all ranks; read without the mutex, too
   std::deque<std::string> heard_;
+  absl::optional<PlateauSchedule> plateau_;
   absl::optional<Checkpoint> checkpoint_;  // that was ordered
   // Else checkpoint_ only says that the order is carried out. Written while there is no order.
   bool copies_state_ = true;

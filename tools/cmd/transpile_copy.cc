@@ -45,10 +45,6 @@ absl::Status CopyFiles(const std::vector<std::pair<std::string, std::string>>& c
 
 }  // namespace
 
-bool IsCopy(const TranspileFlags& flags) {
-  return flags.options.mode == "none" && !flags.options.placement.is_given();
-}
-
 std::vector<Said> SaidOfCopy(const TranspileFlags& flags, const ConstProgramPair& programs,
                              const Setting& setting) {
   VerifyOptions verify;
@@ -80,8 +76,12 @@ absl::StatusOr<absl::optional<std::vector<Program>>> ReadOrCopy(const TranspileF
     WEFT_RETURN_IF_ERROR(CopyFiles(copies, programs));
     return absl::nullopt;
   }
-  std::vector<Program> read;
-  for (ReadableProgram& program : programs) read.push_back(std::move(program.program));
+  std::vector<Program> read = {std::move(programs.front().program)};
+  if (programs.size() > 1) {
+    absl::StatusOr<Program> startup = StartupOf(programs.back().program);
+    WEFT_RETURN_IF_ERROR(Annotate(flags.startup_in, startup.status()));
+    read.push_back(*std::move(startup));
+  }
   return read;
 }
 

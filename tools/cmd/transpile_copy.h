@@ -14,10 +14,6 @@
 
 namespace weft {
 
-// Whether the outputs are the inputs. Nothing that can be read is refused then: what is wrong with
-// it is a line.
-bool IsCopy(const TranspileFlags& flags);
-
 // Reads the inputs of a copy; none if they are malformed, and copied already.
 absl::StatusOr<absl::optional<std::vector<Program>>> ReadOrCopy(const TranspileFlags& flags);
 

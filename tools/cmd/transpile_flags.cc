@@ -40,7 +40,8 @@ void CheckAllRanks(const TranspileFlags& flags) {
   if (!flags.all_ranks) {
     for (const auto& [flag, path] :
          {std::make_pair("out", flags.out), std::make_pair("--startup_out", flags.startup_out),
-          std::make_pair("--remarks", flags.explain)}) {
+          std::make_pair("--remarks", flags.explain),
+          std::make_pair("--certificate", flags.certificate)}) {
       Require(!absl::StrContains(path, kRankInName), flag,
               absl::StrCat(kRankInName, " in the name of a file: only --rank all replaces it"));
     }
@@ -73,6 +74,10 @@ void CheckPlan(const TranspileFlags& flags) {
 }
 
 }  // namespace
+
+bool IsCopy(const TranspileFlags& flags) {
+  return flags.options.mode == "none" && !flags.options.placement.is_given();
+}
 
 // InvalidArgument for times that no pass goes by.
 absl::Status CheckTimesAreRead(const TranspileFlags& flags) {
@@ -205,6 +210,8 @@ void CheckFlags(TranspileFlags& flags) {
     flags.all_ranks = true;
     flags.context_flags["rank"].reset();
   }
+  Require(flags.certificate.empty() || !IsCopy(flags), "--certificate",
+          "expected a mode that rewrites the program");
   SetContext(flags, &options);
   CheckAllRanks(flags);
   if (options.mode != kAuto) flags.plan = PlanOf(options, BuiltinPasses());

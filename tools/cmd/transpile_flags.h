@@ -43,6 +43,10 @@ void AddFlags(CLI::App& app, TranspileFlags& flags);
 // CLI::ValidationError.
 void CheckFlags(TranspileFlags& flags);
 
+// Whether the outputs are the inputs. Nothing that can be read is refused then: what is wrong with
+// it is a line.
+bool IsCopy(const TranspileFlags& flags);
+
 // InvalidArgument for times that no pass goes by.
 absl::Status CheckTimesAreRead(const TranspileFlags& flags);
 

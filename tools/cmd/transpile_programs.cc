@@ -6,8 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -109,6 +111,21 @@ absl::Status PrepareTranspile(const ProgramPair& programs, TranspileFlags* flags
   options.explain = !flags->explain.empty();
   if (!flags->dump_dir.empty()) options.observer = DumpTo(flags->dump_dir);
   return absl::OkStatus();
+}
+
+std::string PathFor(const std::string& path, int trainer) {
+  const bool is_own = absl::StrContains(path, kRankInName);
+  if (!is_own && trainer > 0) return "";
+  return absl::StrReplaceAll(path, {{kRankInName, absl::StrCat(trainer)}});
+}
+
+CertificateClaim ClaimOf(const TranspileFlags& flags, const TranspileResult& result) {
+  const std::vector<std::string>& endpoints = flags.options.cluster.endpoints;
+  CertificateClaim claim{result.setting.nranks, result.setting.reduction};
+  if (!claim.nranks.has_value() && !endpoints.empty()) {
+    claim.nranks = static_cast<int>(endpoints.size());
+  }
+  return claim;
 }
 
 absl::StatusOr<std::vector<TranspileResult>> TranspileTrainers(const TranspileFlags& flags,

@@ -118,6 +118,22 @@ void PrintDeviationsOfPaddle(const RunFlags& flags, const Program& main) {
   print(false, "Weft computes the op as it is defined");
 }
 
+// Of the first batch of a file that has such rows.
+absl::Status PrintLoneRows(const RunFlags& flags, const FeedSource& feeds) {
+  if (!feeds.types || flags.run.nranks == 1) return absl::OkStatus();
+  for (int64_t step = 0; step < feeds.num_steps; ++step) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<TensorType> types, feeds.types(step));
+    std::vector<Dims> batch;
+    for (const TensorType& type : types) batch.push_back(type.dims);
+    const std::string text =
+        LoneRowsText(step, feeds.variables, batch, feeds.layouts, flags.run.nranks);
+    if (text.empty()) continue;
+    flags.say({Severity::kWarning, absl::StrCat(flags.feeds, ": ", text), /*names_command=*/true});
+    break;
+  }
+  return absl::OkStatus();
+}
+
 // Of the first.
 void PrintEntriesOfTables(const RunFlags& flags, const Program& main) {
   for (const Op& op : AllOps(main)) {
@@ -261,6 +277,8 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link, RunF
     // The state comes from the checkpoint, which has no arrays of other programs.
     if (!flags.resume.empty()) inputs.params->params.clear();
     if (flags.reports) PrintMismatch(flags, inputs);
+  } else if (!inputs.startup.has_value() && !inputs.params.has_value() && flags.resume.empty()) {
+    WEFT_ASSIGN_OR_RETURN(inputs.params, StartParamsOf(flags.main, *inputs.main));
   }
   if (!flags.feeds.empty()) {
     WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(flags.feeds));
@@ -280,6 +298,7 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link, RunF
   WEFT_RETURN_IF_ERROR(CheckFormats(flags, *inputs.main));
   if (flags.reports) PrintDeviationsOfPaddle(flags, *inputs.main);
   if (flags.reports) PrintEntriesOfTables(flags, *inputs.main);
+  if (flags.reports) WEFT_RETURN_IF_ERROR(PrintLoneRows(flags, inputs.feeds));
   if (flags.run.nranks > 1 && flags.reports) PrintFeedLayout(flags, given_layouts, *layouts);
   inputs.reported = ReportedVariables(flags, inputs);
   WEFT_RETURN_IF_ERROR(CheckRunPrograms(flags, link, &inputs));
@@ -316,6 +335,28 @@ absl::Status ContinueFrom(const Checkpoint& checkpoint, RunFlags* flags) {
     flags->steps = std::max<int64_t>(0, checkpoint.end_step - checkpoint.step);
   }
   return absl::OkStatus();
+}
+
+std::string LoneRowsText(int64_t step, absl::Span<const std::string> variables,
+                         absl::Span<const Dims> batch, const FeedLayouts& layouts, int nranks) {
+  const std::string *one = nullptr, *several = nullptr;
+  int64_t count = 0;
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const auto layout = layouts.find(variables[i]);
+    if (layout == layouts.end() || !layout->second.axis.has_value()) continue;
+    const auto axis = static_cast<size_t>(*layout->second.axis);
+    if (axis >= batch[i].size() || batch[i][axis] < nranks) continue;
+    if (batch[i][axis] == nranks) {
+      one = &variables[i];
+    } else {
+      several = &variables[i];
+      count = batch[i][axis] / nranks;
+    }
+  }
+  if (nranks == 1 || one == nullptr || several == nullptr) return "";
+  return absl::StrCat("step ", step, ": each rank gets 1 row of ", *one, ", and ", count, " of ",
+                      *several,
+                      ": ops may take the one for all, where one device would refuse the batch");
 }
 
 std::string FingerprintOf(const RunFiles& files) {

@@ -14,9 +14,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "executor/files/checkpoint.h"
 #include "executor/jobs/job_link.h"
 #include "executor/run/runner.h"
+#include "ops/tensor.h"
+#include "proto/feed_layout.h"
 #include "proto/program.h"
 #include "proto/setting.h"
 #include "tools/cmd/test_program.h"
@@ -106,6 +109,11 @@ struct RunStart {
 // `given`: programs, parameters and feeds that are in memory already; messages name them as the
 // flags do.
 absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link, RunFiles given);
+
+// Says that each rank gets one row of a variable and several of another one: ops may take the one
+// for all, where one device would refuse the batch. Empty if it is not so.
+std::string LoneRowsText(int64_t step, absl::Span<const std::string> variables,
+                         absl::Span<const Dims> batch, const FeedLayouts& layouts, int nranks);
 
 std::string FingerprintOf(const RunFiles& files);
 

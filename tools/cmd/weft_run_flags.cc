@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "executor/files/params_file.h"
 #include "executor/run/runner.h"
-#include "tools/files/params_input.h"
 #include "tools/flags/assume_flag.h"
 #include "tools/flags/command_line.h"
 #include "tools/flags/setting_flags.h"
@@ -214,8 +213,6 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
 }
 
 void CheckRunFlags(const CLI::App& app, RunFlags& flags) {
-  const bool has_start = !flags.startup.empty() || !flags.params.empty() || !flags.resume.empty();
-  if (HasProgramAndParams(flags.main) && !has_start) flags.params = flags.main;
   CheckStandardInput({{"MAIN", flags.main},
                       {"--startup", flags.startup},
                       {"--server", flags.server},

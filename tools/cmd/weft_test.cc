@@ -535,6 +535,14 @@ TEST_F(WeftRunFeedsTest, BatchThatDoesNotDivideIsRefused) {
       FailsWith(1, start_ + "step 0: feed x: ", "20 rows cannot be split equally over 3 ranks"));
 }
 
+TEST_F(WeftRunFeedsTest, OneRowForSeveralIsAWarning) {
+  const std::vector<std::string> on_two = {"--ranks", "2", "--allow_unsynchronized"};
+  EXPECT_THAT(TrainOnThese(on_two).err, Not(HasSubstr("each rank gets")));
+  arrays_["1/y"].Resize(DType::kFloat32, {2, 1});
+  EXPECT_THAT(TrainOnThese(on_two).err,
+              HasSubstr("step 1: each rank gets 1 row of y, and 10 of x: ops may take the one"));
+}
+
 TEST_F(WeftRunFeedsTest, BatchWithoutRowsIsRefused) {
   arrays_["1/x"].Resize(DType::kFloat32, {0, 13});
   arrays_["1/y"].Resize(DType::kFloat32, {0, 1});

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
@@ -88,24 +87,10 @@ absl::Status Complete(const VerifyFlags& options, VerifiedPrograms* programs) {
   return MarkGradients(&*programs->original).status();
 }
 
-// Equal files are read once, but for training steps of PyTorch.
-absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadStartups(
-    const std::vector<std::string>& paths) {
-  const auto is_step = [](const std::string& path) { return absl::EndsWith(path, ".pt2"); };
-  if (absl::c_none_of(paths, is_step)) return ReadPrograms(paths);
-  std::vector<std::shared_ptr<const Program>> startups;
-  for (const std::string& path : paths) {
-    absl::StatusOr<Program> startup = ReadStartupProgram(path);
-    WEFT_RETURN_IF_ERROR(Annotate(path, startup.status()));
-    startups.push_back(std::make_shared<const Program>(*std::move(startup)));
-  }
-  return startups;
-}
-
 absl::StatusOr<std::unique_ptr<VerifiedPrograms>> Read(const VerifyFlags& options) {
   auto programs = std::make_unique<VerifiedPrograms>();
   WEFT_ASSIGN_OR_RETURN(programs->mains, ReadPrograms(options.mains));
-  WEFT_ASSIGN_OR_RETURN(programs->startups, ReadStartups(options.startups));
+  WEFT_ASSIGN_OR_RETURN(programs->startups, ReadStartupPrograms(options.startups));
   WEFT_ASSIGN_OR_RETURN(programs->original, ReadProgramIfGiven(options.original));
   WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadStartupIfGiven(options.original_startup));
   WEFT_ASSIGN_OR_RETURN(programs->server, ReadProgramIfGiven(options.server));
@@ -563,6 +548,9 @@ void AddVerifyFlags(CLI::App* app, VerifyFlags* flags) {
   AddInteger(*app, "--steps", flags->steps, 1, 1000, "Steps of these runs")
       ->capture_default_str()
       ->needs(numeric);
+  AddOption(*app, "--certificate", "DIR", flags->certificate,
+            "If nothing is wrong, write why, for checker/ to check: claim.txt and proof.txt")
+      ->needs(original);
   app->add_option("--format", flags->format, "json: findings as JSON")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
@@ -580,9 +568,6 @@ Subcommand AddVerify(CLI::App* weft) {
       "it is wrong.");
   auto options = std::make_shared<VerifyFlags>();
   AddVerifyFlags(app, options.get());
-  AddOption(*app, "--certificate", "DIR", options->certificate,
-            "If nothing is wrong, write why, for checker/ to check: claim.txt and proof.txt")
-      ->needs("--original");
   app->footer(
       "Examples:\n"
       "  weft verify out.pb --startup out_startup.pb --original main.pb\n"

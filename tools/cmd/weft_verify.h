@@ -30,7 +30,7 @@ struct VerifyFlags {
   std::string format = "text";
   bool short_lines = false;
   std::string explain;      // a rule; empty: verify
-  std::string certificate;  // the command's alone: a directory
+  std::string certificate;  // a directory
 };
 
 // The flags and their checks.

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/core/communication.h"
 #include "ops/analysis/training/num_ranks.h"
+#include "proto/formats/program_file.h"
 #include "tools/cmd/program_texts.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/files/step_times_file.h"
@@ -46,6 +47,10 @@ absl::StatusOr<ViewedPrograms> ReadAll(const ViewFlags& options) {
   for (const auto& [path, program] : others) {
     if (path->empty()) continue;
     WEFT_ASSIGN_OR_RETURN(*program, read(*path));
+    if (program == &programs.original) continue;
+    absl::StatusOr<Program> startup = StartupOf(**program);
+    WEFT_RETURN_IF_ERROR(Annotate(*path, startup.status()));
+    *program = *std::move(startup);
   }
   programs.malformed = malformed;
   return programs;

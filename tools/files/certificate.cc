@@ -17,6 +17,7 @@
 #include "checker/check.h"
 #include "checker/format.h"
 #include "checker/pir.h"
+#include "proto/formats/program_bytes.h"
 #include "proto/formats/program_file.h"
 
 namespace weft {
@@ -216,6 +217,31 @@ absl::StatusOr<FileBytes> ReadCertified(const std::string& path) {
   return file;
 }
 
+std::string_view ViewOf(const FileBytes& file) { return {file.bytes.data(), file.bytes.size()}; }
+
+absl::StatusOr<std::string> BytesOf(const Program* program) {
+  if (program == nullptr) return std::string();
+  const bool is_pir = program->origin() != nullptr && program->origin()->OrdersByData();
+  return ProgramBytes(*program, is_pir ? ProgramFormat::kPir : ProgramFormat::kBinary);
+}
+
+// WriteCertificate, whose errors name `result`.
+absl::StatusOr<std::string> Write(const CertifiedFiles& files, const std::string& result,
+                                  const CertificateClaim& claim, const std::string& dir) {
+  const absl::StatusOr<Certificate> certificate = MakeCertificate(files, claim);
+  WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat(result, ": no certificate"), certificate.status()));
+  if (mkdir(dir.c_str(), 0777) != 0 && errno != EEXIST) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(dir, ": cannot create the directory"));
+  }
+  for (const auto& [name, text] : {std::make_pair("/claim.txt", &certificate->claim),
+                                   std::make_pair("/proof.txt", &certificate->proof)}) {
+    WEFT_RETURN_IF_ERROR(Annotate(dir + name, WriteFile(dir + name, *text)));
+  }
+  const std::string& text = certificate->claim;
+  const size_t begin = text.find("schedule: ");
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
 }  // namespace
 
 absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
@@ -261,23 +287,21 @@ absl::StatusOr<std::string> WriteCertificate(const CertifiedPaths& paths,
   WEFT_ASSIGN_OR_RETURN(const FileBytes result, ReadCertified(paths.result));
   WEFT_ASSIGN_OR_RETURN(const FileBytes original_startup, ReadCertified(paths.original_startup));
   WEFT_ASSIGN_OR_RETURN(const FileBytes startup, ReadCertified(paths.startup));
-  const auto view = [](const FileBytes& file) {
-    return std::string_view(file.bytes.data(), file.bytes.size());
-  };
-  const absl::StatusOr<Certificate> certificate =
-      MakeCertificate({view(original), view(result), view(original_startup), view(startup)}, claim);
-  WEFT_RETURN_IF_ERROR(
-      Annotate(absl::StrCat(paths.result, ": no certificate"), certificate.status()));
-  if (mkdir(dir.c_str(), 0777) != 0 && errno != EEXIST) {
-    return absl::ErrnoToStatus(errno, absl::StrCat(dir, ": cannot create the directory"));
+  return Write({ViewOf(original), ViewOf(result), ViewOf(original_startup), ViewOf(startup)},
+               paths.result, claim, dir);
+}
+
+absl::StatusOr<std::string> WriteCertificate(const CertifiedPrograms& programs,
+                                             const std::string& result,
+                                             const CertificateClaim& claim,
+                                             const std::string& dir) {
+  std::string bytes[4];
+  const Program* const all[] = {programs.original, programs.result, programs.original_startup,
+                                programs.startup};
+  for (size_t i = 0; i < 4; ++i) {
+    WEFT_ASSIGN_OR_RETURN(bytes[i], BytesOf(all[i]));
   }
-  for (const auto& [name, text] : {std::make_pair("/claim.txt", &certificate->claim),
-                                   std::make_pair("/proof.txt", &certificate->proof)}) {
-    WEFT_RETURN_IF_ERROR(Annotate(dir + name, WriteFile(dir + name, *text)));
-  }
-  const std::string& text = certificate->claim;
-  const size_t begin = text.find("schedule: ");
-  return text.substr(begin, text.find('\n', begin) - begin);
+  return Write({bytes[0], bytes[1], bytes[2], bytes[3]}, result, claim, dir);
 }
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
+#include "proto/program.h"
 #include "proto/setting.h"
 
 namespace weft {
@@ -34,6 +35,11 @@ struct CertificateClaim {
 absl::StatusOr<Certificate> MakeCertificate(const CertifiedFiles& files,
                                             const CertificateClaim& claim);
 
+// Programs in memory. Without startup programs, the last two are null.
+struct CertifiedPrograms {
+  const Program *original, *result, *original_startup, *startup;
+};
+
 // Paths. Without startup programs, the last two are empty.
 struct CertifiedPaths {
   std::string original, result, original_startup, startup;
@@ -43,6 +49,12 @@ struct CertifiedPaths {
 // of the claim with the fingerprint of the schedule. Errors name the file at fault; InvalidArgument
 // for files in other formats, and for standard input or output.
 absl::StatusOr<std::string> WriteCertificate(const CertifiedPaths& paths,
+                                             const CertificateClaim& claim, const std::string& dir);
+
+// The same of the files that WriteProgram makes of programs: of PIR if they came in that, else
+// binary. Errors name `result`.
+absl::StatusOr<std::string> WriteCertificate(const CertifiedPrograms& programs,
+                                             const std::string& result,
                                              const CertificateClaim& claim, const std::string& dir);
 
 }  // namespace weft

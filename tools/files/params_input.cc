@@ -56,6 +56,13 @@ const States* FindState(const std::vector<States>& states, const std::string& na
   return nullptr;
 }
 
+TensorCheck CheckOf(const std::vector<States>& states) {
+  return [&states](const std::string& name, const TensorType& type) {
+    const States* const found = FindState(states, name);
+    return found != nullptr ? found->Check(name, type) : absl::OkStatus();
+  };
+}
+
 // The variables that Paddle's save_vars writes, sorted as it sorts them.
 std::vector<std::string> SavedNames(const std::vector<States>& states, bool parameters_only) {
   std::set<std::string> names;
@@ -90,11 +97,9 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadUnnamed(const std::string& pat
 }
 
 // What a training step of PyTorch begins with.
-absl::StatusOr<std::map<std::string, Tensor>> ReadPyTorch(const std::string& path,
+absl::StatusOr<std::map<std::string, Tensor>> ReadPyTorch(const std::string& path, FileBytes file,
                                                           const TensorCheck& check) {
-  absl::StatusOr<FileBytes> file = ReadFile(path);
-  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
-  const auto values = pt2::ReadStartValues(*std::move(file));
+  const auto values = pt2::ReadStartValues(std::move(file));
   WEFT_RETURN_IF_ERROR(Annotate(path, values.status()));
   std::map<std::string, Tensor> arrays;
   for (const auto& [name, value] : *values) {
@@ -112,8 +117,6 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadPyTorch(const std::string& pat
 }
 
 }  // namespace
-
-bool HasProgramAndParams(absl::string_view path) { return absl::EndsWith(path, ".pt2"); }
 
 absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays, Programs programs) {
   const std::vector<States> states = StatesOf(programs);
@@ -133,14 +136,13 @@ absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays, Pr
 absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::string& names_path,
                                        Programs programs) {
   const std::vector<States> states = StatesOf(programs);
-  const TensorCheck check = [&states](const std::string& name, const TensorType& type) {
-    const States* const found = FindState(states, name);
-    return found != nullptr ? found->Check(name, type) : absl::OkStatus();
-  };
+  const TensorCheck check = CheckOf(states);
   std::set<std::string> of_pdopt;
   std::map<std::string, Tensor> arrays;
-  if (HasProgramAndParams(path)) {
-    WEFT_ASSIGN_OR_RETURN(arrays, ReadPyTorch(path, check));
+  if (absl::EndsWith(path, ".pt2")) {
+    absl::StatusOr<FileBytes> file = ReadFile(path);
+    WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
+    WEFT_ASSIGN_OR_RETURN(arrays, ReadPyTorch(path, *std::move(file), check));
   } else if (!HasNames(path) && names_path.empty()) {
     WEFT_ASSIGN_OR_RETURN(arrays, ReadUnnamed(path, states, check));
   } else {
@@ -153,6 +155,17 @@ absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::strin
     if (of_pdopt.count(name) == 0) input->others_of_pdparams.push_back(name);
   }
   return input;
+}
+
+absl::StatusOr<absl::optional<ParamsInput>> StartParamsOf(const std::string& path,
+                                                          const Program& program) {
+  const pt2::Import* const step = pt2::ImportOf(program);
+  if (step == nullptr) return absl::nullopt;
+  const std::vector<States> states = StatesOf({&program});
+  WEFT_ASSIGN_OR_RETURN(auto arrays, ReadPyTorch(path, step->file, CheckOf(states)));
+  absl::StatusOr<ParamsInput> input = SplitParams(std::move(arrays), {&program});
+  WEFT_RETURN_IF_ERROR(Annotate(path, input.status()));
+  return *std::move(input);
 }
 
 std::string OthersText(const ParamsInput& input) {

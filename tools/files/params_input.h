@@ -7,15 +7,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/tensor.h"
 #include "proto/program.h"
 
 namespace weft {
-
-// Whether the path is that of a training step of PyTorch (.pt2), which has parameters and state.
-bool HasProgramAndParams(absl::string_view path);
 
 struct ParamsInput {
   // Of persistable variables of the program, or of whole tensors of which ranks have parts.
@@ -38,6 +35,10 @@ absl::StatusOr<ParamsInput> SplitParams(std::map<std::string, Tensor> arrays,
 // fit the program (CheckParam).
 absl::StatusOr<ParamsInput> ReadParams(const std::string& path, const std::string& names_path,
                                        absl::Span<const Program* const> programs);
+
+// What a training step of PyTorch begins with, which was read from `path`. None of other programs.
+absl::StatusOr<absl::optional<ParamsInput>> StartParamsOf(const std::string& path,
+                                                          const Program& program);
 
 // "3 of 12 arrays are no persistable variables of the program (a, b, c)", with at most three names.
 // Empty if all are.

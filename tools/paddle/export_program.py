@@ -125,11 +125,12 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None, test=No
     return command
 
 
-def program_bytes(program, name="program", schedule_steps=10000):
+def program_bytes(program, name="program", schedule_steps=10000, plateau_steps=None,
+                  with_schedule=True):
     """What `export` writes of one program: a serialized ProgramDesc, or PIR as JSON."""
     _check_program(name, program)
-    scheduler = getattr(program, "lr_scheduler", None)
-    schedule = None if scheduler is None else lr_schedule(scheduler, schedule_steps)
+    scheduler = getattr(program, "lr_scheduler", None) if with_schedule else None
+    schedule = None if scheduler is None else lr_schedule(scheduler, schedule_steps, plateau_steps)
     with tempfile.TemporaryDirectory() as directory:
         path, _ = _write_with_schedule(os.path.join(directory, "program"), program, schedule)
         with open(path, "rb") as file:
@@ -231,6 +232,9 @@ def _plateau(scheduler, every):
     if every is None:
         raise ValueError("scheduler ReduceOnPlateau: after how many steps does it look at the loss? "
                          "expected plateau_steps=N")
+    if not isinstance(every, int) or every < 1:
+        raise ValueError("scheduler ReduceOnPlateau: plateau_steps: expected a number of steps, found "
+                         "%r" % (every,))
     options = {"learning_rate": scheduler.last_lr, "every": every}
     for key in "mode factor patience threshold threshold_mode cooldown min_lr epsilon".split():
         options[key] = getattr(scheduler, key)

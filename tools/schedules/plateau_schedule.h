@@ -37,6 +37,10 @@ class PlateauSchedule {
   const std::string& metric() const { return metric_; }
   int64_t every() const { return every_; }
   double rate() const { return rate_; }
+  // Where it stands: the best metric, periods since that, and periods that do not count.
+  absl::optional<double> best() const { return best_; }
+  int64_t num_bad() const { return num_bad_; }
+  int64_t cooldown_left() const { return cooldown_left_; }
 
   // Ranks have partial sums of the metric.
   void AddUpRanks(int nranks);
