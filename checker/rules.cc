@@ -50,6 +50,13 @@ struct NewOp : Slots {
     return ring;
   }
 
+  // What all ranks must do in one order. Ranks run one main program, so that names do not matter
+  // there, but startup programs of their own.
+  void Note(const std::string& call, std::string_view name) {
+    state.Spend(0, 128 + name.size());
+    state.schedule += state.main == nullptr ? Text(call, "\n") : Text(call, " ", name, "\n");
+  }
+
   uint32_t StreamOf(uint64_t ring) {
     const uint32_t stream = state.streams.emplace(ring, state.streams.size() + 1).first->second;
     Expect(stream < kHost, "more than 16 rings");
@@ -57,11 +64,11 @@ struct NewOp : Slots {
   }
 
   uint32_t LaunchCall(const char* kind, const Var& var) {
-    state.Spend(0, 128);
     const bool computes = op.Number("use_calc_stream", 0) != 0;
     const uint64_t ring = UseRing(computes);
-    state.schedule += Text(std::to_string(ring), " ", kind, " ", std::to_string(var.dtype), " ",
-                           std::to_string(var.elements), "\n");
+    Note(Text(std::to_string(ring), " ", kind, " ", std::to_string(var.dtype), " ",
+              std::to_string(var.elements)),
+         var.name);
     ++state.num_calls;
     return state.Launch(computes ? 0 : StreamOf(ring));
   }
@@ -158,8 +165,9 @@ struct NewOp : Slots {
     const int64_t size = fused.FloatSize(), given = op.Number("user_defined_size_of_dtype", -1);
     const int64_t align = op.Number("use_align", 1) == 0 ? 1 : op.Number("align_size", -1);
     const bool copies = op.Number("copy_data", 0) != 0;
-    Expect(size > 0 && state.shares.count(&fused) + state.totals.count(&fused) == 0 &&
-               op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
+    // In the next step, it is a buffer from the start.
+    Expect(fused.accesses.empty(), fused.name, " is used before it is a buffer");
+    Expect(size > 0 && op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
                (given == -1 || given == size) && (align <= 1 || align % size == 0) &&
                !fused.persistable && fused.block == state.block,
            "expected FusedOutput of floats, and attributes with its type and size");
@@ -196,7 +204,6 @@ struct NewOp : Slots {
     Expect(
         (its_shapes.empty() && its_ranks.empty()) || (its_shapes == shapes && its_ranks == ranks),
         "its attributes have other shapes than the variables");
-    fused.kind = kLost;
     Expect(!in.empty() && (!is_known || fused.elements == end), "FusedOutput is not declared with ",
            std::to_string(end), " elements");
     return state.Launch(0);
@@ -221,11 +228,12 @@ struct NewOp : Slots {
     }
     Var &x = X(), &y = New(&Out());
     std::vector<int64_t> dims = x.Dims();
+    const bool is_known = x.elements >= 0 && x.elements <= int64_t{1} << 40;
     if (dims.empty()) dims.push_back(1);
-    dims[0] *= static_cast<int64_t>(state.nranks);
+    if (is_known) dims[0] *= static_cast<int64_t>(state.nranks);
     Expect(op.Find("nranks") != nullptr && state.nranks > 0 && x.of == &x &&
                Current(x, true).kind <= kScaled &&
-               state.shares.count(&y) + state.totals.count(&y) == 0 && x.elements >= 0 &&
+               state.shares.count(&y) + state.totals.count(&y) == 0 && is_known &&
                y.elements >= 0 && y.Dims() == dims && y.dtype == x.dtype,
            "expected a number of ranks, and Out declared for the values of all");
     Hold(x, kGathered, &y);
@@ -305,6 +313,7 @@ struct NewOp : Slots {
     Expect((devices == 0 || devices == state.nranks) && state.set_up.insert(ring).second &&
                state.rings.count(ring) == 0,
            "the ring does not have all ranks, is set up twice, or after its use");
+    Note(Text(std::to_string(ring), " ", op.type), in.empty() ? "" : X().name);
     return WaitFor(0, kHost);
   }
 
@@ -329,6 +338,7 @@ struct NewOp : Slots {
     Var& id = New(out[0]);
     Expect(id.type == 17 && !id.has_value, id.name, " is no new id");
     id.has_value = true;
+    Note("id", id.name);
     return WaitFor(0, kHost);
   }
 

@@ -250,6 +250,7 @@ void BeginShares(State* state) {
     Expect(var->of == var && var->IsState() && var->type == 7 && taken.insert(name).second &&
                name.find(';') == name.npos && name != "=",
            "setting of the result: ", name, " is no state, or is there twice");
+    ExpectNoAttrs(*var);
     var->is_elsewhere = !is_kept;
     var->kind = is_kept ? kSame : kLost;
     return var;

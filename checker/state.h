@@ -228,6 +228,12 @@ struct Slots {
   std::vector<Var*> in, out, more, also;
 };
 
+// By an attribute, a declaration says that the host sets the variable before each step.
+inline void ExpectNoAttrs(const Var& var) {
+  Expect(!Fields(var.bytes).Next(7), var.name,
+         " is new, or shared out, and its declaration has an attribute");
+}
+
 // An op that the original has, too: there it is `op`. Null: the result has it not.
 void Keep(const Op& op, const Op* now, State* state);
 void Insert(const Op& op, State* state);  // another one

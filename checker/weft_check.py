@@ -326,6 +326,17 @@ def parts_of(var):
     return [part for part, _ in var.parts] or [var]
 
 
+def expect_printable(var):
+    """States are named in the claim, of which names must not make lines."""
+    expect(not var.persistable or all(byte > 32 and byte != 127 for byte in var.name),
+           "%s is a state whose name has blanks or control characters" % var)
+
+
+def expect_no_attrs(var):
+    """By an attribute, a declaration says that the host sets the variable before each step."""
+    expect(not any(fields(var.data, 7)), "%s is new, or shared out, and its declaration has an attribute" % var)
+
+
 def current(var, is_whole=True):
     expect(var.of is not None and (var.of is var or var.of_version == var.of.version) and var.kind not in (LOST, OLD)
            and (not is_whole or var.form == WHOLE), "%s holds no current value" % var)
@@ -486,6 +497,7 @@ class Walk:
             var = Var(field.bytes())
             expect(var.name not in self.vars, "%s is declared twice" % var)
             self.vars[var.name] = var.of = var
+            expect_printable(var)
             var.kind, var.equal = SAME, self.main is None and var.is_state
         for field in fields(self.result, 3):
             declared = Var(field.bytes())
@@ -503,6 +515,8 @@ class Walk:
             expect(known is None or known.data == var.data, "%s is declared otherwise in the main program" % var)
             var.in_result = True
             if var.of is None:
+                expect_printable(var)
+                expect_no_attrs(var)
                 var.equal = self.main is None and var.persistable
         for i, block in enumerate(self.new_blocks):
             for field in fields(block, 3):
@@ -782,10 +796,14 @@ class Walk:
         self.all_compute &= computes
         return ring
 
+    def note(self, call, name):
+        """What all ranks must do in one order. Ranks run one main program, but startup programs of their own."""
+        self.schedule.append(call.encode() + (b"\n" if self.main is None else b" " + name + b"\n"))
+
     def call(self, kind, var):
         computes = self.op.number("use_calc_stream", 0) != 0
         ring = self.use_ring(computes)
-        self.schedule.append("%d %s %d %d\n" % (ring, kind, var.dtype, var.elements))
+        self.note("%d %s %d %d" % (ring, kind, var.dtype, var.elements), var.name)
         return self.launch(COMPUTE if computes else self.stream(ring))
 
     # Rules. They return the stream that reads the inputs and writes the outputs, if one does.
@@ -861,9 +879,11 @@ class Walk:
         expect(self.inputs == self.outputs and len(self.more) == 1,
                "expected Input, the same Output, and FusedOutput")
         fused, number = new(self.more[0]), self.op.number
+        # In the next step, it is a buffer from the start.
+        expect(not fused.accesses, "%s is used before it is a buffer" % fused)
         size, copies = fused.float_size, number("copy_data", 0) != 0
         align = number("align_size", -1) if number("use_align", 1) else 1
-        expect(size and fused.share is None and fused.total is None and number("dtype", -1) == fused.dtype and align <= 1 << 20
+        expect(size and number("dtype", -1) == fused.dtype and align <= 1 << 20
                and number("user_defined_size_of_dtype", -1) in (-1, size)
                and (align <= 1 or align % size == 0) and not fused.persistable and fused.block == self.block,
                "expected FusedOutput of floats, and attributes with its type and size")
@@ -885,7 +905,7 @@ class Walk:
                 var.read_first |= not var.has_value
             else:
                 var.kind, var.constant = LOST, None
-        fused.parts, fused.kind = parts, LOST
+        fused.parts = parts
         expect((self.op.ints("concated_shapes"), self.op.ints("concated_ranks")) in (([], []), (shapes, ranks)),
                "its attributes have other shapes than the variables")
         expect(self.inputs and (align <= 0 or fused.elements == end),
@@ -909,7 +929,7 @@ class Walk:
         dims = list(x.dims) or [1]
         dims[0] *= self.nranks
         expect(self.nranks and "nranks" in self.op.attrs and x.of is x and x.kind in (SAME, SCALED) and out.share is None
-               and out.total is None and x.elements >= 0 and out.elements >= 0 and out.dims == dims and out.dtype == x.dtype,
+               and out.total is None and 0 <= x.elements <= 1 << 40 and out.elements >= 0 and out.dims == dims and out.dtype == x.dtype,
                "expected a number of ranks, and Out declared for the values of all")
         hold(x, GATHERED, out)
         return self.call("gather", x)
@@ -943,6 +963,7 @@ class Walk:
         expect(len(self.op.ints("devices")) in (0, self.nranks) and ring not in self.set_up and ring not in self.rings,
                "the ring does not have all ranks, is set up twice, or after its use")
         self.set_up.add(ring)
+        self.note("%d %s" % (ring, self.op.type), self.inputs[0].name if self.inputs else b"")
         self.join(COMPUTE, HOST)
 
     def make_id(self):
@@ -960,6 +981,7 @@ class Walk:
         var = new(self.outputs[0])
         expect(var.type == RAW and not var.has_value, "%s is no new id" % var)
         var.has_value = True
+        self.note("id", var.name)
         self.join(COMPUTE, HOST)
 
     def init(self):
@@ -1043,6 +1065,7 @@ class Walk:
             expect(var.of is var and var.is_state and var.type == DENSE and name not in taken and b";" not in name
                    and name != b"=", "setting of the result: %s is no state, or is there twice" % var)
             taken.add(name)
+            expect_no_attrs(var)
             var.is_elsewhere, var.kind = not is_kept, SAME if is_kept else LOST
             return var
 
@@ -2395,6 +2418,10 @@ STARTUP = ("Not checked, as no startup programs were given: that states are equa
            "After the startup program, states, and parts of states, are what the original's leaves on rank 0.")
 
 
+def fingerprint(calls):
+    return hashlib.sha256(b"".join(calls)).hexdigest()[:16]
+
+
 def quoted(line):
     return "no line" if line is None else '"%s"' % text(line)
 
@@ -2451,10 +2478,11 @@ def check(claim, proof, files):
     if len(files) == 4:
         startup = Walk(programs[2], programs[3], nranks, by, main)
         startup.run(words)
+        rank = "%s, calls %s" % (startup.rank if startup.endpoints else rank, fingerprint(startup.schedule))
         if startup.endpoints:
-            rank = "%d, endpoints %s" % (startup.rank, b" ".join(startup.endpoints).decode())
+            rank += ", endpoints " + b" ".join(startup.endpoints).decode()
     hashes = [hashlib.sha256(file).hexdigest() for file in files] + ["none"] * (4 - len(files))
-    schedule = hashlib.sha256("".join(main.schedule).encode()).hexdigest()[:16]
+    schedule = fingerprint(main.schedule)
     states = b" ".join(sorted(own)).decode("latin-1") or "none"
     statement, changed = REPLACED % (main.num_gradients, main.num_parameters, by), ""
     if main.averages:
