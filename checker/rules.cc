@@ -491,7 +491,8 @@ void Insert(const Op& op, State* state) {
   const size_t size = added.in.size() + added.out.size() + added.more.size() + added.also.size();
   Expect(op.args.size() == size, "it has another variable");
   const auto has = [&](char what) { return rule.where.find(what) != rule.where.npos; };
-  const int64_t role = op.Number("op_role", is_main && has('o') ? 0 : 1) & 15;
+  const int64_t role =
+      op.Number("op_role", is_main && has('o') ? 0 : 1) & ~int64_t{256};  // of a loss
   const bool adds_up = !added.in.empty() && state->totals.count(added.in[0]) > 0;
   Expect(!is_main || !has('b') || role == (adds_up ? 2 : 1), "attribute op_role: expected ",
          adds_up ? "optimize" : "backward");

@@ -759,13 +759,13 @@ class Walk:
         self.also = self.slot(False, also)
         expect(len(op.args(False) + op.args(True)) == len(self.inputs + self.outputs + self.more + self.also),
                "it has another variable")
-        role, adds_up = op.number("op_role", 1) & 15, bool(self.inputs) and self.inputs[0].total is not None
+        role, adds_up = op.number("op_role", 1) & ~256, bool(self.inputs) and self.inputs[0].total is not None
         expect(not is_main or "b" not in where or role == (2 if adds_up else 1),
                "attribute op_role: expected %s" % ("optimize" if adds_up else "backward"))
         expect(not is_main or "f" not in where or role <= 1, "attribute op_role: expected forward or backward")
         for var in () if set(where) & set("det") else self.outputs:
             expect(var.share is None and (adds_up or var.total is None), "%s is a share, or the sum of shares" % var)
-        expect("o" not in where or op.number("op_role", 0) & 15 == 2, "attribute op_role: expected optimize")
+        expect("o" not in where or op.number("op_role", 0) & ~256 == 2, "attribute op_role: expected optimize")
         self.has_ended |= "o" in where
         stream = getattr(self, rule)()
         for var in self.inputs + self.also if stream is not None else ():

@@ -911,6 +911,8 @@ CASES = {
     ("New ops", "of no rule"): (reduced(MEAN, in_place("relu", "w@GRAD")), "no rule inserts such an op"),
     ("New ops", "of another role"): (reduced(in_place("c_allreduce_avg", "w@GRAD", op_role=2, use_calc_stream=True)),
                                      "attribute op_role: expected backward"),
+    ("New ops", "of two roles"): (reduced(in_place("c_allreduce_avg", "w@GRAD", op_role=17, use_calc_stream=True)),
+                                  "attribute op_role: expected backward"),
     ("New ops", "another attribute"): (reduced(in_place("c_allreduce_avg", "w@GRAD", group=1)),
                                        "no rule allows attribute group"),
     ("New ops", "another variable"): (reduced(op("c_allreduce_avg", "X=w@GRAD Cond=lr", "Out=w@GRAD")),
