@@ -108,7 +108,13 @@ struct NewOp : Slots {
 
   uint32_t Reduce() {
     const int64_t reduction = op.Number("reduce_type", 0);
-    Expect(reduction == 0 || reduction == 4, "attribute reduce_type: expected 0 or 4");
+    if (IsAny(InPlace(), state)) {
+      Expect(op.type == "c_allreduce_max" || reduction == 1, "expected a maximum");
+      FindAny(&X(), &state);
+      return LaunchCall("max", X());
+    }
+    Expect(op.type != "c_allreduce_max" && (reduction == 0 || reduction == 4),
+           "attribute reduce_type: expected 0 or 4");
     const bool averages = op.type == "c_allreduce_avg" || reduction == 4;
     if (state.totals.count(&InPlace()) > 0) {
       Expect(!averages, "expected a sum");
@@ -138,9 +144,14 @@ struct NewOp : Slots {
   // A copy of a gradient in another type, or back.
   uint32_t Cast() {
     Var &x = X(), &y = Out();
+    const bool is_any = IsAny(x, state), are_floats = x.FloatSize() > 0 && y.FloatSize() > 0;
     Expect(op.Number("in_dtype", -1) == x.dtype && op.Number("out_dtype", -1) == y.dtype &&
-               x.FloatSize() > 0 && y.FloatSize() > 0 && x.parts.size() == y.parts.size(),
+               are_floats != is_any && x.parts.size() == y.parts.size(),
            "the attributes or parts do not fit the variables");
+    if (is_any) {
+      CastAny(x, &y, &state);
+      return state.Launch(0);
+    }
     const std::vector<Var*> sources = PartsOf(&x), targets = PartsOf(&y);
     for (size_t i = 0; i < sources.size(); ++i) {
       const Var& source = Current(*sources[i], true);
@@ -370,13 +381,14 @@ constexpr Rule kRules[] = {
     {"df", " c_allgather all_gather ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
      &NewOp::Gather},
     {"dfe", " coalesce_tensor ", "Input", "Output", "FusedOutput", kOfBuffers, &NewOp::Coalesce},
-    {"db", " c_reducescatter ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
-     &NewOp::Scatter},
+    {"db", " c_reducescatter reduce_scatter ", "X", "Out", "",
+     " ring_id:i nranks:n use_calc_stream:b ", &NewOp::Scatter},
+    {"db", " c_allreduce_max ", "X", "Out", "", " ring_id:i use_calc_stream:b ", &NewOp::Reduce},
     {"db", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ",
      &NewOp::Scale},
     {"dbe", " fill_constant ", "", "Out", "", " dtype:i shape:I value:f str_value:s ",
      &NewOp::Run<FillNew>},
-    {"e", " alltoall ", "X", "Out", "", " ring_id:i use_calc_stream:b ", &NewOp::Send},
+    {"e", " alltoall all_to_all ", "X", "Out", "", " ring_id:i use_calc_stream:b ", &NewOp::Send},
     {"e", " slice ", "Input", "Out", "", " axes:I starts:I ends:I ", &NewOp::Run<SliceShare>},
     {"msat", " c_wait_compute c_wait_comm c_sync_calc_stream c_sync_comm_stream ", "X", "Out", "",
      " ring_id:i ", &NewOp::Wait},

@@ -80,10 +80,11 @@ struct Share {
   bool is_zero = false;      // nothing but 0
   bool has_zeros = false;    // its padding is 0, or it has none
 };
-// Numbers of the original of which a variable is the sum: on this rank, a part of it, or on all.
+// Numbers of the original of which a variable is the sum: on this rank, a part of it, or on all. Or
+// the one that says whether any element is infinite.
 struct Sum {
   std::vector<Part> of;
-  bool is_whole = false;
+  bool is_whole = false, is_any = false;
 };
 // An op of the original that the result has not.
 struct LeftOut {

@@ -55,13 +55,14 @@ NO_RULE = (  # what a setting says of results that no rule makes
 # attributes: i integer, b boolean, f float, s text, S texts, I integers, B block, n the number of ranks, 0 nothing
 # (zero, false, or empty), * anything.
 RULES = """
+db c_allreduce_max X Out ring_id:i,use_calc_stream:b all_reduce
 df c_allgather,all_gather X Out ring_id:i,nranks:n,use_calc_stream:b gather
 dfe coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
 dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i coalesce
-db c_reducescatter X Out ring_id:i,nranks:n,use_calc_stream:b scatter
+db c_reducescatter,reduce_scatter X Out ring_id:i,nranks:n,use_calc_stream:b scatter
 db scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
 dbe fill_constant - Out dtype:i,shape:I,value:f,str_value:s fill_new
-e alltoall X Out ring_id:i,use_calc_stream:b send_parts
+e alltoall,all_to_all X Out ring_id:i,use_calc_stream:b send_parts
 e slice Input Out axes:I,starts:I,ends:I slice_share
 msat c_wait_compute,c_wait_comm,c_sync_calc_stream,c_sync_comm_stream X Out ring_id:i wait
 mst c_broadcast,broadcast X Out ring_id:i,use_calc_stream:b,root:0 broadcast
@@ -117,6 +118,9 @@ ELEMENTWISE.update(lamb=ELEMENTWISE["adam"], lars_momentum=(), clip_by_norm=())
 WHOLE_ONLY = ("lamb", "lars_momentum", "clip_by_norm")  # of whole tensors, of which each rank has one
 NUMBERS = """LearningRate Beta1Pow Beta2Pow Beta1Tensor Beta2Tensor EpsilonTensor SkipUpdate Min Max ScaleTensor
 BiasTensor""".split()  # inputs of which ops read the first element
+# Of lists of tensors, in slots X and Out.
+OF_LISTS = ("check_finite_and_unscale", "update_loss_scaling")
+ELEMENTWISE.update(dict.fromkeys(OF_LISTS, ("FoundInfinite", "LossScaling", "OutGoodSteps", "OutBadSteps")))
 NORM = "squared_l2_norm"  # the sum of the squares of all elements
 TYPE_NAMES = {4: "fp16", 5: "fp32", 6: "fp64", 22: "bf16"}
 
@@ -364,8 +368,25 @@ class Share:
 
 
 class Sum:
-    def __init__(self, of, is_whole=False):
-        self.of, self.is_whole = of, is_whole
+    def __init__(self, of, is_whole=False, is_any=False):
+        self.of, self.is_whole, self.is_any = of, is_whole, is_any  # any: whether any element is infinite
+
+
+def in_list(place):
+    return place[1] == ("Out" if place[0] else "X")
+
+
+def expect_free(var):
+    expect((var.of is None or var.of is var) and not var.persistable and not var.parts and not var.in_buffer
+           and var.share is None, "%s is no variable for sums" % var)
+
+
+def hold_number(made, var):
+    """A variable holds a number that all ranks have found."""
+    # Else the parts would be of different tensors.
+    expect(made[0].equal, "%s may differ between ranks" % made[0])
+    var.of, var.of_version, var.kind, var.form, var.equal = *made[:2], SAME, WHOLE, True
+    var.total = None
 
 
 def is_number(var, like):
@@ -815,10 +836,15 @@ class Walk:
                   {"c_wait_compute": ring, "c_wait_comm": COMPUTE}.get(self.op.type, HOST))
 
     def all_reduce(self):
-        reduction = self.op.number("reduce_type", 0)
-        expect(reduction in (0, 4), "attribute reduce_type: expected 0 or 4")
+        reduction, x = self.op.number("reduce_type", 0), self.in_place()
+        is_max = self.op.type == "c_allreduce_max" or reduction == 1
+        if x.total is not None and x.total.is_any:
+            expect(is_max, "expected a maximum")
+            expect(x.dtype == 2, "%s is no whole number" % x)
+            x.total.is_whole = True
+            return self.call("max", x)
+        expect(self.op.type != "c_allreduce_max" and reduction in (0, 4), "attribute reduce_type: expected 0 or 4")
         averages = self.op.type == "c_allreduce_avg" or reduction == 4
-        x = self.in_place()
         if x.total is not None:
             expect(not averages, "expected a sum")
             self.add_up(x)
@@ -862,10 +888,13 @@ class Walk:
 
     def cast(self):
         x, out = one(self.inputs), one(self.outputs)
-        places = [at for _, at in x.parts]
+        places, is_any = [at for _, at in x.parts], x.total is not None and x.total.is_any
         expect(self.op.number("in_dtype", -1) == x.dtype and self.op.number("out_dtype", -1) == out.dtype
-               and x.float_size and out.float_size and places == [at for _, at in out.parts] and None not in places,
+               and bool(x.float_size and out.float_size) != is_any and places == [at for _, at in out.parts] and None not in places,
                "the attributes or parts do not fit the variables")
+        if is_any:
+            self.cast_any(x, out)
+            return self.launch()
         for a, b in zip(parts_of(x), parts_of(out)):
             is_original = b.of is b
             expect(current(a).dims == b.dims and (not is_original or (a.of is b and b.is_gradient)),
@@ -1120,7 +1149,7 @@ class Walk:
     def updates_shares(self):
         shares = [self.vars[name].share for name in self.op.args(False) if name in self.vars]
         return (self.main is None and not self.op.type.startswith("c_") and self.op.type != "all_gather"
-                and any(share and share.kind == SAME for share in shares))
+                and any(share and share.kind != SUM for share in shares))
 
     def does_same(self, was, args, i):
         """Whether op i of the shares computes what this one does, which the result has not."""
@@ -1150,7 +1179,80 @@ class Walk:
                 return False
         return like is not None
 
+    def does_same_to_all(self, was, args, parts):
+        """Whether an op of lists has the values of which the shares are, and these numbers."""
+        op = self.op
+        read, written = [], []
+        for place, part in zip(was.places, args):
+            if in_list(place):
+                (written if place[0] else read).append(part)
+        now = [place for place in op.places if not in_list(place)]
+        before = [(place, part) for place, part in zip(was.places, args) if not in_list(place)]
+        if ((was.type, was.attributes()) != (op.type, op.attributes())
+                or [place[:3] for place in now] != [place[:3] for place, _ in before]
+                or sorted((part[0].name, part[1]) for part in read) != sorted((part[0].name, part[1]) for part in parts)
+                or [part[0] for part in read] != [part[0] for part in written]):
+            return False
+        for place, (_, part) in zip(now, before):
+            is_output, slot, _, name = place
+            var = self.var(name)
+            if part[0].elements != 1 or (part[0] is not var if is_output else not are_equal(held(var), part)):
+                return False
+            its = [other[3] == name for other in now]
+            if its != [other[0] is part[0] for _, other in before]:
+                return False
+            if is_output and slot != "FoundInfinite" and not any(it and not other[0] for it, other in zip(its, now)):
+                return False
+        return True
+
+    def update_lists(self):
+        """One op for one that is left out, of all of whose tensors the shares have parts."""
+        variables = [(place, self.var(place[3])) for place in self.op.places]
+        for place, var in variables:
+            expect(not in_list(place) or (var.share and not var.share.is_of_ranks), "%s is no share" % var)
+        lists = [[var for place, var in variables if in_list(place) and place[0] == is_output] for is_output in (False, True)]
+        parts = []
+        for var in lists[0]:
+            expect(var.share.kind == (LOST if self.op.type == OF_LISTS[1] else SAME), "%s holds another value" % var)
+            self.expect_zeros(var.share, var.elements)
+            parts += var.share.parts
+        expect(lists[0] == lists[1], "expected X and the same Out")
+        found = next(((part[0], one) for part in parts for one in self.left_out.get(part[0], ())
+                      if self.does_same_to_all(Op(one[0]), one[1], parts)), None)
+        expect(found is not None, "no op that is left out does the same with these")
+        self.left_out[found[0]].remove(found[1])
+        written = {part[0]: part for place, part in zip(Op(found[1][0]).places, found[1][1]) if place[0]}
+        self.launch()
+        for place, var in variables:
+            self.touch(COMPUTE, var, place[0])
+            if place[0] and in_list(place):
+                # If any is infinite, elements are the original's after the last op only.
+                var.share.kind = SAME if self.op.type == OF_LISTS[1] else LOST
+                var.share.parts = [written[part[0]] for part in var.share.parts]
+            elif place[0] and place[1] == "FoundInfinite":
+                expect_free(var)
+                var.kind, var.total = LOST, Sum([written[var]], is_any=True)
+            elif place[0]:
+                expect(is_current(written[var]), "%s has no number of its own there" % var)
+                self.num_numbers += 1
+                var.number, var.kind = self.num_numbers, SAME
+
+    def cast_any(self, x, out):
+        made = x.total.of[0]
+        expect_free(out)
+        expect(out.type == DENSE and out.elements == 1 and out.dtype in (0, 2), "%s is no number" % out)
+        out.kind, out.total = LOST, copy.copy(x.total)
+        if out.total.is_whole and out is made[0] and is_current(made):
+            hold_number(made, out)
+
+    def expect_zeros(self, share, elements):
+        has_none = sum(part[0].elements for part in share.parts) == elements * self.nranks
+        expect(share.has_zeros or has_none, "padding may be other than 0")
+
     def update_shares(self):
+        if self.op.type in OF_LISTS:
+            self.update_lists()
+            return
         expect(self.op.type in ELEMENTWISE, "no rule lets each rank run such an op on its part")
         variables = [self.var(place[3]) for place in self.op.places]
         inputs = [var for var, place in zip(variables, self.op.places) if not place[0] and var.share]
@@ -1158,8 +1260,9 @@ class Walk:
         for var in inputs:
             expect(var.elements == elements and len(var.share.parts) == count,
                    "%s has other parts than the shares before it" % var)
-            expect(var.share.kind == SAME, "%s holds sums, where means are claimed" % var)
+            expect(var.share.kind == SAME, "%s holds sums, where means are claimed, or what may be infinite" % var)
         expect(count, "its shares hold nothing")
+        keeps_zeros = inputs[0].share.has_zeros and self.op.type in ("cast", "assign")
         values = []
         for first, _, _ in inputs[0].share.parts:
             candidates = self.left_out.get(first, [])
@@ -1175,11 +1278,9 @@ class Walk:
             parts = [args[i] for args in values]
             if is_output and slot not in ELEMENTWISE[self.op.type]:
                 expect(var.elements == elements, "%s has other elements than the share" % var)
-                set_share(var, Share(parts))
+                set_share(var, Share(parts, has_zeros=keeps_zeros))
             elif is_output and self.op.type == NORM:
-                first = inputs[0].share
-                expect(first.has_zeros or sum(part[0].elements for part in first.parts) == elements * self.nranks,
-                       "padding may be other than 0")
+                self.expect_zeros(inputs[0].share, elements)
                 expect(var.of is None and not var.parts and not var.in_buffer and is_number(var, parts[0][0])
                        and var.share is None, "%s is no new number" % var)
                 var.constant = None
@@ -1206,10 +1307,7 @@ class Walk:
                 if (op.type != "sum" or len(made) != 1 or ordered(terms) != of or (var.of is var and var is not made[0][0])
                         or not is_current(made[0]) or not is_number(var, made[0][0])):
                     continue
-                # Else the parts would be of different tensors.
-                expect(made[0][0].equal, "%s may differ between ranks" % made[0][0])
-                var.of, var.of_version, var.kind, var.form, var.equal = *made[0][:2], SAME, WHOLE, True
-                var.total = None
+                hold_number(made[0], var)
                 self.left_out[first[0]].remove(found)
                 self.num_sums += 1
                 return
@@ -1225,8 +1323,7 @@ class Walk:
                 continue
             expect(var.total.is_whole == is_whole, "%s is a part of this rank" % var)
             of += var.total.of
-        expect((out.of is None or out.of is out) and not out.persistable and not out.parts and not out.in_buffer
-               and out.share is None, "%s is no variable for sums" % out)
+        expect_free(out)
         out.kind, out.total = LOST, Sum(of, is_whole)
         if is_whole:
             self.find_sum(out)

@@ -301,7 +301,7 @@ def shared(gather=tuple(gathering()), pack=(DIVIDED, PACK), scatter=(SCATTER,), 
 
 def padded(*fills, **others):
     """With two elements more, which the op fills with 0."""
-    pads = [decl("pad" + name, 2) for name in "wgs"]
+    pads = [decl("pad" + name, 2) for name in "wgs"] + others.pop("more", [])
     return shared(gather=gathering("w,b,padw"), pack=(DIVIDED, packed("w@GRAD,b@GRAD,padg", "gf"), *fills), padding=2,
                   setting=PADDED_SETTING, more=pads, start=[zeros("pads", 2), packed("w,b,pads", "sf", copy_data=True),
                                                             SENT[1], sliced(size=11), zeros("ms", 11)], **others)
@@ -443,6 +443,33 @@ def of_one_rank():
                    scatter=(scatter, in_place("scale", "gs", scale=1.0)), setting=SHARED_SETTING.replace(":2", ":1"),
                    states=[decl(name, 20, persistable=True) for name in ("ws", "ms")],
                    start=[*SENT, sliced(size=20), zeros("ms", 20)])
+
+
+def check_finite(x, to=None, scale="ls"):
+    return op("check_finite_and_unscale", "X=%s Scale=%s" % (x, scale), "Out=%s FoundInfinite=bad" % (to or x), op_role=2)
+
+
+def update_scale(x, found="bad"):
+    return op("update_loss_scaling", "X=%s FoundInfinite=%s PrevLossScaling=ls InGoodSteps=steps" % (x, found),
+              "Out=%s LossScaling=ls OutGoodSteps=steps" % x, op_role=2, incr_ratio=2.0)
+
+
+def typed(source, target, before, after):
+    return op("cast", "X=" + source, "Out=" + target, in_dtype=before, out_dtype=after, op_role=2)
+
+
+MAXIMUM = in_place("c_allreduce_max", "any", use_calc_stream=True, op_role=2)
+ANY = (typed("bad", "any", 0, 2), MAXIMUM, typed("any", "bad", 2, 0))
+CHECKED, SCALED = check_finite("w@GRAD,b@GRAD"), update_scale("w@GRAD,b@GRAD")
+
+
+def loss_scaling(*update, checked=CHECKED, before=(), between=(), scatter=(SCATTER,), of=shared, **more):
+    """Gradients of a loss that is scaled are divided by the scale, unless any element is infinite. `before`
+    and `between`: ops of the original before that and meanwhile, which the result has not, too."""
+    ops = SHARED_OPS[:6] + [*before, checked, *between, SCALED] + SHARED_OPS[6:]
+    return of(*more.pop("fills", ()), ops=ops, left=range(6, len(ops)), scatter=scatter, update=update + (UPDATE,),
+              decls=[decl("ls", 1, persistable=True), decl("steps", 1, dtype=2, persistable=True), decl("bad", 1, dtype=0)],
+              **{"more": [decl("any", 1, dtype=2)], **more})
 
 
 def begun(velocity, fill):
@@ -882,6 +909,49 @@ CASES = {
         clipped(norm("gs", "ns"), added("ns", to="part"), in_place("c_allreduce_sum", "part", use_calc_stream=True, op_role=2),
                 added("part", "loss"), more=[decl("part", 1)],
                 ops=NORM_OPS[:8] + [added("nw", "nb", "loss")] + NORM_OPS[9:]), "total may differ between ranks"),
+    ("Shares, loss scaling", "of all shares"): (loss_scaling(check_finite("gs"), *ANY, update_scale("gs")), RIGHT),
+    ("Shares, loss scaling", "with padding"): (
+        loss_scaling(check_finite("gs"), *ANY, update_scale("gs"), of=padded, fills=[zeros("padg", 2)]), RIGHT),
+    ("Shares, loss scaling", "of each rank's own"): (
+        loss_scaling(check_finite("gs"), update_scale("gs")), "bad holds no value of the original"),
+    ("Shares, loss scaling", "of each rank's own, cast"): (
+        loss_scaling(check_finite("gs"), ANY[0], ANY[2], update_scale("gs")), "bad holds no value of the original"),
+    ("Shares, loss scaling", "a sum"): (
+        loss_scaling(check_finite("gs"), ANY[0], in_place("c_allreduce_sum", "any", use_calc_stream=True, op_role=2), ANY[2],
+                     update_scale("gs")), "expected a maximum"),
+    ("Shares, loss scaling", "a maximum of a Boolean"): (
+        loss_scaling(check_finite("gs"), in_place("c_allreduce_max", "bad", use_calc_stream=True, op_role=2),
+                     update_scale("gs")), "bad is no whole number"),
+    ("Shares, loss scaling", "a maximum of a gradient"): (
+        loss_scaling(check_finite("gs"), *ANY, update_scale("gs"),
+                     scatter=(in_place("c_allreduce_max", "w@GRAD", use_calc_stream=True), SCATTER)),
+        "attribute reduce_type: expected 0 or 4"),
+    ("Shares, loss scaling", "into another variable"): (
+        loss_scaling(check_finite("gs"), ANY[0], MAXIMUM, typed("any", "other", 2, 0), update_scale("gs", "other"),
+                     more=[decl("any", 1, dtype=2), decl("other", 1, dtype=0)]), "other holds no value of the original"),
+    ("Shares, loss scaling", "of some of the gradients"): (
+        loss_scaling(check_finite("gs"), *ANY, update_scale("gs"), checked=check_finite("w@GRAD")),
+        "no op that is left out does the same with these"),
+    ("Shares, loss scaling", "by another number"): (
+        loss_scaling(check_finite("gs", scale="lr"), *ANY, update_scale("gs")),
+        "no op that is left out does the same with these"),
+    ("Shares, loss scaling", "into another share"): (
+        loss_scaling(check_finite("gs", to="ms"), *ANY, update_scale("gs")), "expected X and the same Out"),
+    ("Shares, loss scaling", "twice"): (
+        loss_scaling(check_finite("gs"), check_finite("gs"), *ANY, update_scale("gs")), "gs holds another value"),
+    ("Shares, loss scaling", "without the update of the scale"): (
+        loss_scaling(check_finite("gs"), *ANY), "gs holds sums, where means are claimed, or what may be infinite"),
+    ("Shares, loss scaling", "read before the scale is updated"): (
+        loss_scaling(check_finite("gs"), *ANY, SIGNS[2], update_scale("gs"), between=SIGNS[:2]),
+        "gs holds sums, where means are claimed, or what may be infinite"),
+    ("Shares, loss scaling", "not checked"): (
+        loss_scaling(*ANY, update_scale("gs")), "attribute op_role: expected backward"),
+    ("Shares, loss scaling", "only the update of the scale"): (loss_scaling(update_scale("gs")), "gs holds another value"),
+    ("Shares, loss scaling", "of sums"): (
+        loss_scaling(check_finite("gs"), *ANY, update_scale("gs"), pack=(PACK,)), "no rule inserts such an op"),
+    ("Shares, loss scaling", "of padding that may be other than 0"): (
+        loss_scaling(SIGNS[2], check_finite("gs"), *ANY, update_scale("gs"), of=padded, fills=[zeros("padg", 2)],
+                     before=SIGNS[:2]), "padding may be other than 0"),
     ("Shares, at the start", "of rank 0"): (shared(), RIGHT),
     ("Shares, at the start", "of another rank"): (shared(start=[*SENT, sliced(start=10), zeros("ms", 10)]),
                                                   "expected the first part of what all ranks sent"),
