@@ -60,7 +60,6 @@ df c_allgather,all_gather X Out ring_id:i,nranks:n,use_calc_stream:b gather
 dfe coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
 dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i coalesce
 db c_reducescatter,reduce_scatter X Out ring_id:i,nranks:n,use_calc_stream:b scatter
-db scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
 dbe fill_constant - Out dtype:i,shape:I,value:f,str_value:s fill_new
 e alltoall,all_to_all X Out ring_id:i,use_calc_stream:b send_parts
 e slice Input Out axes:I,starts:I,ends:I slice_share
@@ -68,7 +67,7 @@ msat c_wait_compute,c_wait_comm,c_sync_calc_stream,c_sync_comm_stream X Out ring
 mst c_broadcast,broadcast X Out ring_id:i,use_calc_stream:b,root:0 broadcast
 mb c_allreduce_sum,c_allreduce_avg X Out ring_id:i,use_calc_stream:b,accumulate_type:* all_reduce
 mb all_reduce X Out ring_id:i,use_calc_stream:b,accumulate_type:*,reduce_type:i all_reduce
-mb scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
+dmb scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
 mb cast X Out in_dtype:i,out_dtype:i cast
 mb coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
 dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i coalesce
@@ -290,20 +289,23 @@ class Op:
 class Var:
     """A declaration, and what the variable holds in the course of the walk."""
 
-    of, of_version, version, kind, form = None, 0, 0, LOST, WHOLE
-    parts, in_buffer = (), False  # pairs of a part and where it begins, or None
-    accesses = None  # by stream: [last read, last write]
-    in_result = is_own = equal = has_value = read_first = read_since = False
-    is_gradient = is_reduced = is_parameter = is_frozen = is_rounded = False
-    late = None  # the stream on which it may travel when a step begins
-    block, formula = 0, None  # of the result; what a variable holds where parameters are averaged; "": lost
-    changed_by = ()  # conditions of branches
-    # Where states are shared out: a state that is in shares, or in another variable; which values are equal numbers, of
-    # the value, and of the one that it is OLD with; what each rank has a part of; what makes it a constant.
-    # The numbers of which it is the sum: on this rank, a part of it, or on all.
-    is_elsewhere, number, old_number, share, constant, total = False, None, None, None, None, None
+    # At first. parts: pairs of a part and where it begins, or None. accesses: by stream: [last read, last write]. late: the
+    # stream on which it may travel when a step begins. block: of the result. formula: what it holds where parameters are
+    # averaged; "": lost. changed_by: conditions of branches.
+    # Where states are shared out: is_elsewhere: a state that is in shares, or in another variable. Which values are equal
+    # numbers, of the value, and of the one that it is OLD with; what each rank has a part of; what makes it a constant; the
+    # numbers of which it is the sum: on this rank, a part of it, or on all.
+    FIRST = dict(
+        dict.fromkeys("""in_buffer in_result is_own equal has_value read_first read_since is_gradient is_reduced is_parameter
+                         is_frozen is_rounded is_elsewhere""".split(), False),
+        of=None, of_version=0, version=0, kind=LOST, form=WHOLE, parts=(), accesses=None, late=None, block=0, formula=None,
+        changed_by=(), number=None, old_number=None, share=None, constant=None, total=None)
+    __slots__ = (*FIRST, "data", "name", "persistable", "is_data", "type", "elements", "dtype", "dims", "is_state",
+                 "float_size", "is_floats")
 
     def __init__(self, data):
+        for name, value in Var.FIRST.items():
+            setattr(self, name, value)
         self.data, self.name, described = data, bytes_of(data, 1), bytes_of(data, 2)
         self.persistable, self.is_data = int_of(data, 3) != 0, int_of(data, 4) != 0
         self.type = int_of(described, 1)
