@@ -1,5 +1,5 @@
-// Bytes as a claim, a proof, an original and a result, and perhaps their startup programs, one after
-// the other: certified, or refused with a reason. What is certified anew passes the check.
+// Bytes as a claim, a proof, an original and a result, and perhaps their startup programs, one
+// after the other: certified, or refused with a reason. What is certified anew passes the check.
 #include <string_view>
 #include <vector>
 
