@@ -62,6 +62,14 @@ bool IsNoState(std::string_view decl, const Var& var) {
   return !Decl(decl).persistable && others(decl) == others(var.bytes);
 }
 
+// States are named in the claim, of which names must not make lines.
+void ExpectPrintable(const Var& var) {
+  for (const char c : var.name) {
+    Expect(!var.persistable || (static_cast<unsigned char>(c) > ' ' && c != '\x7f'), var.name,
+           " is a state whose name has blanks or control characters");
+  }
+}
+
 void Declare(State* state) {
   state->locals.resize(state->blocks.size());
   for (size_t i = 1; i < state->blocks.size(); ++i) {
@@ -82,6 +90,7 @@ void Declare(State* state) {
     var->of = var;
     var->equal = state->main == nullptr && var->IsState();  // startup programs set them
   }
+  for (const Var& var : state->vars) ExpectPrintable(var);
   // Most declarations are those of the original, in its order: these need not be looked for.
   const size_t end = state->vars.size();
   size_t next = 0;
@@ -105,6 +114,8 @@ void Declare(State* state) {
     const Var* const known = is_known && state->main != nullptr ? main.Find(var->name) : nullptr;
     Expect(known == nullptr || known->bytes == var->bytes, var->name,
            " is declared otherwise in the main program");
+    ExpectPrintable(*var);
+    ExpectNoAttrs(*var);
     var->kind = kLost;
     var->equal = state->main == nullptr && var->persistable;
   }
@@ -415,7 +426,10 @@ std::string ClaimOf(const Files& files, const std::function<std::string(std::str
   if (has_startup) {
     Begin(files.original_startup, files.startup, &startup);
     Follow(&proof, &startup);
-    if (!startup.endpoints.empty()) rank = Text(std::to_string(startup.rank), ", endpoints");
+    const bool is_for_one = !startup.endpoints.empty();
+    if (is_for_one) rank = std::to_string(startup.rank);
+    rank += Text(", calls ", Sha256(startup.schedule).substr(0, 16));
+    if (is_for_one) rank += ", endpoints";
     for (const std::string_view endpoint : startup.endpoints) rank += Text(" ", endpoint);
   }
   for (const std::string& state : owns) own_states += Text(own_states.empty() ? "" : " ", state);

@@ -50,6 +50,13 @@ struct NewOp : Slots {
     return ring;
   }
 
+  // What all ranks must do in one order. Ranks run one main program, so that names do not matter
+  // there, but startup programs of their own.
+  void Note(const std::string& call, std::string_view name) {
+    state.Spend(0, 128 + name.size());
+    state.schedule += state.main == nullptr ? Text(call, "\n") : Text(call, " ", name, "\n");
+  }
+
   uint32_t StreamOf(uint64_t ring) {
     const uint32_t stream = state.streams.emplace(ring, state.streams.size() + 1).first->second;
     Expect(stream < kHost, "more than 16 rings");
@@ -57,11 +64,11 @@ struct NewOp : Slots {
   }
 
   uint32_t LaunchCall(const char* kind, const Var& var) {
-    state.Spend(0, 128);
     const bool computes = op.Number("use_calc_stream", 0) != 0;
     const uint64_t ring = UseRing(computes);
-    state.schedule += Text(std::to_string(ring), " ", kind, " ", std::to_string(var.dtype), " ",
-                           std::to_string(var.elements), "\n");
+    Note(Text(std::to_string(ring), " ", kind, " ", std::to_string(var.dtype), " ",
+              std::to_string(var.elements)),
+         var.name);
     ++state.num_calls;
     return state.Launch(computes ? 0 : StreamOf(ring));
   }
@@ -101,7 +108,13 @@ struct NewOp : Slots {
 
   uint32_t Reduce() {
     const int64_t reduction = op.Number("reduce_type", 0);
-    Expect(reduction == 0 || reduction == 4, "attribute reduce_type: expected 0 or 4");
+    if (IsAny(InPlace(), state)) {
+      Expect(op.type == "c_allreduce_max" || reduction == 1, "expected a maximum");
+      FindAny(&X(), &state);
+      return LaunchCall("max", X());
+    }
+    Expect(op.type != "c_allreduce_max" && (reduction == 0 || reduction == 4),
+           "attribute reduce_type: expected 0 or 4");
     const bool averages = op.type == "c_allreduce_avg" || reduction == 4;
     if (state.totals.count(&InPlace()) > 0) {
       Expect(!averages, "expected a sum");
@@ -131,9 +144,14 @@ struct NewOp : Slots {
   // A copy of a gradient in another type, or back.
   uint32_t Cast() {
     Var &x = X(), &y = Out();
+    const bool is_any = IsAny(x, state), are_floats = x.FloatSize() > 0 && y.FloatSize() > 0;
     Expect(op.Number("in_dtype", -1) == x.dtype && op.Number("out_dtype", -1) == y.dtype &&
-               x.FloatSize() > 0 && y.FloatSize() > 0 && x.parts.size() == y.parts.size(),
+               are_floats != is_any && x.parts.size() == y.parts.size(),
            "the attributes or parts do not fit the variables");
+    if (is_any) {
+      CastAny(x, &y, &state);
+      return state.Launch(0);
+    }
     const std::vector<Var*> sources = PartsOf(&x), targets = PartsOf(&y);
     for (size_t i = 0; i < sources.size(); ++i) {
       const Var& source = Current(*sources[i], true);
@@ -158,8 +176,9 @@ struct NewOp : Slots {
     const int64_t size = fused.FloatSize(), given = op.Number("user_defined_size_of_dtype", -1);
     const int64_t align = op.Number("use_align", 1) == 0 ? 1 : op.Number("align_size", -1);
     const bool copies = op.Number("copy_data", 0) != 0;
-    Expect(size > 0 && state.shares.count(&fused) + state.totals.count(&fused) == 0 &&
-               op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
+    // In the next step, it is a buffer from the start.
+    Expect(fused.accesses.empty(), fused.name, " is used before it is a buffer");
+    Expect(size > 0 && op.Number("dtype", -1) == fused.dtype && align <= 1 << 20 &&
                (given == -1 || given == size) && (align <= 1 || align % size == 0) &&
                !fused.persistable && fused.block == state.block,
            "expected FusedOutput of floats, and attributes with its type and size");
@@ -196,7 +215,6 @@ struct NewOp : Slots {
     Expect(
         (its_shapes.empty() && its_ranks.empty()) || (its_shapes == shapes && its_ranks == ranks),
         "its attributes have other shapes than the variables");
-    fused.kind = kLost;
     Expect(!in.empty() && (!is_known || fused.elements == end), "FusedOutput is not declared with ",
            std::to_string(end), " elements");
     return state.Launch(0);
@@ -221,11 +239,12 @@ struct NewOp : Slots {
     }
     Var &x = X(), &y = New(&Out());
     std::vector<int64_t> dims = x.Dims();
+    const bool is_known = x.elements >= 0 && x.elements <= int64_t{1} << 40;
     if (dims.empty()) dims.push_back(1);
-    dims[0] *= static_cast<int64_t>(state.nranks);
+    if (is_known) dims[0] *= static_cast<int64_t>(state.nranks);
     Expect(op.Find("nranks") != nullptr && state.nranks > 0 && x.of == &x &&
                Current(x, true).kind <= kScaled &&
-               state.shares.count(&y) + state.totals.count(&y) == 0 && x.elements >= 0 &&
+               state.shares.count(&y) + state.totals.count(&y) == 0 && is_known &&
                y.elements >= 0 && y.Dims() == dims && y.dtype == x.dtype,
            "expected a number of ranks, and Out declared for the values of all");
     Hold(x, kGathered, &y);
@@ -305,6 +324,7 @@ struct NewOp : Slots {
     Expect((devices == 0 || devices == state.nranks) && state.set_up.insert(ring).second &&
                state.rings.count(ring) == 0,
            "the ring does not have all ranks, is set up twice, or after its use");
+    Note(Text(std::to_string(ring), " ", op.type), in.empty() ? "" : X().name);
     return WaitFor(0, kHost);
   }
 
@@ -329,6 +349,7 @@ struct NewOp : Slots {
     Var& id = New(out[0]);
     Expect(id.type == 17 && !id.has_value, id.name, " is no new id");
     id.has_value = true;
+    Note("id", id.name);
     return WaitFor(0, kHost);
   }
 
@@ -360,13 +381,12 @@ constexpr Rule kRules[] = {
     {"df", " c_allgather all_gather ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
      &NewOp::Gather},
     {"dfe", " coalesce_tensor ", "Input", "Output", "FusedOutput", kOfBuffers, &NewOp::Coalesce},
-    {"db", " c_reducescatter ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
-     &NewOp::Scatter},
-    {"db", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ",
-     &NewOp::Scale},
+    {"db", " c_reducescatter reduce_scatter ", "X", "Out", "",
+     " ring_id:i nranks:n use_calc_stream:b ", &NewOp::Scatter},
+    {"db", " c_allreduce_max ", "X", "Out", "", " ring_id:i use_calc_stream:b ", &NewOp::Reduce},
     {"dbe", " fill_constant ", "", "Out", "", " dtype:i shape:I value:f str_value:s ",
      &NewOp::Run<FillNew>},
-    {"e", " alltoall ", "X", "Out", "", " ring_id:i use_calc_stream:b ", &NewOp::Send},
+    {"e", " alltoall all_to_all ", "X", "Out", "", " ring_id:i use_calc_stream:b ", &NewOp::Send},
     {"e", " slice ", "Input", "Out", "", " axes:I starts:I ends:I ", &NewOp::Run<SliceShare>},
     {"msat", " c_wait_compute c_wait_comm c_sync_calc_stream c_sync_comm_stream ", "X", "Out", "",
      " ring_id:i ", &NewOp::Wait},
@@ -376,7 +396,7 @@ constexpr Rule kRules[] = {
      " ring_id:i use_calc_stream:b accumulate_type:* ", &NewOp::Reduce},
     {"mb", " all_reduce ", "X", "Out", "",
      " ring_id:i use_calc_stream:b accumulate_type:* reduce_type:i ", &NewOp::Reduce},
-    {"mb", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ",
+    {"dmb", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ",
      &NewOp::Scale},
     {"mb", " cast ", "X", "Out", "", " in_dtype:i out_dtype:i ", &NewOp::Cast},
     {"mb", " coalesce_tensor ", "Input", "Output", "FusedOutput", kOfBuffers, &NewOp::Coalesce},
@@ -481,7 +501,8 @@ void Insert(const Op& op, State* state) {
   const size_t size = added.in.size() + added.out.size() + added.more.size() + added.also.size();
   Expect(op.args.size() == size, "it has another variable");
   const auto has = [&](char what) { return rule.where.find(what) != rule.where.npos; };
-  const int64_t role = op.Number("op_role", is_main && has('o') ? 0 : 1) & 15;
+  const int64_t role =
+      op.Number("op_role", is_main && has('o') ? 0 : 1) & ~int64_t{256};  // of a loss
   const bool adds_up = !added.in.empty() && state->totals.count(added.in[0]) > 0;
   Expect(!is_main || !has('b') || role == (adds_up ? 2 : 1), "attribute op_role: expected ",
          adds_up ? "optimize" : "backward");

@@ -12,6 +12,9 @@ namespace {
 // kNorm, the sum of the squares of all elements.
 // Ops that need whole tensors are for ranks of which each has one; their dimensions do not count.
 constexpr char kNorm[] = "squared_l2_norm";
+// These have lists of tensors, in slots X and Out; one after the other.
+constexpr std::string_view kOfLists = " check_finite_and_unscale update_loss_scaling ",
+                           kLast = "update_loss_scaling";
 struct Elementwise {
   std::string_view types, numbers;
   bool needs_whole = false;
@@ -22,6 +25,7 @@ constexpr Elementwise kElementwise[] = {
     {" squared_l2_norm ", " Out "},
     {" lamb ", " Beta1PowOut Beta2PowOut ", true},
     {" lars_momentum clip_by_norm ", "", true},
+    {kOfLists, " FoundInfinite LossScaling OutGoodSteps OutBadSteps "},
     {" scale sum cast clip assign sign abs square sqrt elementwise_add elementwise_sub "
      "elementwise_mul elementwise_div ",
      ""},
@@ -60,6 +64,21 @@ bool IsZero(const Op& op) {
 // Of an op that is left out, until it is found.
 uint64_t MemoryOf(size_t num_args) { return 128 + num_args * sizeof(Part); }
 
+std::vector<Part> Sorted(std::vector<Part> parts) {
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return a.of != b.of ? a.of->name < b.of->name : a.version < b.version;
+  });
+  return parts;
+}
+
+// Of sorted ones.
+bool AreSame(const std::vector<Part>& some, const std::vector<Part>& others) {
+  const auto are_same = [](const Part& a, const Part& b) {
+    return a.of == b.of && a.version == b.version;
+  };
+  return std::equal(some.begin(), some.end(), others.begin(), others.end(), are_same);
+}
+
 bool IsCurrent(const Part& part) { return part.version == part.of->version; }
 
 // What a variable of the original holds in the result.
@@ -95,10 +114,10 @@ Share& Set(Var* var, State* state) {
 }
 
 // Whether op i of the shares computes what this one does, which the result has not.
-bool DoesSame(const Op& op, const LeftOut& other, size_t i, State* state) {
+bool DoesSame(const Op& op, const std::vector<std::string_view>& attrs, const LeftOut& other,
+              size_t i, State* state) {
   const Op was(other.op, state->memory_left);
-  if (was.type != op.type || was.args.size() != op.args.size() ||
-      AttrsOf(was.bytes) != AttrsOf(op.bytes)) {
+  if (was.type != op.type || was.args.size() != op.args.size() || AttrsOf(was.bytes) != attrs) {
     return false;
   }
   const Elementwise& kind = *FindElementwise(op.type);
@@ -142,18 +161,133 @@ bool IsNumber(const Var& var, const Var& like) {
   return var.type == 7 && var.elements == 1 && var.FloatSize() > 0 && var.dtype == like.dtype;
 }
 
+// A variable holds a number that all ranks have found.
+void HoldNumber(const Part& made, Var* var, State* state) {
+  // Else the parts would be of different tensors.
+  Expect(made.of->equal, made.of->name, " may differ between ranks");
+  var->of = made.of;
+  var->of_version = made.version;
+  var->kind = kSame;
+  var->form = kWhole;
+  var->equal = true;
+  state->totals.erase(var);
+}
+
+void ExpectFree(const Var& var, const State& state) {
+  Expect((var.of == nullptr || var.of == &var) && !var.persistable && var.parts.empty() &&
+             !var.in_buffer && state.shares.count(const_cast<Var*>(&var)) == 0,
+         var.name, " is no variable for sums");
+}
+
+// Of an op of lists.
+bool IsInList(const Op::Arg& arg) { return arg.name == (arg.is_output ? "Out" : "X"); }
+std::vector<size_t> NumbersOf(const Op& op) {
+  std::vector<size_t> numbers;
+  for (size_t a = 0; a < op.args.size(); ++a) {
+    if (!IsInList(op.args[a])) numbers.push_back(a);
+  }
+  return numbers;
+}
+
+void ExpectZeros(const Share& share, int64_t elements, const State& state) {
+  int64_t size = 0;
+  for (const Part& part : share.parts) size += part.of->elements;
+  const bool has_none = size == elements * static_cast<int64_t>(state.nranks);
+  Expect(share.has_zeros || has_none, "padding may be other than 0");
+}
+
+// Whether an op of lists, which the result has not, has the values of which the shares are, and
+// these numbers.
+bool DoesSameToAll(const Op& op, const std::vector<Part>& parts, const LeftOut& other,
+                   State* state) {
+  const Op was(other.op, state->memory_left);
+  const std::vector<size_t> now = NumbersOf(op), before = NumbersOf(was);
+  if (was.type != op.type || now.size() != before.size() || AttrsOf(was.bytes) != AttrsOf(op.bytes))
+    return false;
+  std::vector<Part> read, written;
+  for (size_t a = 0; a < was.args.size(); ++a) {
+    if (!IsInList(was.args[a])) continue;
+    (was.args[a].is_output ? written : read).push_back(other.args[a]);
+  }
+  if (read.size() != written.size() || !AreSame(Sorted(read), Sorted(parts))) return false;
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (read[i].of != written[i].of) return false;
+  }
+  for (size_t i = 0; i < now.size(); ++i) {
+    const Op::Arg& arg = op.args[now[i]];
+    const Part& part = other.args[before[i]];
+    if (!Op::AreAtOnePlace(arg, was.args[before[i]]) || part.of->elements != 1) return false;
+    Var* const var = state->VarOf(arg.var);
+    if (!arg.is_output && !AreEqual(Held(var), part)) return false;
+    if (arg.is_output && part.of != var) return false;
+    bool is_in_place = !arg.is_output || arg.name == "FoundInfinite";
+    for (size_t k = 0; k < now.size(); ++k) {
+      const bool is_it = op.args[now[k]].var == arg.var;
+      if (is_it != (other.args[before[k]].of == part.of)) return false;
+      is_in_place = is_in_place || (is_it && !op.args[now[k]].is_output);
+    }
+    if (!is_in_place) return false;
+  }
+  return true;
+}
+
+// One op for one that is left out, of all of whose tensors the shares have parts.
+void UpdateLists(const Op& op, State* state) {
+  std::vector<Part> parts;
+  std::vector<Var*> in, out;
+  for (const Op::Arg& arg : op.args) {
+    Var* const var = state->VarOf(arg.var);
+    if (!IsInList(arg)) continue;
+    const Share& share = ShareOf(*var, state);
+    (arg.is_output ? out : in).push_back(var);
+    if (arg.is_output) continue;
+    parts.insert(parts.end(), share.parts.begin(), share.parts.end());
+    state->Spend(1 + share.parts.size(), 2 * share.parts.size() * sizeof(Part));
+    Expect(share.kind == (op.type == kLast ? kLost : kSame), var->name, " holds another value");
+    ExpectZeros(share, var->elements, *state);
+  }
+  Expect(in == out, "expected X and the same Out");
+  auto found = state->left_out.end();
+  for (const Part& part : parts) {
+    auto [next, end] = state->left_out.equal_range(part.of);
+    for (; next != end && found == state->left_out.end(); ++next) {
+      state->Spend(1 + next->second.op.size() / 8, 0);
+      if (DoesSameToAll(op, parts, next->second, state)) found = next;
+    }
+  }
+  Expect(found != state->left_out.end(), "no op that is left out does the same with these");
+  std::map<const Var*, Part> written;
+  const Op was(found->second.op, state->memory_left);
+  for (size_t a = 0; a < was.args.size(); ++a) {
+    const Part& part = found->second.args[a];
+    if (was.args[a].is_output) written[part.of] = part;
+  }
+  state->Launch(0);
+  for (const Op::Arg& arg : op.args) {
+    Var* const var = state->VarOf(arg.var);
+    state->Touch(0, var, arg.is_output);
+    if (!arg.is_output) continue;
+    if (IsInList(arg)) {
+      // If any is infinite, elements are the original's after the last op only.
+      state->shares[var].kind = op.type == kLast ? kSame : kLost;
+      for (Part& part : state->shares[var].parts) part = written.at(part.of);
+    } else if (arg.name == "FoundInfinite") {
+      ExpectFree(*var, *state);
+      var->kind = kLost;
+      state->totals[var] = {{written.at(var)}, false, true};
+    } else {
+      Expect(IsCurrent(written.at(var)), var->name, " has no number of its own there");
+      var->number = ++state->num_numbers;
+      var->kind = kSame;
+    }
+  }
+  state->memory_left += MemoryOf(was.args.size());
+  state->left_out.erase(found);
+}
+
 // A variable that is the sum of the same numbers as one that an op left out has made holds that.
 void FindSum(Var* var, State* state) {
-  const auto sorted = [](std::vector<Part> parts) {
-    std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
-      return a.of != b.of ? a.of->name < b.of->name : a.version < b.version;
-    });
-    return parts;
-  };
-  const auto are_same = [](const Part& a, const Part& b) {
-    return a.of == b.of && a.version == b.version;
-  };
-  const std::vector<Part> of = sorted(state->totals[var].of);
+  const std::vector<Part> of = Sorted(state->totals[var].of);
   for (const Part& part : of) {
     const auto [begin, end] = state->left_out.equal_range(part.of);
     for (auto found = begin; found != end; ++found) {
@@ -165,20 +299,12 @@ void FindSum(Var* var, State* state) {
         const Part& part = found->second.args[a];
         op.args[a].is_output ? static_cast<void>(made = part) : terms.push_back(part);
       }
-      terms = sorted(terms);
       if (op.type != "sum" || made.of == nullptr || op.args.size() != of.size() + 1 ||
-          !std::equal(of.begin(), of.end(), terms.begin(), terms.end(), are_same) ||
-          (var->of == var && var != made.of) || !IsCurrent(made) || !IsNumber(*var, *made.of)) {
+          !AreSame(of, Sorted(terms)) || (var->of == var && var != made.of) || !IsCurrent(made) ||
+          !IsNumber(*var, *made.of)) {
         continue;
       }
-      // Else the parts would be of different tensors.
-      Expect(made.of->equal, made.of->name, " may differ between ranks");
-      var->of = made.of;
-      var->of_version = made.version;
-      var->kind = kSame;
-      var->form = kWhole;
-      var->equal = true;
-      state->totals.erase(var);
+      HoldNumber(made, var, state);
       state->left_out.erase(found);
       ++state->num_sums;
       return;
@@ -250,6 +376,7 @@ void BeginShares(State* state) {
     Expect(var->of == var && var->IsState() && var->type == 7 && taken.insert(name).second &&
                name.find(';') == name.npos && name != "=",
            "setting of the result: ", name, " is no state, or is there twice");
+    ExpectNoAttrs(*var);
     var->is_elsewhere = !is_kept;
     var->kind = is_kept ? kSame : kLost;
     return var;
@@ -335,13 +462,14 @@ bool UpdatesShares(const Op& op, const State& state) {
     Var* const var = state.Find(arg.var);
     const auto share =
         var == nullptr || arg.is_output ? state.shares.end() : state.shares.find(var);
-    return share != state.shares.end() && share->second.kind == kSame;
+    return share != state.shares.end() && share->second.kind != kSum;
   };
   return state.main == nullptr && op.type.substr(0, 2) != "c_" && op.type != "all_gather" &&
          std::any_of(op.args.begin(), op.args.end(), is_share);
 }
 
 void UpdateShares(const Op& op, State* state) {
+  if (Names(kOfLists, op.type)) return UpdateLists(op, state);
   Expect(FindElementwise(op.type) != nullptr, "no rule lets each rank run such an op on its part");
   const Elementwise& kind = *FindElementwise(op.type);
   const Share* first = nullptr;
@@ -355,9 +483,12 @@ void UpdateShares(const Op& op, State* state) {
     if (first == nullptr) first = &share->second, elements = var->elements;
     Expect(var->elements == elements && share->second.parts.size() == first->parts.size(),
            var->name, " has other parts than the shares before it");
-    Expect(share->second.kind == kSame, var->name, " holds sums, where means are claimed");
+    Expect(share->second.kind == kSame, var->name,
+           " holds sums, where means are claimed, or what may be infinite");
   }
   const size_t count = first->parts.size();
+  const std::vector<std::string_view> attrs = AttrsOf(op.bytes);
+  const bool keeps_zeros = first->has_zeros && (op.type == "cast" || op.type == "assign");
   Expect(count > 0, "its shares hold nothing");
   std::vector<std::vector<Part>> values(vars.size());  // of outputs
   state->Spend(0, count * vars.size() * sizeof(Part));
@@ -366,7 +497,7 @@ void UpdateShares(const Op& op, State* state) {
     auto same = begin;
     for (; same != end; ++same) {
       state->Spend(1 + same->second.op.size() / 8, 0);
-      if (DoesSame(op, same->second, i, state)) break;
+      if (DoesSame(op, attrs, same->second, i, state)) break;
     }
     Expect(!kind.needs_whole || first->parts[i].of->elements == elements,
            "it needs whole tensors, and no rank has all of ", first->parts[i].of->name);
@@ -382,14 +513,13 @@ void UpdateShares(const Op& op, State* state) {
     if (!op.args[a].is_output) continue;
     if (!Names(kind.numbers, op.args[a].name)) {
       Expect(var->elements == elements, var->name, " has other elements than the share");
-      Set(var, state).parts = std::move(values[a]);
+      Share& held = Set(var, state);
+      held.parts = std::move(values[a]);
+      held.has_zeros = keeps_zeros;
       continue;
     }
     if (op.type == kNorm) {
-      int64_t size = 0;
-      for (const Part& part : first->parts) size += part.of->elements;
-      const bool has_none = size == elements * static_cast<int64_t>(state->nranks);
-      Expect(first->has_zeros || has_none, "padding may be other than 0");
+      ExpectZeros(*first, elements, *state);
       Expect(var->of == nullptr && var->parts.empty() && !var->in_buffer &&
                  IsNumber(*var, *values[a][0].of) && state->shares.count(var) == 0,
              var->name, " is no new number");
@@ -497,9 +627,7 @@ void JoinSums(const Slots& slots) {
     state.Spend(0, found->second.of.size() * sizeof(Part));
     sum.of.insert(sum.of.end(), found->second.of.begin(), found->second.of.end());
   }
-  Expect((out.of == nullptr || out.of == &out) && !out.persistable && out.parts.empty() &&
-             !out.in_buffer && state.shares.count(&out) == 0,
-         out.name, " is no variable for sums");
+  ExpectFree(out, state);
   out.kind = kLost;
   state.totals[&out] = std::move(sum);
   if (state.totals[&out].is_whole) FindSum(&out, &state);
@@ -511,6 +639,27 @@ void AddUp(Var* var, State* state) {
   sum.is_whole = true;
   var->kind = kLost;
   FindSum(var, state);
+}
+
+bool IsAny(const Var& var, const State& state) {
+  const auto found = state.totals.find(const_cast<Var*>(&var));
+  return found != state.totals.end() && found->second.is_any;
+}
+
+void FindAny(Var* any, State* state) {
+  Expect(any->dtype == 2, any->name, " is no whole number");
+  state->totals[any].is_whole = true;
+}
+
+void CastAny(const Var& from, Var* to, State* state) {
+  const Sum sum = state->totals[const_cast<Var*>(&from)];
+  const Part& made = sum.of[0];
+  ExpectFree(*to, *state);
+  Expect(to->type == 7 && to->elements == 1 && (to->dtype == 0 || to->dtype == 2), to->name,
+         " is no number");
+  to->kind = kLost;
+  state->totals[to] = sum;
+  if (sum.is_whole && to == made.of && IsCurrent(made)) HoldNumber(made, to, state);
 }
 
 void SendParts(Var* buffer, Var* out, State* state) {

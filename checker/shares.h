@@ -35,6 +35,10 @@ void GatherShare(const Var& share, const Var& buffer, State* state);
 // Numbers that ranks add up, each of its part of tensors.
 void JoinSums(const Slots& slots);
 void AddUp(Var* sum, State* state);
+// Whether any rank has an infinite element.
+bool IsAny(const Var& var, const State& state);
+void FindAny(Var* any, State* state);
+void CastAny(const Var& from, Var* to, State* state);
 void SendParts(Var* buffer, Var* out, State* state);
 void SliceShare(const Slots& slots);
 void FillNew(const Slots& slots);

@@ -80,10 +80,11 @@ struct Share {
   bool is_zero = false;      // nothing but 0
   bool has_zeros = false;    // its padding is 0, or it has none
 };
-// Numbers of the original of which a variable is the sum: on this rank, a part of it, or on all.
+// Numbers of the original of which a variable is the sum: on this rank, a part of it, or on all. Or
+// the one that says whether any element is infinite.
 struct Sum {
   std::vector<Part> of;
-  bool is_whole = false;
+  bool is_whole = false, is_any = false;
 };
 // An op of the original that the result has not.
 struct LeftOut {
@@ -227,6 +228,12 @@ struct Slots {
   State& state;
   std::vector<Var*> in, out, more, also;
 };
+
+// By an attribute, a declaration says that the host sets the variable before each step.
+inline void ExpectNoAttrs(const Var& var) {
+  Expect(!Fields(var.bytes).Next(7), var.name,
+         " is new, or shared out, and its declaration has an attribute");
+}
 
 // An op that the original has, too: there it is `op`. Null: the result has it not.
 void Keep(const Op& op, const Op* now, State* state);

@@ -55,19 +55,19 @@ NO_RULE = (  # what a setting says of results that no rule makes
 # attributes: i integer, b boolean, f float, s text, S texts, I integers, B block, n the number of ranks, 0 nothing
 # (zero, false, or empty), * anything.
 RULES = """
+db c_allreduce_max X Out ring_id:i,use_calc_stream:b all_reduce
 df c_allgather,all_gather X Out ring_id:i,nranks:n,use_calc_stream:b gather
 dfe coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
 dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i coalesce
-db c_reducescatter X Out ring_id:i,nranks:n,use_calc_stream:b scatter
-db scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
+db c_reducescatter,reduce_scatter X Out ring_id:i,nranks:n,use_calc_stream:b scatter
 dbe fill_constant - Out dtype:i,shape:I,value:f,str_value:s fill_new
-e alltoall X Out ring_id:i,use_calc_stream:b send_parts
+e alltoall,all_to_all X Out ring_id:i,use_calc_stream:b send_parts
 e slice Input Out axes:I,starts:I,ends:I slice_share
 msat c_wait_compute,c_wait_comm,c_sync_calc_stream,c_sync_comm_stream X Out ring_id:i wait
 mst c_broadcast,broadcast X Out ring_id:i,use_calc_stream:b,root:0 broadcast
 mb c_allreduce_sum,c_allreduce_avg X Out ring_id:i,use_calc_stream:b,accumulate_type:* all_reduce
 mb all_reduce X Out ring_id:i,use_calc_stream:b,accumulate_type:*,reduce_type:i all_reduce
-mb scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
+dmb scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
 mb cast X Out in_dtype:i,out_dtype:i cast
 mb coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
 dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i coalesce
@@ -117,6 +117,9 @@ ELEMENTWISE.update(lamb=ELEMENTWISE["adam"], lars_momentum=(), clip_by_norm=())
 WHOLE_ONLY = ("lamb", "lars_momentum", "clip_by_norm")  # of whole tensors, of which each rank has one
 NUMBERS = """LearningRate Beta1Pow Beta2Pow Beta1Tensor Beta2Tensor EpsilonTensor SkipUpdate Min Max ScaleTensor
 BiasTensor""".split()  # inputs of which ops read the first element
+# Of lists of tensors, in slots X and Out.
+OF_LISTS = ("check_finite_and_unscale", "update_loss_scaling")
+ELEMENTWISE.update(dict.fromkeys(OF_LISTS, ("FoundInfinite", "LossScaling", "OutGoodSteps", "OutBadSteps")))
 NORM = "squared_l2_norm"  # the sum of the squares of all elements
 TYPE_NAMES = {4: "fp16", 5: "fp32", 6: "fp64", 22: "bf16"}
 
@@ -286,20 +289,23 @@ class Op:
 class Var:
     """A declaration, and what the variable holds in the course of the walk."""
 
-    of, of_version, version, kind, form = None, 0, 0, LOST, WHOLE
-    parts, in_buffer = (), False  # pairs of a part and where it begins, or None
-    accesses = None  # by stream: [last read, last write]
-    in_result = is_own = equal = has_value = read_first = read_since = False
-    is_gradient = is_reduced = is_parameter = is_frozen = is_rounded = False
-    late = None  # the stream on which it may travel when a step begins
-    block, formula = 0, None  # of the result; what a variable holds where parameters are averaged; "": lost
-    changed_by = ()  # conditions of branches
-    # Where states are shared out: a state that is in shares, or in another variable; which values are equal numbers, of
-    # the value, and of the one that it is OLD with; what each rank has a part of; what makes it a constant.
-    # The numbers of which it is the sum: on this rank, a part of it, or on all.
-    is_elsewhere, number, old_number, share, constant, total = False, None, None, None, None, None
+    # At first. parts: pairs of a part and where it begins, or None. accesses: by stream: [last read, last write]. late: the
+    # stream on which it may travel when a step begins. block: of the result. formula: what it holds where parameters are
+    # averaged; "": lost. changed_by: conditions of branches.
+    # Where states are shared out: is_elsewhere: a state that is in shares, or in another variable. Which values are equal
+    # numbers, of the value, and of the one that it is OLD with; what each rank has a part of; what makes it a constant; the
+    # numbers of which it is the sum: on this rank, a part of it, or on all.
+    FIRST = dict(
+        dict.fromkeys("""in_buffer in_result is_own equal has_value read_first read_since is_gradient is_reduced is_parameter
+                         is_frozen is_rounded is_elsewhere""".split(), False),
+        of=None, of_version=0, version=0, kind=LOST, form=WHOLE, parts=(), accesses=None, late=None, block=0, formula=None,
+        changed_by=(), number=None, old_number=None, share=None, constant=None, total=None)
+    __slots__ = (*FIRST, "data", "name", "persistable", "is_data", "type", "elements", "dtype", "dims", "is_state",
+                 "float_size", "is_floats")
 
     def __init__(self, data):
+        for name, value in Var.FIRST.items():
+            setattr(self, name, value)
         self.data, self.name, described = data, bytes_of(data, 1), bytes_of(data, 2)
         self.persistable, self.is_data = int_of(data, 3) != 0, int_of(data, 4) != 0
         self.type = int_of(described, 1)
@@ -324,6 +330,17 @@ class Var:
 
 def parts_of(var):
     return [part for part, _ in var.parts] or [var]
+
+
+def expect_printable(var):
+    """States are named in the claim, of which names must not make lines."""
+    expect(not var.persistable or all(byte > 32 and byte != 127 for byte in var.name),
+           "%s is a state whose name has blanks or control characters" % var)
+
+
+def expect_no_attrs(var):
+    """By an attribute, a declaration says that the host sets the variable before each step."""
+    expect(not any(fields(var.data, 7)), "%s is new, or shared out, and its declaration has an attribute" % var)
 
 
 def current(var, is_whole=True):
@@ -353,8 +370,25 @@ class Share:
 
 
 class Sum:
-    def __init__(self, of, is_whole=False):
-        self.of, self.is_whole = of, is_whole
+    def __init__(self, of, is_whole=False, is_any=False):
+        self.of, self.is_whole, self.is_any = of, is_whole, is_any  # any: whether any element is infinite
+
+
+def in_list(place):
+    return place[1] == ("Out" if place[0] else "X")
+
+
+def expect_free(var):
+    expect((var.of is None or var.of is var) and not var.persistable and not var.parts and not var.in_buffer
+           and var.share is None, "%s is no variable for sums" % var)
+
+
+def hold_number(made, var):
+    """A variable holds a number that all ranks have found."""
+    # Else the parts would be of different tensors.
+    expect(made[0].equal, "%s may differ between ranks" % made[0])
+    var.of, var.of_version, var.kind, var.form, var.equal = *made[:2], SAME, WHOLE, True
+    var.total = None
 
 
 def is_number(var, like):
@@ -486,6 +520,7 @@ class Walk:
             var = Var(field.bytes())
             expect(var.name not in self.vars, "%s is declared twice" % var)
             self.vars[var.name] = var.of = var
+            expect_printable(var)
             var.kind, var.equal = SAME, self.main is None and var.is_state
         for field in fields(self.result, 3):
             declared = Var(field.bytes())
@@ -503,6 +538,8 @@ class Walk:
             expect(known is None or known.data == var.data, "%s is declared otherwise in the main program" % var)
             var.in_result = True
             if var.of is None:
+                expect_printable(var)
+                expect_no_attrs(var)
                 var.equal = self.main is None and var.persistable
         for i, block in enumerate(self.new_blocks):
             for field in fields(block, 3):
@@ -745,13 +782,13 @@ class Walk:
         self.also = self.slot(False, also)
         expect(len(op.args(False) + op.args(True)) == len(self.inputs + self.outputs + self.more + self.also),
                "it has another variable")
-        role, adds_up = op.number("op_role", 1) & 15, bool(self.inputs) and self.inputs[0].total is not None
+        role, adds_up = op.number("op_role", 1) & ~256, bool(self.inputs) and self.inputs[0].total is not None
         expect(not is_main or "b" not in where or role == (2 if adds_up else 1),
                "attribute op_role: expected %s" % ("optimize" if adds_up else "backward"))
         expect(not is_main or "f" not in where or role <= 1, "attribute op_role: expected forward or backward")
         for var in () if set(where) & set("det") else self.outputs:
             expect(var.share is None and (adds_up or var.total is None), "%s is a share, or the sum of shares" % var)
-        expect("o" not in where or op.number("op_role", 0) & 15 == 2, "attribute op_role: expected optimize")
+        expect("o" not in where or op.number("op_role", 0) & ~256 == 2, "attribute op_role: expected optimize")
         self.has_ended |= "o" in where
         stream = getattr(self, rule)()
         for var in self.inputs + self.also if stream is not None else ():
@@ -782,10 +819,14 @@ class Walk:
         self.all_compute &= computes
         return ring
 
+    def note(self, call, name):
+        """What all ranks must do in one order. Ranks run one main program, but startup programs of their own."""
+        self.schedule.append(call.encode() + (b"\n" if self.main is None else b" " + name + b"\n"))
+
     def call(self, kind, var):
         computes = self.op.number("use_calc_stream", 0) != 0
         ring = self.use_ring(computes)
-        self.schedule.append("%d %s %d %d\n" % (ring, kind, var.dtype, var.elements))
+        self.note("%d %s %d %d" % (ring, kind, var.dtype, var.elements), var.name)
         return self.launch(COMPUTE if computes else self.stream(ring))
 
     # Rules. They return the stream that reads the inputs and writes the outputs, if one does.
@@ -797,10 +838,15 @@ class Walk:
                   {"c_wait_compute": ring, "c_wait_comm": COMPUTE}.get(self.op.type, HOST))
 
     def all_reduce(self):
-        reduction = self.op.number("reduce_type", 0)
-        expect(reduction in (0, 4), "attribute reduce_type: expected 0 or 4")
+        reduction, x = self.op.number("reduce_type", 0), self.in_place()
+        is_max = self.op.type == "c_allreduce_max" or reduction == 1
+        if x.total is not None and x.total.is_any:
+            expect(is_max, "expected a maximum")
+            expect(x.dtype == 2, "%s is no whole number" % x)
+            x.total.is_whole = True
+            return self.call("max", x)
+        expect(self.op.type != "c_allreduce_max" and reduction in (0, 4), "attribute reduce_type: expected 0 or 4")
         averages = self.op.type == "c_allreduce_avg" or reduction == 4
-        x = self.in_place()
         if x.total is not None:
             expect(not averages, "expected a sum")
             self.add_up(x)
@@ -844,10 +890,13 @@ class Walk:
 
     def cast(self):
         x, out = one(self.inputs), one(self.outputs)
-        places = [at for _, at in x.parts]
+        places, is_any = [at for _, at in x.parts], x.total is not None and x.total.is_any
         expect(self.op.number("in_dtype", -1) == x.dtype and self.op.number("out_dtype", -1) == out.dtype
-               and x.float_size and out.float_size and places == [at for _, at in out.parts] and None not in places,
+               and bool(x.float_size and out.float_size) != is_any and places == [at for _, at in out.parts] and None not in places,
                "the attributes or parts do not fit the variables")
+        if is_any:
+            self.cast_any(x, out)
+            return self.launch()
         for a, b in zip(parts_of(x), parts_of(out)):
             is_original = b.of is b
             expect(current(a).dims == b.dims and (not is_original or (a.of is b and b.is_gradient)),
@@ -861,9 +910,11 @@ class Walk:
         expect(self.inputs == self.outputs and len(self.more) == 1,
                "expected Input, the same Output, and FusedOutput")
         fused, number = new(self.more[0]), self.op.number
+        # In the next step, it is a buffer from the start.
+        expect(not fused.accesses, "%s is used before it is a buffer" % fused)
         size, copies = fused.float_size, number("copy_data", 0) != 0
         align = number("align_size", -1) if number("use_align", 1) else 1
-        expect(size and fused.share is None and fused.total is None and number("dtype", -1) == fused.dtype and align <= 1 << 20
+        expect(size and number("dtype", -1) == fused.dtype and align <= 1 << 20
                and number("user_defined_size_of_dtype", -1) in (-1, size)
                and (align <= 1 or align % size == 0) and not fused.persistable and fused.block == self.block,
                "expected FusedOutput of floats, and attributes with its type and size")
@@ -885,7 +936,7 @@ class Walk:
                 var.read_first |= not var.has_value
             else:
                 var.kind, var.constant = LOST, None
-        fused.parts, fused.kind = parts, LOST
+        fused.parts = parts
         expect((self.op.ints("concated_shapes"), self.op.ints("concated_ranks")) in (([], []), (shapes, ranks)),
                "its attributes have other shapes than the variables")
         expect(self.inputs and (align <= 0 or fused.elements == end),
@@ -909,7 +960,7 @@ class Walk:
         dims = list(x.dims) or [1]
         dims[0] *= self.nranks
         expect(self.nranks and "nranks" in self.op.attrs and x.of is x and x.kind in (SAME, SCALED) and out.share is None
-               and out.total is None and x.elements >= 0 and out.elements >= 0 and out.dims == dims and out.dtype == x.dtype,
+               and out.total is None and 0 <= x.elements <= 1 << 40 and out.elements >= 0 and out.dims == dims and out.dtype == x.dtype,
                "expected a number of ranks, and Out declared for the values of all")
         hold(x, GATHERED, out)
         return self.call("gather", x)
@@ -943,6 +994,7 @@ class Walk:
         expect(len(self.op.ints("devices")) in (0, self.nranks) and ring not in self.set_up and ring not in self.rings,
                "the ring does not have all ranks, is set up twice, or after its use")
         self.set_up.add(ring)
+        self.note("%d %s" % (ring, self.op.type), self.inputs[0].name if self.inputs else b"")
         self.join(COMPUTE, HOST)
 
     def make_id(self):
@@ -960,6 +1012,7 @@ class Walk:
         var = new(self.outputs[0])
         expect(var.type == RAW and not var.has_value, "%s is no new id" % var)
         var.has_value = True
+        self.note("id", var.name)
         self.join(COMPUTE, HOST)
 
     def init(self):
@@ -1043,6 +1096,7 @@ class Walk:
             expect(var.of is var and var.is_state and var.type == DENSE and name not in taken and b";" not in name
                    and name != b"=", "setting of the result: %s is no state, or is there twice" % var)
             taken.add(name)
+            expect_no_attrs(var)
             var.is_elsewhere, var.kind = not is_kept, SAME if is_kept else LOST
             return var
 
@@ -1097,7 +1151,7 @@ class Walk:
     def updates_shares(self):
         shares = [self.vars[name].share for name in self.op.args(False) if name in self.vars]
         return (self.main is None and not self.op.type.startswith("c_") and self.op.type != "all_gather"
-                and any(share and share.kind == SAME for share in shares))
+                and any(share and share.kind != SUM for share in shares))
 
     def does_same(self, was, args, i):
         """Whether op i of the shares computes what this one does, which the result has not."""
@@ -1127,7 +1181,80 @@ class Walk:
                 return False
         return like is not None
 
+    def does_same_to_all(self, was, args, parts):
+        """Whether an op of lists has the values of which the shares are, and these numbers."""
+        op = self.op
+        read, written = [], []
+        for place, part in zip(was.places, args):
+            if in_list(place):
+                (written if place[0] else read).append(part)
+        now = [place for place in op.places if not in_list(place)]
+        before = [(place, part) for place, part in zip(was.places, args) if not in_list(place)]
+        if ((was.type, was.attributes()) != (op.type, op.attributes())
+                or [place[:3] for place in now] != [place[:3] for place, _ in before]
+                or sorted((part[0].name, part[1]) for part in read) != sorted((part[0].name, part[1]) for part in parts)
+                or [part[0] for part in read] != [part[0] for part in written]):
+            return False
+        for place, (_, part) in zip(now, before):
+            is_output, slot, _, name = place
+            var = self.var(name)
+            if part[0].elements != 1 or (part[0] is not var if is_output else not are_equal(held(var), part)):
+                return False
+            its = [other[3] == name for other in now]
+            if its != [other[0] is part[0] for _, other in before]:
+                return False
+            if is_output and slot != "FoundInfinite" and not any(it and not other[0] for it, other in zip(its, now)):
+                return False
+        return True
+
+    def update_lists(self):
+        """One op for one that is left out, of all of whose tensors the shares have parts."""
+        variables = [(place, self.var(place[3])) for place in self.op.places]
+        for place, var in variables:
+            expect(not in_list(place) or (var.share and not var.share.is_of_ranks), "%s is no share" % var)
+        lists = [[var for place, var in variables if in_list(place) and place[0] == is_output] for is_output in (False, True)]
+        parts = []
+        for var in lists[0]:
+            expect(var.share.kind == (LOST if self.op.type == OF_LISTS[1] else SAME), "%s holds another value" % var)
+            self.expect_zeros(var.share, var.elements)
+            parts += var.share.parts
+        expect(lists[0] == lists[1], "expected X and the same Out")
+        found = next(((part[0], one) for part in parts for one in self.left_out.get(part[0], ())
+                      if self.does_same_to_all(Op(one[0]), one[1], parts)), None)
+        expect(found is not None, "no op that is left out does the same with these")
+        self.left_out[found[0]].remove(found[1])
+        written = {part[0]: part for place, part in zip(Op(found[1][0]).places, found[1][1]) if place[0]}
+        self.launch()
+        for place, var in variables:
+            self.touch(COMPUTE, var, place[0])
+            if place[0] and in_list(place):
+                # If any is infinite, elements are the original's after the last op only.
+                var.share.kind = SAME if self.op.type == OF_LISTS[1] else LOST
+                var.share.parts = [written[part[0]] for part in var.share.parts]
+            elif place[0] and place[1] == "FoundInfinite":
+                expect_free(var)
+                var.kind, var.total = LOST, Sum([written[var]], is_any=True)
+            elif place[0]:
+                expect(is_current(written[var]), "%s has no number of its own there" % var)
+                self.num_numbers += 1
+                var.number, var.kind = self.num_numbers, SAME
+
+    def cast_any(self, x, out):
+        made = x.total.of[0]
+        expect_free(out)
+        expect(out.type == DENSE and out.elements == 1 and out.dtype in (0, 2), "%s is no number" % out)
+        out.kind, out.total = LOST, copy.copy(x.total)
+        if out.total.is_whole and out is made[0] and is_current(made):
+            hold_number(made, out)
+
+    def expect_zeros(self, share, elements):
+        has_none = sum(part[0].elements for part in share.parts) == elements * self.nranks
+        expect(share.has_zeros or has_none, "padding may be other than 0")
+
     def update_shares(self):
+        if self.op.type in OF_LISTS:
+            self.update_lists()
+            return
         expect(self.op.type in ELEMENTWISE, "no rule lets each rank run such an op on its part")
         variables = [self.var(place[3]) for place in self.op.places]
         inputs = [var for var, place in zip(variables, self.op.places) if not place[0] and var.share]
@@ -1135,8 +1262,9 @@ class Walk:
         for var in inputs:
             expect(var.elements == elements and len(var.share.parts) == count,
                    "%s has other parts than the shares before it" % var)
-            expect(var.share.kind == SAME, "%s holds sums, where means are claimed" % var)
+            expect(var.share.kind == SAME, "%s holds sums, where means are claimed, or what may be infinite" % var)
         expect(count, "its shares hold nothing")
+        keeps_zeros = inputs[0].share.has_zeros and self.op.type in ("cast", "assign")
         values = []
         for first, _, _ in inputs[0].share.parts:
             candidates = self.left_out.get(first, [])
@@ -1152,11 +1280,9 @@ class Walk:
             parts = [args[i] for args in values]
             if is_output and slot not in ELEMENTWISE[self.op.type]:
                 expect(var.elements == elements, "%s has other elements than the share" % var)
-                set_share(var, Share(parts))
+                set_share(var, Share(parts, has_zeros=keeps_zeros))
             elif is_output and self.op.type == NORM:
-                first = inputs[0].share
-                expect(first.has_zeros or sum(part[0].elements for part in first.parts) == elements * self.nranks,
-                       "padding may be other than 0")
+                self.expect_zeros(inputs[0].share, elements)
                 expect(var.of is None and not var.parts and not var.in_buffer and is_number(var, parts[0][0])
                        and var.share is None, "%s is no new number" % var)
                 var.constant = None
@@ -1183,10 +1309,7 @@ class Walk:
                 if (op.type != "sum" or len(made) != 1 or ordered(terms) != of or (var.of is var and var is not made[0][0])
                         or not is_current(made[0]) or not is_number(var, made[0][0])):
                     continue
-                # Else the parts would be of different tensors.
-                expect(made[0][0].equal, "%s may differ between ranks" % made[0][0])
-                var.of, var.of_version, var.kind, var.form, var.equal = *made[0][:2], SAME, WHOLE, True
-                var.total = None
+                hold_number(made[0], var)
                 self.left_out[first[0]].remove(found)
                 self.num_sums += 1
                 return
@@ -1202,8 +1325,7 @@ class Walk:
                 continue
             expect(var.total.is_whole == is_whole, "%s is a part of this rank" % var)
             of += var.total.of
-        expect((out.of is None or out.of is out) and not out.persistable and not out.parts and not out.in_buffer
-               and out.share is None, "%s is no variable for sums" % out)
+        expect_free(out)
         out.kind, out.total = LOST, Sum(of, is_whole)
         if is_whole:
             self.find_sum(out)
@@ -2395,6 +2517,10 @@ STARTUP = ("Not checked, as no startup programs were given: that states are equa
            "After the startup program, states, and parts of states, are what the original's leaves on rank 0.")
 
 
+def fingerprint(calls):
+    return hashlib.sha256(b"".join(calls)).hexdigest()[:16]
+
+
 def quoted(line):
     return "no line" if line is None else '"%s"' % text(line)
 
@@ -2451,10 +2577,11 @@ def check(claim, proof, files):
     if len(files) == 4:
         startup = Walk(programs[2], programs[3], nranks, by, main)
         startup.run(words)
+        rank = "%s, calls %s" % (startup.rank if startup.endpoints else rank, fingerprint(startup.schedule))
         if startup.endpoints:
-            rank = "%d, endpoints %s" % (startup.rank, b" ".join(startup.endpoints).decode())
+            rank += ", endpoints " + b" ".join(startup.endpoints).decode()
     hashes = [hashlib.sha256(file).hexdigest() for file in files] + ["none"] * (4 - len(files))
-    schedule = hashlib.sha256("".join(main.schedule).encode()).hexdigest()[:16]
+    schedule = fingerprint(main.schedule)
     states = b" ".join(sorted(own)).decode("latin-1") or "none"
     statement, changed = REPLACED % (main.num_gradients, main.num_parameters, by), ""
     if main.averages:

@@ -271,16 +271,19 @@ SENT = [packed("w,b", "sf", copy_data=True), op("alltoall", "X=sf", "Out=ranks",
 
 def shared(gather=tuple(gathering()), pack=(DIVIDED, PACK), scatter=(SCATTER,), update=(UPDATE,), start=None, left=(6, 7),
            ops=SHARED_OPS, changed=None, fills=SHARED_FILLS, undeclared="mnq", no_states="wb", padding=0, setting=None, hints="",
-           states=None, more=(), after=(), middle=(), middle_at=9):
+           states=None, more=(), after=(), middle=(), middle_at=9, places=None, decls=(), ranks=2, reduction="mean",
+           start_states=None):
     """Each rank has half of w and b, and of m and n, and updates them. `left`: the ops that the result has not.
-    `middle`: new ops before op `middle_at`. `after`: what the startup programs do at last."""
-    size = 10 + padding // 2
-    new = ([decl(name, 2 * size) for name in ("wf", "af", "gf", "sf", "ranks")] + [decl("gs", size), decl("wa", 4, 4)]
+    `middle`: new ops before op `middle_at`; `places`: all new ops. `after`: what the startup programs do at last."""
+    size = (20 + padding) // ranks
+    new = ([decl(name, 20 + padding) for name in ("wf", "af", "gf", "sf", "ranks")] + [decl("gs", size), decl("wa", 4, 4)]
            + [decl("ba", 4), decl("ns", 1), *more] + (states or [decl("ws", size, persistable=True), decl("ms", size, persistable=True)]))
     whole_states = [decl("lr", 1, persistable=True)] + [decl(n, *dims, persistable=True) for n, dims in SHARED.items()]
     parts = new + whole_states[:1] + [decl(n, *dims, persistable=n not in no_states) for n, dims in SHARED.items()
                                       if n not in undeclared]
-    places = {0: gather, 3: pack, 6: scatter, middle_at: middle, len(ops): update}
+    starts = (parts if start_states is None else
+              [decl for decl in parts if decl not in new[-2:]] + start_states)
+    places = places or {0: gather, 3: pack, 6: scatter, middle_at: middle, len(ops): update}
     main, proof = [], ["weft-proof 1", hints + "main"]
     for i in range(len(ops) + 1):
         main += places.get(i, ())
@@ -290,14 +293,15 @@ def shared(gather=tuple(gathering()), pack=(DIVIDED, PACK), scatter=(SCATTER,), 
             proof.append("-1" if i in left else "=1")
     start = [*SENT, sliced(), zeros("ms", 10)] if start is None else start
     proof += ["startup", "=4", "-%d" % (len(fills) - 4), "+%d" % len(start), "=%d" % len(after), ""]
-    return {"files": [b"ranks: 2\ngradients: mean\n", "\n".join(proof).encode(), program(SHARED_DECLS + whole_states, ops),
-                      program(SHARED_DECLS + parts, main, field(1001, (setting or SHARED_SETTING).encode())),
-                      program(whole_states, fills + list(after)), program(parts, fills[:4] + list(start) + list(after))]}
+    claim, decls = "ranks: %d\ngradients: %s\n" % (ranks, reduction), SHARED_DECLS + list(decls)
+    return {"files": [claim.encode(), "\n".join(proof).encode(), program(decls + whole_states, ops),
+                      program(decls + parts, main, field(1001, (setting or SHARED_SETTING).encode())),
+                      program(whole_states, fills + list(after)), program(starts, fills[:4] + list(start) + list(after))]}
 
 
 def padded(*fills, **others):
     """With two elements more, which the op fills with 0."""
-    pads = [decl("pad" + name, 2) for name in "wgs"]
+    pads = [decl("pad" + name, 2) for name in "wgs"] + others.pop("more", [])
     return shared(gather=gathering("w,b,padw"), pack=(DIVIDED, packed("w@GRAD,b@GRAD,padg", "gf"), *fills), padding=2,
                   setting=PADDED_SETTING, more=pads, start=[zeros("pads", 2), packed("w,b,pads", "sf", copy_data=True),
                                                             SENT[1], sliced(size=11), zeros("ms", 11)], **others)
@@ -353,14 +357,155 @@ def decay(w, m):
     return op("scale", "X=" + w, "Out=" + m, scale=0.1, op_role=2)
 
 
-NOT_THE_SAME = "no op that is left out does the same with w"
-RIGHT = None
-# Rule, name: what the programs are, and why they are refused.
+def steps(original, new):
+    found = []
+    for i in range(len(original) + 1):
+        found += ["+%d" % len(new[i])] if new.get(i) else []
+        found += ["=1"] if i < len(original) else []
+    return "\n".join(found) + "\n"
+
+
+def with_new(original, new):
+    return [op for i in range(len(original) + 1) for op in new.get(i, []) + original[i:i + 1]]
+
+
+def files_of(case):
+    """claim.txt, proof.txt, and the programs."""
+    if "files" in case:
+        return case["files"]
+    original, new, inner = case.get("original", OPS), case["new"], case.get("inner", ())
+    changed = [case.get("changed", {}).get(i, op) for i, op in enumerate(original)]
+    claim = case.get("claim", b"ranks: 2\ngradients: mean\n")
+    proof = "weft-proof 1\n%smain\n" % case.get("hints", "") + steps(original, new)
+    result, decls = with_new(changed, new), case.get("decls", DECLS)
+    programs = [program(decls, original, inner=inner),
+                program(decls + MORE + case.get("more", []), result, *case.get("others", ()), inner=inner,
+                       more_blocks=case.get("more_blocks", ()))]
+    if "startup" in case:
+        fills = FILLS + case.get("fills", [])
+        new = {case.get("before", len(fills)): case["startup"]}
+        proof += "startup\n" + steps(fills, new)
+        new_states = [decl for decl in case.get("more", []) if decl in NEW_STATES + OUTER_STATES]
+        programs += [program(STATES, fills),
+                     program(STATES + new_states + [decl("id", kind=17)], with_new(fills, new))]
+    return [claim, proof.encode()] + programs
+
+
+def powers(w, g, m, power, to=None, **attrs):
+    return op("adam", "Param=%s Grad=%s Moment1=%s Beta1Pow=%s LearningRate=lr" % (w, g, m, power),
+              "ParamOut=%s Moment1Out=%s" % (w, m) + (" Beta1PowOut=" + to if to else ""), op_role=2, **attrs)
+
+
+def times(x, number):
+    return op("scale", "X=%s ScaleTensor=%s" % (x, number), "Out=" + x, op_role=2)
+
+
+POWERS = {"decls": [decl("g2", 1), decl("q2", 1)], "scatter": (SCATTER,)}
+
+
+def numbers_of_gradients():
+    """A number that is a gradient, too, as an op says, is summed after an update made it."""
+    also = op("mul_grad", "Out@GRAD=h@GRAD X=x Y=w", "X@GRAD=h", op_role=1, op_role_var=["lr", "g2"])
+    return shared(ops=SHARED_OPS[:6] + [also, powers("w", "w@GRAD", "m", "p", "g2"), powers("b", "b@GRAD", "n", "q", "q2"),
+                                        times("w", "q2"), times("b", "q2")],
+                  left=(7, 8, 9, 10), pack=(PACK,), update=(times("ws", "g2"),), reduction="sum", **POWERS,
+                  middle=(powers("ws", "gs", "ms", "p", "g2"),
+                          in_place("c_allreduce_sum", "g2", use_calc_stream=True, op_role=1)))
+
+
+def numbers_not_written():
+    """Numbers that differ are in slots that this op does not write."""
+    fill = [op("fill_constant", "", "Out=" + name, value=value, dtype=5, op_role=2) for name, value in (("g2", .5), ("q2", .25))]
+    update = [powers(w, g, m, p, to, use_global_beta_pow=True) for w, g, m, p, to in
+              (("w", "w@GRAD", "m", "p", "g2"), ("b", "b@GRAD", "n", "q", "q2"), ("ws", "gs", "ms", "p", "g2"))]
+    return shared(ops=SHARED_OPS[:6] + fill + update[:2] + [times("w", "g2"), times("b", "q2")], left=(8, 9, 10, 11),
+                  middle_at=10, middle=update[2:], update=(times("ws", "g2"),), **POWERS)
+
+
+def printed():
+    """Before Paddle 2, what print gives shares memory with what it prints, which is another variable here."""
+    made = [op("scale", "X=" + x, "Out=" + to, scale=0.1, op_role=0) for x, to in (("w", "t"), ("b", "tb"), ("ws", "ts"))]
+    gather = [made[2], packed("ta,tba", "tf", op_role=0),
+              op("c_allgather", "X=ts", "Out=tf", nranks=2, use_calc_stream=True, op_role=0)]
+    return shared(ops=made[:2] + [op("print", "In=t", "Out=t"), op("relu", "X=t", "Out=h")] + SHARED_OPS,
+                  left=(0, 1, 10, 11), changed={2: op("print", "In=ta", "Out=t")}, decls=[decl("t", 4, 4), decl("tb", 4)],
+                  places={2: gather, 3: [op("fill_constant", "", "Out=ta", dtype=5, shape=(4, 4), value=0.0, op_role=1)],
+                          4: gathering(), 7: [DIVIDED, PACK], 10: [SCATTER], 12: [UPDATE]},
+                  more=[decl("tf", 20), decl("ts", 10), decl("ta", 4, 4), decl("tba", 4)])
+
+
+def of_one_rank():
+    """What it gathers is as large as what it has."""
+    gather = [packed("w,b", "wf", op_role=0), op("c_allgather", "X=ws", "Out=wf", nranks=1, use_calc_stream=True, op_role=0)]
+    scatter = op("c_reducescatter", "X=gf", "Out=gs", nranks=1, use_calc_stream=True)
+    over = op("c_allgather", "X=lr", "Out=ns", nranks=1, use_calc_stream=True, op_role=1)
+    return clipped(norm("gs", "ns"), over, added("ns"), ADD_UP, ranks=1, gather=gather, pack=(PACK,),
+                   scatter=(scatter, in_place("scale", "gs", scale=1.0)), setting=SHARED_SETTING.replace(":2", ":1"),
+                   states=[decl(name, 20, persistable=True) for name in ("ws", "ms")],
+                   start=[*SENT, sliced(size=20), zeros("ms", 20)])
+
+
+def check_finite(x, to=None, scale="ls"):
+    return op("check_finite_and_unscale", "X=%s Scale=%s" % (x, scale), "Out=%s FoundInfinite=bad" % (to or x), op_role=2)
+
+
+def update_scale(x, found="bad"):
+    return op("update_loss_scaling", "X=%s FoundInfinite=%s PrevLossScaling=ls InGoodSteps=steps" % (x, found),
+              "Out=%s LossScaling=ls OutGoodSteps=steps" % x, op_role=2, incr_ratio=2.0)
+
+
+def typed(source, target, before, after):
+    return op("cast", "X=" + source, "Out=" + target, in_dtype=before, out_dtype=after, op_role=2)
+
+
+MAXIMUM = in_place("c_allreduce_max", "any", use_calc_stream=True, op_role=2)
+ANY = (typed("bad", "any", 0, 2), MAXIMUM, typed("any", "bad", 2, 0))
+CHECKED, SCALED = check_finite("w@GRAD,b@GRAD"), update_scale("w@GRAD,b@GRAD")
+
+
+def loss_scaling(*update, checked=CHECKED, before=(), between=(), scatter=(SCATTER,), of=shared, **more):
+    """Gradients of a loss that is scaled are divided by the scale, unless any element is infinite. `before`
+    and `between`: ops of the original before that and meanwhile, which the result has not, too."""
+    ops = SHARED_OPS[:6] + [*before, checked, *between, SCALED] + SHARED_OPS[6:]
+    return of(*more.pop("fills", ()), ops=ops, left=range(6, len(ops)), scatter=scatter, update=update + (UPDATE,),
+              decls=[decl("ls", 1, persistable=True), decl("steps", 1, dtype=2, persistable=True), decl("bad", 1, dtype=0)],
+              **{"more": [decl("any", 1, dtype=2)], **more})
+
+
+def begun(velocity, fill):
+    """The startup program declares and fills a new state otherwise than the main program."""
+    case = by_nesterov()
+    files = files_of(case)
+    start = BROADCASTS + [op("assign", "X=w", "Out=" + X), fill, case["startup"][-1]]
+    states = NEW_STATES + [decl(X, 4, 4, persistable=True), velocity]
+    return {"files": files[:5] + [program(STATES + states + [decl("id", kind=17)], FILLS + start)]}
+
+
+def cut_elsewhere():
+    """The startup program has padding, and so shares of another size."""
+    files = list(shared()["files"])
+    more = [decl("pads", 4), decl("sf", 24), decl("ranks", 24)]
+    states = [decl("ws", 12, persistable=True), decl("ms", 12, persistable=True)]
+    start = [zeros("pads", 4), packed("w,b,pads", "sf", copy_data=True), SENT[1], sliced(size=12), zeros("ms", 12)]
+    kept = [decl("lr", 1, persistable=True)] + [decl(name, *SHARED[name], persistable=name == "p") for name in "wbp"]
+    files[5] = program(more + states + kept, SHARED_FILLS[:4] + start)
+    files[1] = files[1].replace(b"+4\n=0\n", b"+5\n=0\n")
+    return {"files": files}
+
+
+def set_by_host(name, *dims):
+    attr = field(1, b"lr_schedule") + field(2, 2) + field(4, b"step")
+    return field(3, decl(name, *dims, persistable=True)[2:] + field(7, attr))
+
+
 def clip_by(x, most):
     """By one element, if it is another variable."""
     return op("clip", "X=%s Max=%s" % (x, most), "Out=" + x, op_role=2, min=-1.0, max=1.0)
 
 
+NOT_THE_SAME = "no op that is left out does the same with w"
+RIGHT = None
+# Rule, name: what the programs are, and why they are refused.
 CASES = {
     ("Wait", "between streams"): (reduced(AFTER, ON_RING, JOIN), RIGHT),
     ("Wait", "of the host"): (reduced(in_place("c_sync_calc_stream", "w@GRAD"), ON_RING,
@@ -438,7 +583,12 @@ CASES = {
         op("coalesce_tensor", "Input=h@GRAD", "Output=h@GRAD FusedOutput=all", dtype=5, align_size=128, use_align=True,
            copy_data=True),
         op("split", "X=all", "Out=p,q", axis=0, num=2), op("sum", "X=p,q", "Out=w@GRAD"), HALF]}},
-                                           "all holds no current value"),
+                                           "all is used before it is a buffer"),
+    ("Coalesce", "over what is gathered before"): (
+        {"original": OPS[:4] + [op("mul_grad", "Out@GRAD=loss@GRAD X=x Y=w", "Y@GRAD=w@GRAD", **PAIR),
+                                op("relu", "X=h@GRAD", "Out=h", op_role=1), OPS[5]],
+         "new": {**gathered()["new"], 6: [packed("h@GRAD", "all", align_size=128, copy_data=True)]}},
+        "all is used before it is a buffer"),
     ("Coalesce", "one part"): (coalesced(), RIGHT),
     ("Coalesce", "a part twice"): (coalesced("w@GRAD,w@GRAD"), "w@GRAD is in a buffer already"),
     ("Coalesce", "too small"): (coalesced(align_size=512), "FusedOutput is not declared with 128 elements"),
@@ -455,6 +605,9 @@ CASES = {
     ("Gather", "of another number of ranks"): (gathered(nranks=3), "attribute nranks has another type or value"),
     ("Gather", "into too few elements"): (reduced(op("c_allgather", "X=w@GRAD", "Out=p", nranks=2)),
                                           "expected a number of ranks, and Out declared for the values of all"),
+    ("Gather", "more than there can be"): (
+        dict(gathered(), decls=[decl("w@GRAD", (1 << 62) + 1) if old == decl("w@GRAD", 4, 4) else old for old in DECLS]),
+        "expected a number of ranks, and Out declared for the values of all"),
     ("Gather", "a split of one value"): (reduced(op("split", "X=w@GRAD", "Out=p,q", axis=0, num=2)),
                                          "expected the values of all ranks, and a part for each"),
     ("Gather", "a part of other dimensions"): (
@@ -523,6 +676,9 @@ CASES = {
         "the step leaves loss@GRAD with another value"),
     ("What must be equal", "the setting of the claim"): (
         dict(reduced(MEAN), others=[field(1001, b'{"nranks":2}')]), RIGHT),
+    ("What must be equal", "a name of several lines"): (
+        dict(reduced(MEAN), decls=DECLS + [decl("s\n- none", 4, persistable=True)], hints="all common w common lr\n"),
+        "is a state whose name has blanks or control characters"),
     ("What must be equal", "a new state"): (dict(reduced(MEAN), more=[decl("n", 1, persistable=True)]),
                                             "the new variable n is a state"),
     ("What must be equal", "another number of ranks in the setting"): (
@@ -634,6 +790,12 @@ CASES = {
         by_nesterov(new=[op("assign", "X=w", "Out=" + X), filled(V),
                          op("fill_constant", "", "Out=step", dtype=3, shape=(1,), value=1.0, str_value="1")]),
         "step does not begin with 0"),
+    ("Averaging, states", "that begin with other dimensions"): (
+        begun(decl(V, 2, 2, persistable=True), op("fill_constant", "", "Out=" + V, dtype=5, shape=(2, 2), value=0.0)),
+        V + " is declared otherwise in the main program"),
+    ("Averaging, states", "that begin with another type"): (
+        begun(decl(V, 4, 4, dtype=6, persistable=True), op("fill_constant", "", "Out=" + V, dtype=6, shape=(4, 4), value=0.0)),
+        V + " is declared otherwise in the main program"),
     ("Averaging, states", "that begin before the broadcast"): (
         dict(by_nesterov(), startup=[op("assign", "X=w", "Out=" + X), *BROADCASTS]),
         "w is no state that all ranks have from rank 0"),
@@ -653,6 +815,15 @@ CASES = {
     ("Shares", "a clip by elements of a share"): (
         shared(ops=SHARED_OPS[:6] + [clip_by("w", "m"), clip_by("b", "n"), *SHARED_OPS[6:]], left=(6, 7, 8, 9),
                update=(clip_by("ws", "ms"), UPDATE)), NOT_THE_SAME),
+    ("Shares", "a power of each element"): (
+        shared(ops=SHARED_OPS[:6] + [powers("w", "w@GRAD", "m", "m", use_global_beta_pow=True),
+                                     powers("b", "b@GRAD", "n", "n", use_global_beta_pow=True)],
+               update=(powers("ws", "gs", "ms", "ms", use_global_beta_pow=True),)), NOT_THE_SAME),
+    ("Shares", "a number that ranks add up"): (numbers_of_gradients(), NOT_THE_SAME),
+    ("Shares", "numbers that an op does not write"): (numbers_not_written(), NOT_THE_SAME),
+    ("Shares", "what print shares memory with"): (printed(), "it reads ta, which does not have the value of t"),
+    ("Shares", "that the host sets"): (
+        shared(states=[set_by_host("ws", 10), decl("ms", 10, persistable=True)]), "ws is new, or shared out, and its declaration"),
     ("Shares", "a copy that is rounded"): (
         shared(gather=tuple(gathering()) + (op("cast", "X=w", "Out=w16", in_dtype=5, out_dtype=4, op_role=1),
                                             op("cast", "X=w16", "Out=wr", in_dtype=4, out_dtype=5, op_role=1)),
@@ -717,6 +888,8 @@ CASES = {
         clipped(norm("gs", "ns"), added("ns")), "it reads total, which does not have the value"),
     ("Shares, sums", "added up twice"): (clipped(norm("gs", "ns"), added("ns"), ADD_UP, ADD_UP),
                                          "attribute op_role: expected backward"),
+    ("Shares, sums", "that a gather overwrites"): (
+        of_one_rank(), "expected a number of ranks, and Out declared for the values of all"),
     ("Shares, sums", "of a share twice"): (clipped(norm("gs", "ns"), added("ns", "ns"), ADD_UP),
                                            "it reads total, which does not have the value"),
     ("Shares, sums", "of a part of a rank, and a whole"): (
@@ -736,6 +909,49 @@ CASES = {
         clipped(norm("gs", "ns"), added("ns", to="part"), in_place("c_allreduce_sum", "part", use_calc_stream=True, op_role=2),
                 added("part", "loss"), more=[decl("part", 1)],
                 ops=NORM_OPS[:8] + [added("nw", "nb", "loss")] + NORM_OPS[9:]), "total may differ between ranks"),
+    ("Shares, loss scaling", "of all shares"): (loss_scaling(check_finite("gs"), *ANY, update_scale("gs")), RIGHT),
+    ("Shares, loss scaling", "with padding"): (
+        loss_scaling(check_finite("gs"), *ANY, update_scale("gs"), of=padded, fills=[zeros("padg", 2)]), RIGHT),
+    ("Shares, loss scaling", "of each rank's own"): (
+        loss_scaling(check_finite("gs"), update_scale("gs")), "bad holds no value of the original"),
+    ("Shares, loss scaling", "of each rank's own, cast"): (
+        loss_scaling(check_finite("gs"), ANY[0], ANY[2], update_scale("gs")), "bad holds no value of the original"),
+    ("Shares, loss scaling", "a sum"): (
+        loss_scaling(check_finite("gs"), ANY[0], in_place("c_allreduce_sum", "any", use_calc_stream=True, op_role=2), ANY[2],
+                     update_scale("gs")), "expected a maximum"),
+    ("Shares, loss scaling", "a maximum of a Boolean"): (
+        loss_scaling(check_finite("gs"), in_place("c_allreduce_max", "bad", use_calc_stream=True, op_role=2),
+                     update_scale("gs")), "bad is no whole number"),
+    ("Shares, loss scaling", "a maximum of a gradient"): (
+        loss_scaling(check_finite("gs"), *ANY, update_scale("gs"),
+                     scatter=(in_place("c_allreduce_max", "w@GRAD", use_calc_stream=True), SCATTER)),
+        "attribute reduce_type: expected 0 or 4"),
+    ("Shares, loss scaling", "into another variable"): (
+        loss_scaling(check_finite("gs"), ANY[0], MAXIMUM, typed("any", "other", 2, 0), update_scale("gs", "other"),
+                     more=[decl("any", 1, dtype=2), decl("other", 1, dtype=0)]), "other holds no value of the original"),
+    ("Shares, loss scaling", "of some of the gradients"): (
+        loss_scaling(check_finite("gs"), *ANY, update_scale("gs"), checked=check_finite("w@GRAD")),
+        "no op that is left out does the same with these"),
+    ("Shares, loss scaling", "by another number"): (
+        loss_scaling(check_finite("gs", scale="lr"), *ANY, update_scale("gs")),
+        "no op that is left out does the same with these"),
+    ("Shares, loss scaling", "into another share"): (
+        loss_scaling(check_finite("gs", to="ms"), *ANY, update_scale("gs")), "expected X and the same Out"),
+    ("Shares, loss scaling", "twice"): (
+        loss_scaling(check_finite("gs"), check_finite("gs"), *ANY, update_scale("gs")), "gs holds another value"),
+    ("Shares, loss scaling", "without the update of the scale"): (
+        loss_scaling(check_finite("gs"), *ANY), "gs holds sums, where means are claimed, or what may be infinite"),
+    ("Shares, loss scaling", "read before the scale is updated"): (
+        loss_scaling(check_finite("gs"), *ANY, SIGNS[2], update_scale("gs"), between=SIGNS[:2]),
+        "gs holds sums, where means are claimed, or what may be infinite"),
+    ("Shares, loss scaling", "not checked"): (
+        loss_scaling(*ANY, update_scale("gs")), "attribute op_role: expected backward"),
+    ("Shares, loss scaling", "only the update of the scale"): (loss_scaling(update_scale("gs")), "gs holds another value"),
+    ("Shares, loss scaling", "of sums"): (
+        loss_scaling(check_finite("gs"), *ANY, update_scale("gs"), pack=(PACK,)), "no rule inserts such an op"),
+    ("Shares, loss scaling", "of padding that may be other than 0"): (
+        loss_scaling(SIGNS[2], check_finite("gs"), *ANY, update_scale("gs"), of=padded, fills=[zeros("padg", 2)],
+                     before=SIGNS[:2]), "padding may be other than 0"),
     ("Shares, at the start", "of rank 0"): (shared(), RIGHT),
     ("Shares, at the start", "of another rank"): (shared(start=[*SENT, sliced(start=10), zeros("ms", 10)]),
                                                   "expected the first part of what all ranks sent"),
@@ -753,6 +969,11 @@ CASES = {
                                           "ms holds other parts"),
     ("Shares, at the start", "0 for 1"): (shared(fills=SHARED_FILLS[:4] + [zeros("m", 4, 4, value=1.0), *SHARED_FILLS[5:]]),
                                           "m does not begin with 0, as ms does"),
+    ("Shares, at the start", "of another size"): (cut_elsewhere(), "ws is declared otherwise in the main program"),
+    ("Shares, at the start", "of another type"): (
+        shared(start=[*SENT, sliced(), op("fill_constant", "", "Out=ms", dtype=6, shape=(10,), value=0.0)],
+               start_states=[decl("ws", 10, persistable=True), decl("ms", 10, dtype=6, persistable=True)]),
+        "ms is declared otherwise in the main program"),
     ("Shares, at the start", "numbers that are not equal"): (
         shared(fills=SHARED_FILLS[:6] + [zeros("q", 1, value=0.6)]), "p does not hold the value of q"),
     ("New ops", "of the role of gradients"): (
@@ -760,6 +981,8 @@ CASES = {
     ("New ops", "of no rule"): (reduced(MEAN, in_place("relu", "w@GRAD")), "no rule inserts such an op"),
     ("New ops", "of another role"): (reduced(in_place("c_allreduce_avg", "w@GRAD", op_role=2, use_calc_stream=True)),
                                      "attribute op_role: expected backward"),
+    ("New ops", "of two roles"): (reduced(in_place("c_allreduce_avg", "w@GRAD", op_role=17, use_calc_stream=True)),
+                                  "attribute op_role: expected backward"),
     ("New ops", "another attribute"): (reduced(in_place("c_allreduce_avg", "w@GRAD", group=1)),
                                        "no rule allows attribute group"),
     ("New ops", "another variable"): (reduced(op("c_allreduce_avg", "X=w@GRAD Cond=lr", "Out=w@GRAD")),
@@ -767,52 +990,43 @@ CASES = {
 }
 
 
-def steps(original, new):
-    found = []
-    for i in range(len(original) + 1):
-        found += ["+%d" % len(new[i])] if new.get(i) else []
-        found += ["=1"] if i < len(original) else []
-    return "\n".join(found) + "\n"
+def verdicts(checkers, files):
+    """Of both checkers."""
+    names = ("claim.txt", "proof.txt", "original", "result", "original_startup", "startup")
+    with tempfile.TemporaryDirectory() as tmp:
+        paths = ["%s/%s" % (tmp, name) for name, _ in zip(names, files)]
+        for path, data in zip(paths, files):
+            base.write(path, data)
+        return [check([tmp] + paths[2:]) for check in (checkers.in_cpp, checkers.in_python)]
 
 
-def with_new(original, new):
-    return [op for i in range(len(original) + 1) for op in new.get(i, []) + original[i:i + 1]]
+def check_order_at_the_start(checkers):
+    """Each rank has a startup program of its own. Claims tell those apart that do not go together."""
+    def line(*new):
+        files = files_of(started(*new))
+        lines, prefix = [], b""
+        for _ in range(6):
+            cpp, python = verdicts(checkers, [prefix + files[0]] + files[1:])
+            assert cpp == python, (cpp, python)
+            lines.append(cpp.split(b'expected "')[1].split(b'", found')[0])
+            prefix += lines[-1] + b"\n"
+        return lines[5]
 
-
-def files_of(case):
-    """claim.txt, proof.txt, and the programs."""
-    if "files" in case:
-        return case["files"]
-    original, new, inner = case.get("original", OPS), case["new"], case.get("inner", ())
-    changed = [case.get("changed", {}).get(i, op) for i, op in enumerate(original)]
-    claim = case.get("claim", b"ranks: 2\ngradients: mean\n")
-    proof = "weft-proof 1\n%smain\n" % case.get("hints", "") + steps(original, new)
-    result, decls = with_new(changed, new), case.get("decls", DECLS)
-    programs = [program(decls, original, inner=inner),
-                program(decls + MORE + case.get("more", []), result, *case.get("others", ()), inner=inner,
-                       more_blocks=case.get("more_blocks", ()))]
-    if "startup" in case:
-        fills = FILLS + case.get("fills", [])
-        new = {case.get("before", len(fills)): case["startup"]}
-        proof += "startup\n" + steps(fills, new)
-        new_states = [decl for decl in case.get("more", []) if decl in NEW_STATES + OUTER_STATES]
-        programs += [program(STATES, fills),
-                     program(STATES + new_states + [decl("id", kind=17)], with_new(fills, new))]
-    return [claim, proof.encode()] + programs
+    other = op("c_gen_nccl_id", "", "Out=id", rank=1, endpoint="b:1", other_endpoints=["a:1"])
+    join = op("c_comm_init", "X=id", "", nranks=2, rank=1, ring_id=0)
+    calls = [line(*new).split(b", ") for new in (
+        ids() + BROADCASTS, [other, join] + BROADCASTS, ids() + BROADCASTS[::-1])]
+    assert calls[0][0].endswith(b": 0") and calls[1][0].endswith(b": 1"), calls
+    assert calls[0][1:] == calls[1][1:] and calls[0][2:] == calls[2][2:] and calls[0][1] != calls[2][1], calls
 
 
 def main(weft_check, script, _, readme):
     checkers = base.Checkers(weft_check, script)
-    names = ("claim.txt", "proof.txt", "original", "result", "original_startup", "startup")
-    with tempfile.TemporaryDirectory() as tmp:
-        for (rule, name), (case, why) in CASES.items():
-            paths = ["%s/%s" % (tmp, name) for name, _ in zip(names, files_of(case))]
-            for path, data in zip(paths, files_of(case)):
-                base.write(path, data)
-            files = [tmp] + paths[2:]
-            for verdict in (checkers.in_cpp(files), checkers.in_python(files)):
-                expected = base.CERTIFIED if why is RIGHT else why.encode()
-                assert expected in verdict, (rule, name, verdict)
+    check_order_at_the_start(checkers)
+    for (rule, name), (case, why) in CASES.items():
+        for verdict in verdicts(checkers, files_of(case)):
+            expected = base.CERTIFIED if why is RIGHT else why.encode()
+            assert expected in verdict, (rule, name, verdict)
     rules = {}
     for (rule, name), (_, why) in CASES.items():
         rules.setdefault(rule, ([], []))[why is not RIGHT].append(name)
