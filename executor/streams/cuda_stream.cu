@@ -187,6 +187,14 @@ class CudaDevice : public Device {
 
 }  // namespace
 
+absl::StatusOr<int> CudaDeviceCount() {
+  int count = 0;
+  const absl::Status status = CudaStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (!status.ok()) return absl::UnavailableError(status.message());
+  if (count == 0) return absl::UnavailableError("no CUDA device");
+  return count;
+}
+
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(int ordinal) {
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Memory> memory, NewCudaMemory(ordinal));
   WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice"));

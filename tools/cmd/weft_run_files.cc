@@ -397,7 +397,7 @@ absl::Status CheckRunDevice(const RunFlags& flags) {
         refuse("--sim_copy_bandwidth", sim.copy_bytes_per_s, "copies as fast as the GPU"));
   }
   if (flags.device == "gpu") {
-    WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
+    WEFT_RETURN_IF_ERROR(Annotate("--device gpu", CudaDeviceCount().status()));
   }
   return absl::OkStatus();
 }
