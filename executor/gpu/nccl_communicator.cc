@@ -149,10 +149,12 @@ absl::StatusOr<PendingCall> NcclCommunicator::NewCall() {
   return call;
 }
 
-std::string NcclCommunicator::TextOf(const PendingCall& call) const {
-  return absl::StrCat(call.op, ": ", ToString(ring_), ", ",
-                      DescribeCollective(call.desc, call.number, call.variable, call.dims),
-                      ", rank ", RankAt(ring_, rank_));
+std::string NcclCommunicator::TextOf(absl::string_view op, const CollectiveDesc& desc,
+                                     int64_t number, absl::string_view variable,
+                                     const Dims& dims) const {
+  return absl::StrCat(op, ": ", ToString(ring_), ", ",
+                      DescribeCollective(desc, number, variable, dims), ", rank ",
+                      RankAt(ring_, rank_));
 }
 
 absl::Status NcclCommunicator::AsyncStatus() const {
@@ -172,8 +174,9 @@ void NcclCommunicator::ForgetFinished() {
 absl::Status NcclCommunicator::Run(const CollectiveCall& call, const void* in, void* out) {
   std::unique_lock<std::mutex> lock(group_->mutex_);
   const int64_t number = number_;
-  const absl::Status status = TryRun(&lock, call, in, out);
+  absl::Status status = TryRun(&lock, call, in, out);
   ++number_;
+  if (!in_group_) status = Leave(&lock, status);
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       absl::StrCat(ToString(ring_), ", ",
@@ -201,7 +204,10 @@ absl::Status NcclCommunicator::TryRun(std::unique_lock<std::mutex>* lock,
   ++arrived_;
   absl::Status status;
   if (!current_.has_value()) {
-    WEFT_RETURN_IF_ERROR(group_->AwaitRanksHere(lock, *this, call));
+    WEFT_RETURN_IF_ERROR(
+        group_->AwaitRanksHere(lock, *this, &NcclCommunicator::arrived_, [this, &call] {
+          return TextOf(call.op, call.desc, arrived_ - 1, call.variable, call.dims);
+        }));
     status = Begin(call);
   }
   if (status.ok()) status = Enqueue(call, in, out);
@@ -231,7 +237,7 @@ absl::Status NcclCommunicator::Begin(const CollectiveCall& call) {
 absl::Status NcclCommunicator::End(std::unique_lock<std::mutex>* lock, void* stream,
                                    absl::Status status) {
   if (!current_.has_value()) return status;
-  if (status.ok()) status = group_->Finish(lock, *this, "enqueueing");
+  if (status.ok()) status = group_->Finish(lock, this, "enqueueing");
   if (status.ok()) status = gpu().Record(current_->end.get(), stream);
   std::deque<PendingCall>& calls = status.ok() ? pending_ : unused_;
   calls.push_back(*std::move(current_));
@@ -243,6 +249,14 @@ absl::Status NcclCommunicator::End(std::unique_lock<std::mutex>* lock, void* str
     group_->changed_.notify_all();
   }
   return status;
+}
+
+absl::Status NcclCommunicator::Leave(std::unique_lock<std::mutex>* lock, absl::Status status) {
+  launched_ = arrived_;
+  group_->changed_.notify_all();
+  if (!status.ok() || pending_.empty()) return status;
+  return group_->AwaitRanksHere(lock, *this, &NcclCommunicator::launched_,
+                                [this] { return TextOf(pending_.back()); });
 }
 
 absl::Status NcclCommunicator::BeginGroup() {
@@ -261,7 +275,8 @@ absl::Status NcclCommunicator::EndGroup() {
   status.Update(library().StatusOf(library().GroupEnd(), "ncclGroupEnd"));
   status.Update(AbortStatus());
   if (!group_->abort_status_.ok()) Abort();
-  return End(&lock, group_stream_, status);
+  status = End(&lock, group_stream_, status);
+  return Leave(&lock, status);
 }
 
 absl::Status NcclCommunicator::Barrier(void* stream) {
