@@ -1,4 +1,6 @@
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -55,6 +57,8 @@ class CudaStream : public Stream {
     return status_;
   }
 
+  void ForgetErrors() override { status_ = absl::OkStatus(); }
+
   bool MarksTimes() const override { return true; }
   void MarkTime() override {
     if (!status_.ok()) return;
@@ -107,9 +111,45 @@ struct CudaGraph : public Graph {
   const cudaGraphExec_t graph;
 };
 
+// Counts when memory comes and goes.
+class CountingMemory : public Memory {
+ public:
+  explicit CountingMemory(std::unique_ptr<Memory> memory) : memory_(std::move(memory)) {}
+
+  int64_t changes() const { return *changes_; }
+
+  bool IsHost() const override { return memory_->IsHost(); }
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    std::shared_ptr<void> block = memory_->Allocate(bytes);
+    ++*changes_;
+    void* const data = block.get();
+    return std::shared_ptr<void>(data,
+                                 [block = std::move(block), changes = changes_](void*) mutable {
+                                   block = nullptr;
+                                   ++*changes;
+                                 });
+  }
+  absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
+    return memory_->CopyFromHost(from, bytes, to);
+  }
+  absl::Status CopyToHost(const void* from, size_t bytes, void* to) override {
+    return memory_->CopyToHost(from, bytes, to);
+  }
+  absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
+    return memory_->Copy(from, bytes, to, stream);
+  }
+
+ private:
+  const std::unique_ptr<Memory> memory_;
+  const std::shared_ptr<std::atomic<int64_t>> changes_ = std::make_shared<std::atomic<int64_t>>(0);
+};
+
 class CudaGraphRecorder : public GraphRecorder {
  public:
-  explicit CudaGraphRecorder(int ordinal) : ordinal_(ordinal) {}
+  CudaGraphRecorder(int ordinal, const CountingMemory* memory)
+      : ordinal_(ordinal), memory_(*memory) {}
+
+  int64_t memory_changes() const override { return memory_.changes(); }
 
   // Other threads drive other ranks meanwhile, and may do what this one may not.
   absl::Status Begin(Stream* stream) override {
@@ -146,6 +186,7 @@ class CudaGraphRecorder : public GraphRecorder {
   }
 
   const int ordinal_;
+  const CountingMemory& memory_;
 };
 
 class CudaDevice : public Device {
@@ -154,9 +195,9 @@ class CudaDevice : public Device {
       : ordinal_(ordinal),
         memory_(std::move(memory)),
         pinned_memory_(NewPinnedMemory(ordinal)),
-        graphs_(ordinal) {}
+        graphs_(ordinal, &memory_) {}
 
-  Memory* memory() override { return memory_.get(); }
+  Memory* memory() override { return &memory_; }
   Memory* pinned_memory() override { return pinned_memory_.get(); }
   StreamSignals* signals() override { return CudaSignals(); }
 
@@ -181,7 +222,8 @@ class CudaDevice : public Device {
 
  private:
   const int ordinal_;
-  const std::unique_ptr<Memory> memory_, pinned_memory_;
+  CountingMemory memory_;
+  const std::unique_ptr<Memory> pinned_memory_;
   CudaGraphRecorder graphs_;
 };
 
