@@ -1,5 +1,6 @@
 // A library with NCCL's interface, for tests: writes down its calls, and copies inputs to outputs.
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -36,6 +37,8 @@ std::map<std::string, int> joined;  // ranks, by id
 int num_ids = 0;
 int async_error = 0;
 std::chrono::microseconds launch_time{0};  // of a call
+bool holds_aborts = false;
+std::condition_variable changed;
 
 int Log(const std::string& line) {
   std::lock_guard<std::mutex> lock(mutex);
@@ -93,6 +96,13 @@ void FakeNcclReset() {
 void FakeNcclSetLaunchTime(int microseconds) {
   std::lock_guard<std::mutex> lock(mutex);
   launch_time = std::chrono::microseconds(microseconds);
+}
+
+// Whether aborts wait, as for a graph that is still there.
+void FakeNcclHoldAborts(int holds) {
+  std::lock_guard<std::mutex> lock(mutex);
+  holds_aborts = holds != 0;
+  changed.notify_all();
 }
 
 void FakeNcclLog(const char* line) { Log(line); }
@@ -166,6 +176,10 @@ int ncclCommDestroy(ncclComm* comm) {
 
 int ncclCommAbort(ncclComm* comm) {
   Log(Of(comm) + "CommAbort");
+  {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [] { return !holds_aborts; });
+  }
   delete comm;
   return 0;
 }

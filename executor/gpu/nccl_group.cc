@@ -40,12 +40,13 @@ NcclGroup::~NcclGroup() {
   }
   if (!watcher_.joinable()) return;
   watcher_.join();
-  const absl::Status status = Close();
+  std::unique_lock<std::mutex> lock(mutex_);
+  const absl::Status status = Close(&lock);
   if (!status.ok() && options_.warn) options_.warn(std::string(status.message()));
+  (void)AbortCommunicators(&lock);
 }
 
-absl::Status NcclGroup::Close() {
-  std::unique_lock<std::mutex> lock(mutex_);
+absl::Status NcclGroup::Close(std::unique_lock<std::mutex>* lock) {
   WEFT_RETURN_IF_ERROR(gpu().SetDevice(device_));
   if (!abort_status_.ok()) return absl::OkStatus();
   std::vector<NcclCommunicator*> open;
@@ -62,7 +63,7 @@ absl::Status NcclGroup::Close() {
   }
   status.Update(library_->StatusOf(library_->GroupEnd(), "ncclGroupEnd"));
   for (NcclCommunicator* communicator : open) {
-    if (status.ok()) status = Finish(&lock, communicator, kFinalize);
+    if (status.ok()) status = Finish(lock, communicator, kFinalize);
   }
   if (!status.ok()) return status;
   for (NcclCommunicator* communicator : open) {
@@ -160,7 +161,7 @@ absl::StatusOr<int> NcclGroup::Poll(std::unique_lock<std::mutex>* lock,
   }
   lock->lock();
   communicator->is_polled_ = false;
-  if (!abort_status_.ok()) communicator->Abort();
+  changed_.notify_all();  // an abort has waited for that
   WEFT_RETURN_IF_ERROR(library_->StatusOf(result, what));
   return state;
 }
@@ -172,11 +173,29 @@ void NcclGroup::AbortAll(const absl::Status& status) {
     if (communicator == nullptr) continue;
     communicator->ForgetFinished();
     communicator->was_cut_off_ = !communicator->pending_.empty();
-    // NCCL still has the calls of an open group, and a thread asks for the state of its
-    // communicator: they abort in EndGroup and Poll.
-    if (!communicator->in_group_ && !communicator->is_polled_) communicator->Abort();
   }
   changed_.notify_all();
+}
+
+// Without the lock: NCCL waits until no graph has calls of a communicator, and their ranks need the
+// lock to get there. As a group, since a rank may wait for each of its communicators.
+bool NcclGroup::AbortCommunicators(std::unique_lock<std::mutex>* lock) {
+  std::vector<nccl::Communicator*> aborted;
+  for (auto& [key, communicator] : communicators_) {
+    // NCCL still has the calls of an open group.
+    const bool is_used =
+        communicator != nullptr && (communicator->in_group_ || communicator->is_polled_);
+    if (communicator == nullptr || communicator->comm_ == nullptr || is_used) continue;
+    aborted.push_back(std::exchange(communicator->comm_, nullptr));
+    communicator->registered_.clear();
+  }
+  if (aborted.empty()) return false;
+  lock->unlock();
+  (void)library_->GroupStart();
+  for (nccl::Communicator* comm : aborted) (void)library_->CommAbort(comm);
+  (void)library_->GroupEnd();
+  lock->lock();
+  return true;
 }
 
 bool NcclGroup::CheckLate(std::unique_lock<std::mutex>* lock,
@@ -251,7 +270,8 @@ void NcclGroup::Watch() {
   const absl::Status chosen = gpu().SetDevice(device_);
   if (!chosen.ok()) AbortAll(chosen);
   while (!is_over_) {
-    if (has_pending_) {
+    if (!abort_status_.ok() && AbortCommunicators(&lock)) continue;
+    if (has_pending_ && abort_status_.ok()) {
       changed_.wait_for(lock, kWatchEvery);
     } else {
       changed_.wait(lock);

@@ -46,8 +46,6 @@ class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(NcclGroup* group, int rank, int nranks, const RingKey& ring)
       : group_(group), rank_(rank), nranks_(nranks), ring_(ring) {}
-  // After an error: does not wait for other ranks, which may be gone.
-  ~NcclCommunicator() override { Abort(); }
 
   int rank() const override { return rank_; }
   int nranks() const override { return nranks_; }
@@ -58,15 +56,18 @@ class NcclCommunicator : public Communicator {
   absl::Status Register(void* buffer, size_t bytes) override;
   absl::Status Unregister(void* buffer) override;
   absl::Status Check() override;
+  // If the ring has no other rank in this process: they would rendezvous.
+  bool CanRecord() const override;
+  absl::Status BeginRecording() override;
+  void EndRecording() override;
+  absl::Status BeginReplay(void* stream) override;
+  absl::Status EndReplay(void* stream) override;
 
  private:
   friend class NcclGroup;
 
   const NcclLibrary& library() const;
   GpuApi& gpu() const;
-
-  // Ends what runs on the device: the stream continues without a result.
-  void Abort();
 
   absl::Status TryRun(std::unique_lock<std::mutex>* lock, const CollectiveCall& call,
                       const void* in, void* out);
@@ -116,6 +117,15 @@ class NcclCommunicator : public Communicator {
   absl::optional<PendingCall> current_;
   void* group_stream_ = nullptr;
   absl::Status group_status_;
+  // Of a recording: how many calls came before it; and its calls, which were at no time on the
+  // device.
+  absl::optional<int64_t> recording_from_;
+  std::deque<PendingCall> recorded_;
+  // Of the last one: its calls, of which this is the first.
+  int64_t num_recorded_ = 0;
+  CollectiveDesc first_desc_;
+  std::string first_op_, first_variable_;
+  Dims first_dims_;
   std::map<void*, void*> registered_;  // buffers, with NCCL's handles
   std::shared_ptr<void> barrier_;      // an element for Barrier
 };
@@ -157,12 +167,16 @@ class NcclGroup : public CommunicatorGroup {
   absl::StatusOr<int> Poll(std::unique_lock<std::mutex>* lock, NcclCommunicator* communicator,
                            absl::string_view what);
 
-  // After the last call: frees the communicators of a run without errors. Those that are left
-  // abort.
-  absl::Status Close();
+  // After the last call: frees the communicators of a run without errors.
+  absl::Status Close(std::unique_lock<std::mutex>* lock);
 
-  // The first call counts.
+  // From now on, all calls fail. The thread that watches ends those on devices. The first call
+  // counts.
   void AbortAll(const absl::Status& status);
+  // Ends what runs on devices: streams continue without results. Does not wait for other ranks,
+  // which may be gone. Not of communicators that their threads use right now; returns whether it
+  // was any.
+  bool AbortCommunicators(std::unique_lock<std::mutex>* lock);
 
   // Aborts, or warns once, if `what` is late since `start`; then true. `missing`: see Missing.
   bool CheckLate(std::unique_lock<std::mutex>* lock, std::chrono::steady_clock::time_point start,

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/annotate.h"
@@ -19,13 +20,20 @@ absl::string_view ObstacleOf(const ServerCall&) {
   return "exchanges values with parameter servers";
 }
 absl::string_view ObstacleOf(const ControlCall&) { return "moves values on the host"; }
+absl::string_view ObstacleOf(const RowsCall& call) {
+  return call.communicator == OutsideOfRing() ? "" : "communicates rows, which the host merges";
+}
 template <typename Call>
 absl::string_view ObstacleOf(const Call& call) {
   if constexpr (std::is_base_of_v<KernelCall, Call>) {
     if (call.kernel.kernel().uses_host) return "uses the host";
     if (!call.is_static) return "has types that are known only when it runs";
   } else if (call.communicator != OutsideOfRing()) {
-    return "communicates: ranks rendezvous on the host";
+    if (!call.communicator->CanRecord()) return "communicates: ranks rendezvous on the host";
+    if (!call.is_static) return "has types that are known only when it runs";
+    if (std::is_same_v<Call, CollectiveOpCall> && call.inputs.size() > 1) {
+      return "has a condition, which the host reads";
+    }
   }
   return "";
 }
@@ -91,7 +99,12 @@ absl::Status StepGraph::Run(const std::function<absl::Status()>& launch,
     }
   }
   ++use_.replayed;
-  return recorder_->Launch(step_->graph.get(), streams_[0].get());
+  void* const stream = streams_[0]->native_handle();
+  absl::Status status;
+  for (Communicator* each : communicators_) status.Update(each->BeginReplay(stream));
+  if (status.ok()) status = recorder_->Launch(step_->graph.get(), streams_[0].get());
+  for (Communicator* each : communicators_) status.Update(each->EndReplay(stream));
+  return status;
 }
 
 absl::Status StepGraph::RunOps(const std::function<absl::Status()>& launch) {
@@ -105,6 +118,10 @@ absl::Status StepGraph::Record(const std::function<absl::Status()>& launch) {
   while (events_.size() < streams_.size()) {
     WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), device_->NewEvent());
   }
+  for (Communicator* each : communicators_) WEFT_RETURN_IF_ERROR(each->BeginRecording());
+  const auto end = absl::MakeCleanup([this] {
+    for (Communicator* each : communicators_) each->EndRecording();
+  });
   WEFT_RETURN_IF_ERROR(recorder_->Begin(streams_[0].get()));
   is_recording_ = true;
   const absl::Status launched = ForkAndJoin(launch);
