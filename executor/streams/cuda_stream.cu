@@ -15,6 +15,14 @@
 namespace weft {
 namespace {
 
+// Most often it is current already.
+absl::Status UseDevice(int ordinal) {
+  int current = -1;
+  WEFT_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&current), "cudaGetDevice"));
+  if (current == ordinal) return absl::OkStatus();
+  return CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice");
+}
+
 struct CudaEvent : public Event {
   explicit CudaEvent(cudaEvent_t cuda_event) : event(cuda_event) {}
   ~CudaEvent() override { cudaEventDestroy(event); }
@@ -36,7 +44,7 @@ class CudaStream : public Stream {
 
   void Launch(Task task) override {
     if (!status_.ok()) return;
-    Update(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    Update(UseDevice(ordinal_));
     if (status_.ok()) Update(task());
   }
 
@@ -153,7 +161,7 @@ class CudaGraphRecorder : public GraphRecorder {
 
   // Other threads drive other ranks meanwhile, and may do what this one may not.
   absl::Status Begin(Stream* stream) override {
-    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(UseDevice(ordinal_));
     return CudaStatus(cudaStreamBeginCapture(Handle(stream), cudaStreamCaptureModeThreadLocal),
                       "cudaStreamBeginCapture");
   }
@@ -175,7 +183,7 @@ class CudaGraphRecorder : public GraphRecorder {
   }
 
   absl::Status Launch(Graph* graph, Stream* stream) override {
-    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(UseDevice(ordinal_));
     return CudaStatus(cudaGraphLaunch(static_cast<CudaGraph*>(graph)->graph, Handle(stream)),
                       "cudaGraphLaunch");
   }
@@ -203,7 +211,7 @@ class CudaDevice : public Device {
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
     cudaStream_t stream = nullptr;
-    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(UseDevice(ordinal_));
     WEFT_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                                     absl::StrCat("stream ", name, ": cudaStreamCreateWithFlags")));
     return std::make_unique<CudaStream>(ordinal_, stream);
@@ -213,7 +221,7 @@ class CudaDevice : public Device {
 
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
     cudaEvent_t event = nullptr;
-    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(UseDevice(ordinal_));
     // Events are used for ordering only; without timing they are cheaper.
     WEFT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
                                     "cudaEventCreateWithFlags"));
