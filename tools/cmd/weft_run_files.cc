@@ -406,6 +406,7 @@ void ChooseDevice(const RunFlags& flags, std::function<int(int rank)> gpu_of, Ru
   options->kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
   if (flags.device == "gpu") {
     options->host_kernels = &CpuKernels();
+    options->ranks_share_device = flags.backend == "local";
     options->new_device = [gpu_of = std::move(gpu_of)](int rank, Memory*) {
       return NewCudaDevice(gpu_of(rank));
     };
