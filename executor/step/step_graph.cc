@@ -118,10 +118,10 @@ absl::Status StepGraph::Record(const std::function<absl::Status()>& launch) {
   while (events_.size() < streams_.size()) {
     WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), device_->NewEvent());
   }
-  for (Communicator* each : communicators_) WEFT_RETURN_IF_ERROR(each->BeginRecording());
   const auto end = absl::MakeCleanup([this] {
     for (Communicator* each : communicators_) each->EndRecording();
   });
+  for (Communicator* each : communicators_) WEFT_RETURN_IF_ERROR(each->BeginRecording());
   WEFT_RETURN_IF_ERROR(recorder_->Begin(streams_[0].get()));
   is_recording_ = true;
   const absl::Status launched = ForkAndJoin(launch);
