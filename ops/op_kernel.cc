@@ -136,7 +136,7 @@ absl::Status OpKernel::CheckSlots() const {
       WEFT_RETURN_IF_ERROR(RequiredInput(spec_, slot.name).status());
     } else if (spec_.Input(slot.name) >= 0 && !absl::c_linear_search(known_inputs_, slot.name)) {
       return absl::UnimplementedError(
-          absl::StrCat("input ", slot.name, ": the CPU kernel does not support it"));
+          absl::StrCat("input ", slot.name, ": the kernel of this device does not support it"));
     }
   }
   return absl::OkStatus();

@@ -15,10 +15,6 @@ int64_t BytesOf(const CollectiveDesc& desc) {
   return desc.count * static_cast<int64_t>(SizeOf(desc.dtype));
 }
 
-// Makes a communicator around that of a rank of the run on a ring.
-using Decorate = std::function<std::unique_ptr<Communicator>(const RingKey& ring, int rank,
-                                                             Communicator* communicator)>;
-
 class DecoratedGroup : public CommunicatorGroup {
  public:
   DecoratedGroup(std::unique_ptr<CommunicatorGroup> group, Decorate decorate)
@@ -43,29 +39,10 @@ class DecoratedGroup : public CommunicatorGroup {
   std::map<std::pair<RingKey, int>, std::unique_ptr<Communicator>> communicators_;
 };
 
-// Passes everything on. Others override Run.
-class Decorated : public Communicator {
- public:
-  explicit Decorated(Communicator* inner) : inner_(*inner) {}
-  int rank() const override { return inner_.rank(); }
-  int nranks() const override { return inner_.nranks(); }
-  absl::Status BeginGroup() override { return inner_.BeginGroup(); }
-  absl::Status EndGroup() override { return inner_.EndGroup(); }
-  absl::Status Barrier(void* stream) override { return inner_.Barrier(stream); }
-  absl::Status Register(void* buffer, size_t bytes) override {
-    return inner_.Register(buffer, bytes);
-  }
-  absl::Status Unregister(void* buffer) override { return inner_.Unregister(buffer); }
-  absl::Status Check() override { return inner_.Check(); }
-
- protected:
-  Communicator& inner_;
-};
-
-class Recording : public Decorated {
+class Recording : public DecoratedCommunicator {
  public:
   Recording(int ring_id, int rank, Communicator* inner, TrafficLog* log)
-      : Decorated(inner), ring_id_(ring_id), rank_(rank), log_(*log) {}
+      : DecoratedCommunicator(inner), ring_id_(ring_id), rank_(rank), log_(*log) {}
 
   absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
     WEFT_RETURN_IF_ERROR(inner_.Run(call, in, out));
@@ -78,10 +55,10 @@ class Recording : public Decorated {
   TrafficLog& log_;
 };
 
-class Modelled : public Decorated {
+class Modelled : public DecoratedCommunicator {
  public:
   Modelled(Communicator* inner, double latency_s, double bytes_per_s)
-      : Decorated(inner), latency_s_(latency_s), bytes_per_s_(bytes_per_s) {}
+      : DecoratedCommunicator(inner), latency_s_(latency_s), bytes_per_s_(bytes_per_s) {}
 
   absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
     CollectiveCall arrival = call;
@@ -102,10 +79,10 @@ class Modelled : public Decorated {
   const double bytes_per_s_;
 };
 
-class Faulty : public Decorated {
+class Faulty : public DecoratedCommunicator {
  public:
   Faulty(const RingKey& ring, int rank, Communicator* inner, const Fault& fault)
-      : Decorated(inner), ring_(ring), rank_(rank), fault_(fault) {}
+      : DecoratedCommunicator(inner), ring_(ring), rank_(rank), fault_(fault) {}
 
   absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
     CollectiveCall changed = call;
@@ -121,6 +98,11 @@ class Faulty : public Decorated {
 };
 
 }  // namespace
+
+std::unique_ptr<CommunicatorGroup> NewDecoratedGroup(std::unique_ptr<CommunicatorGroup> group,
+                                                     Decorate decorate) {
+  return std::make_unique<DecoratedGroup>(std::move(group), std::move(decorate));
+}
 
 void TrafficLog::Add(int ring_id, int rank, int nranks, const CollectiveDesc& desc) {
   std::lock_guard<std::mutex> lock(mutex_);

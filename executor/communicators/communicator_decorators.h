@@ -3,6 +3,7 @@
 #ifndef WEFT_EXECUTOR_COMMUNICATORS_COMMUNICATOR_DECORATORS_H_
 #define WEFT_EXECUTOR_COMMUNICATORS_COMMUNICATOR_DECORATORS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,6 +14,32 @@
 #include "executor/communicators/communicator.h"
 
 namespace weft {
+
+// Passes everything on. Others override Run. Its calls cannot be recorded.
+class DecoratedCommunicator : public Communicator {
+ public:
+  explicit DecoratedCommunicator(Communicator* inner) : inner_(*inner) {}
+  int rank() const override { return inner_.rank(); }
+  int nranks() const override { return inner_.nranks(); }
+  absl::Status BeginGroup() override { return inner_.BeginGroup(); }
+  absl::Status EndGroup() override { return inner_.EndGroup(); }
+  absl::Status Barrier(void* stream) override { return inner_.Barrier(stream); }
+  absl::Status Register(void* buffer, size_t bytes) override {
+    return inner_.Register(buffer, bytes);
+  }
+  absl::Status Unregister(void* buffer) override { return inner_.Unregister(buffer); }
+  absl::Status Check() override { return inner_.Check(); }
+
+ protected:
+  Communicator& inner_;
+};
+
+// Makes a communicator around that of a rank of the run on a ring.
+using Decorate = std::function<std::unique_ptr<Communicator>(const RingKey& ring, int rank,
+                                                             Communicator* communicator)>;
+
+std::unique_ptr<CommunicatorGroup> NewDecoratedGroup(std::unique_ptr<CommunicatorGroup> group,
+                                                     Decorate decorate);
 
 // What ranks pass to collectives: the bytes of `in` of each call that succeeded. Thread-safe.
 class TrafficLog {

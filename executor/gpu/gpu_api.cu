@@ -21,6 +21,16 @@ cudaEvent_t EventOf(GpuApi::Mark* mark) { return static_cast<CudaMark*>(mark)->e
 
 class Cuda : public GpuApi {
  public:
+  absl::StatusOr<int> CurrentDevice() override {
+    int device = 0;
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "cudaGetDevice"));
+    return device;
+  }
+
+  absl::Status SetDevice(int device) override {
+    return CudaStatus(cudaSetDevice(device), "cudaSetDevice");
+  }
+
   absl::StatusOr<std::unique_ptr<Mark>> NewMark() override {
     cudaEvent_t event = nullptr;
     WEFT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),

@@ -25,6 +25,11 @@ class GpuApi {
 
   virtual ~GpuApi() = default;
 
+  // The current device of the calling thread. A thread that makes none current uses device 0, and
+  // makes a context there: SetDevice comes before all other functions.
+  virtual absl::StatusOr<int> CurrentDevice() = 0;
+  virtual absl::Status SetDevice(int device) = 0;
+
   virtual absl::StatusOr<std::unique_ptr<Mark>> NewMark() = 0;
   // Moves the mark to the end of what was enqueued on `stream`.
   virtual absl::Status Record(Mark* mark, void* stream) = 0;

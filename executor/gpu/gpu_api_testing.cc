@@ -50,6 +50,8 @@ struct FakeMark : public GpuApi::Mark {
 const std::shared_ptr<Passage>& PassageOf(GpuApi::Mark* mark) {
   return static_cast<FakeMark*>(mark)->passage;
 }
+thread_local int current_device = 0;
+
 FakeStream* AsFake(void* stream) { return static_cast<FakeStream*>(stream); }
 
 }  // namespace
@@ -92,25 +94,52 @@ void FakeStream::Work() {
   }
 }
 
+std::set<int> FakeGpu::contexts() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return contexts_;
+}
+
+void FakeGpu::UseDevice() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  contexts_.insert(current_device);
+}
+
+absl::StatusOr<int> FakeGpu::CurrentDevice() { return current_device; }
+
+absl::Status FakeGpu::SetDevice(int device) {
+  current_device = device;
+  UseDevice();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<GpuApi::Mark>> FakeGpu::NewMark() {
+  UseDevice();
   return std::make_unique<FakeMark>();
 }
 
 absl::Status FakeGpu::Record(Mark* mark, void* stream) {
+  UseDevice();
   const int64_t record = PassageOf(mark)->Record();
   AsFake(stream)->Enqueue([passage = PassageOf(mark), record] { passage->Pass(record); });
   return absl::OkStatus();
 }
 
 absl::Status FakeGpu::Wait(Mark* mark, void* stream) {
+  UseDevice();
   const int64_t record = PassageOf(mark)->recorded();
   AsFake(stream)->Enqueue([passage = PassageOf(mark), record] { passage->WaitFor(record); });
   return absl::OkStatus();
 }
 
-bool FakeGpu::HasPassed(Mark* mark) { return PassageOf(mark)->HasPassed(); }
+bool FakeGpu::HasPassed(Mark* mark) {
+  UseDevice();
+  return PassageOf(mark)->HasPassed();
+}
 
-std::shared_ptr<void> FakeGpu::Allocate(size_t bytes) { return HostMemory()->Allocate(bytes); }
+std::shared_ptr<void> FakeGpu::Allocate(size_t bytes) {
+  UseDevice();
+  return HostMemory()->Allocate(bytes);
+}
 
 absl::Status FakeGpu::Copy(const void* from, size_t bytes, void* to, void* stream) {
   AsFake(stream)->Enqueue([=] {

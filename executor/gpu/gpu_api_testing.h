@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "executor/gpu/gpu_api.h"
@@ -40,6 +41,11 @@ class FakeStream {
 // RunGpuCollective, compiled for the host.
 class FakeGpu : public GpuApi {
  public:
+  // The devices on which threads have used it: CUDA would have made a context on each.
+  std::set<int> contexts();
+
+  absl::StatusOr<int> CurrentDevice() override;
+  absl::Status SetDevice(int device) override;
   absl::StatusOr<std::unique_ptr<Mark>> NewMark() override;
   absl::Status Record(Mark* mark, void* stream) override;
   absl::Status Wait(Mark* mark, void* stream) override;
@@ -49,6 +55,12 @@ class FakeGpu : public GpuApi {
   absl::Status RunCollective(const CollectiveDesc& desc, absl::Span<const void* const> in,
                              absl::Span<void* const> out, int part, int num_parts,
                              void* stream) override;
+
+ private:
+  void UseDevice();
+
+  std::mutex mutex_;
+  std::set<int> contexts_;
 };
 
 }  // namespace weft::testing

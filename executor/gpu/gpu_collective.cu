@@ -9,14 +9,14 @@ namespace weft {
 namespace {
 
 // Pointers to the buffers of all ranks are arguments of a kernel.
-constexpr int kMaxRanks = 64;
+constexpr int kMaxRanksOfGpu = 64;
 
 // Element `begin` + i of the results of all ranks. Reads all inputs before it writes: outputs may
 // be inputs.
 template <typename T, typename Function>
 struct ReduceElement {
-  const T* in[kMaxRanks];
-  T* out[kMaxRanks];
+  const T* in[kMaxRanksOfGpu];
+  T* out[kMaxRanksOfGpu];
   int nranks;
   int64_t begin;
   bool rounds, divides;
@@ -72,9 +72,9 @@ absl::Status Reduce(const KernelContext& ctx, const CollectiveDesc& desc,
 
 absl::Status RunGpuCollective(const CollectiveDesc& desc, absl::Span<const void* const> in,
                               absl::Span<void* const> out, int part, int num_parts, void* stream) {
-  if (in.size() > kMaxRanks) {
+  if (in.size() > kMaxRanksOfGpu) {
     return absl::UnimplementedError(
-        absl::StrCat("expected at most ", kMaxRanks, " ranks on one GPU, found ", in.size()));
+        absl::StrCat("expected at most ", kMaxRanksOfGpu, " ranks on one GPU, found ", in.size()));
   }
   KernelContext ctx;
   ctx.stream = stream;

@@ -87,13 +87,14 @@ class FakeGpuDevice::OwnMemory : public Memory {
 
 class FakeGpuDevice::Signals : public StreamSignals {
  public:
-  explicit Signals(std::shared_ptr<std::atomic<bool>> has_failed)
-      : has_failed_(std::move(has_failed)) {}
+  Signals(std::shared_ptr<std::atomic<bool>> has_failed, std::atomic<int>* num_waits)
+      : has_failed_(std::move(has_failed)), num_waits_(*num_waits) {}
 
   absl::StatusOr<std::unique_ptr<Counter>> NewCounter() override {
     return std::make_unique<FakeCounter>();
   }
   absl::Status WaitFor(Counter* counter, uint32_t count, void* stream) override {
+    ++num_waits_;
     AsFake(stream)->Enqueue(
         [counter = static_cast<FakeCounter*>(counter)->count, count] { counter->WaitFor(count); });
     return absl::OkStatus();
@@ -107,6 +108,7 @@ class FakeGpuDevice::Signals : public StreamSignals {
 
  private:
   const std::shared_ptr<std::atomic<bool>> has_failed_;
+  std::atomic<int>& num_waits_;
 };
 
 class FakeGpuDevice::FakeDeviceStream : public Stream {
@@ -146,7 +148,7 @@ FakeGpuDevice::FakeGpuDevice()
     : has_failed_(std::make_shared<std::atomic<bool>>(false)),
       memory_(std::make_unique<OwnMemory>(/*is_host=*/false)),
       pinned_memory_(std::make_unique<OwnMemory>(/*is_host=*/true)),
-      signals_(std::make_unique<Signals>(has_failed_)) {}
+      signals_(std::make_unique<Signals>(has_failed_, &num_value_waits_)) {}
 
 FakeGpuDevice::~FakeGpuDevice() = default;
 

@@ -27,6 +27,9 @@ class FakeGpuDevice : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override;
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override;
 
+  // How often a stream was told to wait for a counter of the host.
+  int num_value_waits() const { return num_value_waits_; }
+
   // From now on, calls after work are lost, and streams return an error when they are synchronized.
   void Fail();
 
@@ -37,6 +40,7 @@ class FakeGpuDevice : public Device {
 
   FakeGpu gpu_;
   const std::shared_ptr<std::atomic<bool>> has_failed_;
+  std::atomic<int> num_value_waits_{0};
   const std::unique_ptr<OwnMemory> memory_, pinned_memory_;
   const std::unique_ptr<Signals> signals_;
 };

@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "executor/communicators/world.h"
 #include "executor/gpu/nccl_group.h"
 
 namespace weft {
@@ -39,12 +42,6 @@ nccl::RedOp OperationOf(Reduction reduction) {
 }
 
 }  // namespace
-
-void NcclCommunicator::Abort() {
-  if (comm_ != nullptr) (void)library().CommAbort(comm_);
-  comm_ = nullptr;
-  registered_.clear();
-}
 
 absl::Status NcclCommunicator::Enqueue(const CollectiveCall& call, const void* in, void* out) {
   const CollectiveDesc& desc = call.desc;
@@ -149,10 +146,12 @@ absl::StatusOr<PendingCall> NcclCommunicator::NewCall() {
   return call;
 }
 
-std::string NcclCommunicator::TextOf(const PendingCall& call) const {
-  return absl::StrCat(call.op, ": ", ToString(ring_), ", ",
-                      DescribeCollective(call.desc, call.number, call.variable, call.dims),
-                      ", rank ", RankAt(ring_, rank_));
+std::string NcclCommunicator::TextOf(absl::string_view op, const CollectiveDesc& desc,
+                                     int64_t number, absl::string_view variable,
+                                     const Dims& dims) const {
+  return absl::StrCat(op, ": ", ToString(ring_), ", ",
+                      DescribeCollective(desc, number, variable, dims), ", rank ",
+                      RankAt(ring_, rank_));
 }
 
 absl::Status NcclCommunicator::AsyncStatus() const {
@@ -172,8 +171,9 @@ void NcclCommunicator::ForgetFinished() {
 absl::Status NcclCommunicator::Run(const CollectiveCall& call, const void* in, void* out) {
   std::unique_lock<std::mutex> lock(group_->mutex_);
   const int64_t number = number_;
-  const absl::Status status = TryRun(&lock, call, in, out);
+  absl::Status status = TryRun(&lock, call, in, out);
   ++number_;
+  if (!in_group_) status = Leave(&lock, status);
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       absl::StrCat(ToString(ring_), ", ",
@@ -201,7 +201,10 @@ absl::Status NcclCommunicator::TryRun(std::unique_lock<std::mutex>* lock,
   ++arrived_;
   absl::Status status;
   if (!current_.has_value()) {
-    WEFT_RETURN_IF_ERROR(group_->AwaitRanksHere(lock, *this, call));
+    WEFT_RETURN_IF_ERROR(
+        group_->AwaitRanksHere(lock, *this, &NcclCommunicator::arrived_, [this, &call] {
+          return TextOf(call.op, call.desc, arrived_ - 1, call.variable, call.dims);
+        }));
     status = Begin(call);
   }
   if (status.ok()) status = Enqueue(call, in, out);
@@ -224,6 +227,7 @@ absl::Status NcclCommunicator::Begin(const CollectiveCall& call) {
   if (last.communicator != nullptr && last.communicator != this) {
     WEFT_RETURN_IF_ERROR(gpu().Wait(last.end, call.stream));
   }
+  if (recording_from_.has_value()) return absl::OkStatus();
   return gpu().Record(current_->begin.get(), call.stream);
 }
 
@@ -231,18 +235,82 @@ absl::Status NcclCommunicator::Begin(const CollectiveCall& call) {
 absl::Status NcclCommunicator::End(std::unique_lock<std::mutex>* lock, void* stream,
                                    absl::Status status) {
   if (!current_.has_value()) return status;
-  if (status.ok()) status = group_->Finish(lock, *this, "enqueueing");
+  if (status.ok()) status = group_->Finish(lock, this, "enqueueing");
   if (status.ok()) status = gpu().Record(current_->end.get(), stream);
-  std::deque<PendingCall>& calls = status.ok() ? pending_ : unused_;
+  std::deque<PendingCall>& calls = !status.ok()                  ? unused_
+                                   : recording_from_.has_value() ? recorded_
+                                                                 : pending_;
   calls.push_back(*std::move(current_));
   current_.reset();
   if (!status.ok()) return status;
-  group_->last_calls_[RankAt(ring_, rank_)] = {this, pending_.back().end.get()};
+  group_->last_calls_[RankAt(ring_, rank_)] = {this, calls.back().end.get()};
+  if (recording_from_.has_value()) return status;
   if (!group_->has_pending_) {
     group_->has_pending_ = true;
     group_->changed_.notify_all();
   }
   return status;
+}
+
+absl::Status NcclCommunicator::Leave(std::unique_lock<std::mutex>* lock, absl::Status status) {
+  launched_ = arrived_;
+  group_->changed_.notify_all();
+  if (!status.ok() || pending_.empty()) return status;
+  return group_->AwaitRanksHere(lock, *this, &NcclCommunicator::launched_,
+                                [this] { return TextOf(pending_.back()); });
+}
+
+bool NcclCommunicator::CanRecord() const {
+  const World world = WorldOf(group_->options_.nranks, group_->options_.link);
+  int ranks_here = 0;
+  for (int rank = world.first; rank < world.end(); ++rank) ranks_here += ring_.Has(rank) ? 1 : 0;
+  return ranks_here == 1;
+}
+
+// What the graph waits for must be part of it: not calls from before, which have ended.
+absl::Status NcclCommunicator::BeginRecording() {
+  std::unique_lock<std::mutex> lock(group_->mutex_);
+  WEFT_RETURN_IF_ERROR(AbortStatus());
+  ForgetFinished();  // for their marks
+  recording_from_ = number_;
+  group_->last_calls_.erase(RankAt(ring_, rank_));
+  return absl::OkStatus();
+}
+
+void NcclCommunicator::EndRecording() {
+  std::unique_lock<std::mutex> lock(group_->mutex_);
+  if (!recording_from_.has_value()) return;
+  num_recorded_ = number_ - *recording_from_;
+  number_ = arrived_ = launched_ = *std::exchange(recording_from_, absl::nullopt);
+  group_->last_calls_.erase(RankAt(ring_, rank_));
+  if (recorded_.empty()) return;
+  const PendingCall& first = recorded_.front();
+  first_desc_ = first.desc;
+  first_op_ = absl::StrCat("a graph, from ", first.op, " on");
+  first_variable_ = first.variable;
+  first_dims_ = first.dims;
+  std::move(recorded_.begin(), recorded_.end(), std::back_inserter(unused_));
+  recorded_.clear();
+}
+
+absl::Status NcclCommunicator::BeginReplay(void* stream) {
+  std::unique_lock<std::mutex> lock(group_->mutex_);
+  if (num_recorded_ == 0) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(AbortStatus());
+  CollectiveCall call;
+  call.desc = first_desc_;
+  call.op = first_op_;
+  call.variable = first_variable_;
+  call.dims = first_dims_;
+  call.stream = stream;
+  return Begin(call);
+}
+
+absl::Status NcclCommunicator::EndReplay(void* stream) {
+  std::unique_lock<std::mutex> lock(group_->mutex_);
+  number_ += num_recorded_;
+  arrived_ = launched_ = number_;
+  return End(&lock, stream, AbortStatus());
 }
 
 absl::Status NcclCommunicator::BeginGroup() {
@@ -257,11 +325,12 @@ absl::Status NcclCommunicator::EndGroup() {
   std::unique_lock<std::mutex> lock(group_->mutex_);
   if (!in_group_) return AbortStatus();  // BeginGroup has failed
   in_group_ = false;
+  group_->changed_.notify_all();  // an abort has waited for that
   absl::Status status = std::move(group_status_);
   status.Update(library().StatusOf(library().GroupEnd(), "ncclGroupEnd"));
   status.Update(AbortStatus());
-  if (!group_->abort_status_.ok()) Abort();
-  return End(&lock, group_stream_, status);
+  status = End(&lock, group_stream_, status);
+  return Leave(&lock, status);
 }
 
 absl::Status NcclCommunicator::Barrier(void* stream) {

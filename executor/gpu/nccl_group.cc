@@ -18,6 +18,9 @@ namespace {
 // Polling interval for calls on the device.
 constexpr std::chrono::milliseconds kWatchEvery(20);
 
+// NCCL launches a call on a thread of its own, in some ten microseconds; waking up takes as long.
+constexpr std::chrono::microseconds kSpin(200);
+
 }  // namespace
 
 absl::Status NcclGroup::ShareIds() {
@@ -35,7 +38,40 @@ NcclGroup::~NcclGroup() {
     is_over_ = true;
     changed_.notify_all();
   }
-  if (watcher_.joinable()) watcher_.join();
+  if (!watcher_.joinable()) return;
+  watcher_.join();
+  std::unique_lock<std::mutex> lock(mutex_);
+  const absl::Status status = Close(&lock);
+  if (!status.ok() && options_.warn) options_.warn(std::string(status.message()));
+  (void)AbortCommunicators(&lock);
+}
+
+absl::Status NcclGroup::Close(std::unique_lock<std::mutex>* lock) {
+  WEFT_RETURN_IF_ERROR(gpu().SetDevice(device_));
+  if (!abort_status_.ok()) return absl::OkStatus();
+  std::vector<NcclCommunicator*> open;
+  for (auto& [key, communicator] : communicators_) {
+    if (communicator == nullptr) continue;
+    communicator->ForgetFinished();
+    if (!communicator->pending_.empty()) return absl::OkStatus();  // the run has failed
+    open.push_back(communicator.get());
+  }
+  const char* const kFinalize = "ncclCommFinalize";
+  absl::Status status = library_->StatusOf(library_->GroupStart(), "ncclGroupStart");
+  for (NcclCommunicator* communicator : open) {
+    status.Update(library_->StatusOf(library_->CommFinalize(communicator->comm_), kFinalize));
+  }
+  status.Update(library_->StatusOf(library_->GroupEnd(), "ncclGroupEnd"));
+  for (NcclCommunicator* communicator : open) {
+    if (status.ok()) status = Finish(lock, communicator, kFinalize);
+  }
+  if (!status.ok()) return status;
+  for (NcclCommunicator* communicator : open) {
+    status.Update(
+        library_->StatusOf(library_->CommDestroy(communicator->comm_), "ncclCommDestroy"));
+    communicator->comm_ = nullptr;
+  }
+  return status;
 }
 
 absl::StatusOr<Communicator*> NcclGroup::Get(const RingKey& ring, int rank) {
@@ -57,6 +93,7 @@ absl::StatusOr<Communicator*> NcclGroup::Get(const RingKey& ring, int rank) {
 
 void NcclGroup::Abort(const absl::Status& status) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (watcher_.joinable()) (void)gpu().SetDevice(device_);  // of a thread of the job, for instance
   AbortAll(absl::AbortedError(status.message()));
 }
 
@@ -90,24 +127,43 @@ absl::Status NcclGroup::SetUp(std::unique_lock<std::mutex>* lock, NcclCommunicat
       library_->StatusOf(library_->CommInitRankConfig(&communicator->comm_, communicator->nranks_,
                                                       id->second, rank, &config),
                          what));
-  return Finish(lock, *communicator, what);
+  return Finish(lock, communicator, what);
 }
 
-absl::Status NcclGroup::Finish(std::unique_lock<std::mutex>* lock,
-                               const NcclCommunicator& communicator, absl::string_view what) {
+absl::Status NcclGroup::Finish(std::unique_lock<std::mutex>* lock, NcclCommunicator* communicator,
+                               absl::string_view what) {
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  std::chrono::microseconds pause(10);
+  std::chrono::microseconds pause(kSpin);
   bool was_reported = false;
   for (;;) {
     WEFT_RETURN_IF_ERROR(abort_status_);
-    int state = nccl::kSuccess;
-    WEFT_RETURN_IF_ERROR(
-        library_->StatusOf(library_->CommGetAsyncError(communicator.comm_, &state), what));
+    WEFT_ASSIGN_OR_RETURN(const int state, Poll(lock, communicator, what));
+    WEFT_RETURN_IF_ERROR(abort_status_);
     if (state != nccl::kInProgress) return library_->StatusOf(state, what);
     if (CheckLate(lock, start, what, "", &was_reported)) continue;
     changed_.wait_for(*lock, pause);
     pause = std::min<std::chrono::microseconds>(2 * pause, kWatchEvery);
   }
+}
+
+// Others use the group meanwhile, but not this communicator.
+absl::StatusOr<int> NcclGroup::Poll(std::unique_lock<std::mutex>* lock,
+                                    NcclCommunicator* communicator, absl::string_view what) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  int state = nccl::kSuccess;
+  communicator->is_polled_ = true;
+  lock->unlock();
+  int result = library_->CommGetAsyncError(communicator->comm_, &state);
+  while (result == nccl::kSuccess && state == nccl::kInProgress &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+    result = library_->CommGetAsyncError(communicator->comm_, &state);
+  }
+  lock->lock();
+  communicator->is_polled_ = false;
+  changed_.notify_all();  // an abort has waited for that
+  WEFT_RETURN_IF_ERROR(library_->StatusOf(result, what));
+  return state;
 }
 
 void NcclGroup::AbortAll(const absl::Status& status) {
@@ -117,10 +173,29 @@ void NcclGroup::AbortAll(const absl::Status& status) {
     if (communicator == nullptr) continue;
     communicator->ForgetFinished();
     communicator->was_cut_off_ = !communicator->pending_.empty();
-    // NCCL still has the calls of an open group: its thread aborts in EndGroup.
-    if (!communicator->in_group_) communicator->Abort();
   }
   changed_.notify_all();
+}
+
+// Without the lock: NCCL waits until no graph has calls of a communicator, and their ranks need the
+// lock to get there. As a group, since a rank may wait for each of its communicators.
+bool NcclGroup::AbortCommunicators(std::unique_lock<std::mutex>* lock) {
+  std::vector<nccl::Communicator*> aborted;
+  for (auto& [key, communicator] : communicators_) {
+    // NCCL still has the calls of an open group.
+    const bool is_used =
+        communicator != nullptr && (communicator->in_group_ || communicator->is_polled_);
+    if (communicator == nullptr || communicator->comm_ == nullptr || is_used) continue;
+    aborted.push_back(std::exchange(communicator->comm_, nullptr));
+    communicator->registered_.clear();
+  }
+  if (aborted.empty()) return false;
+  lock->unlock();
+  (void)library_->GroupStart();
+  for (nccl::Communicator* comm : aborted) (void)library_->CommAbort(comm);
+  (void)library_->GroupEnd();
+  lock->lock();
+  return true;
 }
 
 bool NcclGroup::CheckLate(std::unique_lock<std::mutex>* lock,
@@ -146,35 +221,33 @@ bool NcclGroup::CheckLate(std::unique_lock<std::mutex>* lock,
 }
 
 absl::Status NcclGroup::AwaitRanksHere(std::unique_lock<std::mutex>* lock,
-                                       const NcclCommunicator& communicator,
-                                       const CollectiveCall& call) {
+                                       const NcclCommunicator& communicator, Counter counter,
+                                       const std::function<std::string()>& what) {
   const RingKey& ring = communicator.ring_;
-  const int64_t number = communicator.arrived_ - 1;
+  const int64_t count = communicator.*counter;
   changed_.notify_all();
   const auto start = std::chrono::steady_clock::now();
   bool was_reported = false;
+  std::string text;
   for (;;) {
     WEFT_RETURN_IF_ERROR(communicator.AbortStatus());
-    const std::string missing = Missing(ring, number);
+    const std::string missing = Missing(ring, counter, count);
     if (missing.empty()) return absl::OkStatus();
-    const std::string what =
-        absl::StrCat(call.op, ": ", ToString(ring), ", ",
-                     DescribeCollective(call.desc, number, call.variable, call.dims), ", rank ",
-                     RankAt(ring, communicator.rank_));
-    if (CheckLate(lock, start, what, missing, &was_reported)) continue;
+    if (text.empty()) text = what();
+    if (CheckLate(lock, start, text, missing, &was_reported)) continue;
     changed_.wait_for(*lock, kWatchEvery);
   }
 }
 
-std::string NcclGroup::Missing(const RingKey& ring, int64_t number) const {
+std::string NcclGroup::Missing(const RingKey& ring, Counter counter, int64_t count) const {
   std::vector<int> missing;
   const World world = WorldOf(options_.nranks, options_.link);
   for (int rank = world.first; rank < world.end(); ++rank) {
     if (!ring.Has(rank)) continue;
     const auto found = communicators_.find({ring, rank});
-    const bool has_called = found != communicators_.end() && found->second != nullptr &&
-                            found->second->arrived_ > number;
-    if (!has_called) missing.push_back(rank);
+    const bool is_there = found != communicators_.end() && found->second != nullptr &&
+                          (*found->second).*counter >= count;
+    if (!is_there) missing.push_back(rank);
   }
   if (missing.empty()) return "";
   return absl::StrCat("; not arrived: rank ", absl::StrJoin(missing, ", "));
@@ -182,6 +255,7 @@ std::string NcclGroup::Missing(const RingKey& ring, int64_t number) const {
 
 absl::Status NcclGroup::StartWatcher() {
   if (watcher_.joinable()) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(device_, gpu().CurrentDevice());
   try {
     watcher_ = std::thread([this] { Watch(); });
   } catch (const std::system_error& error) {
@@ -193,8 +267,11 @@ absl::Status NcclGroup::StartWatcher() {
 
 void NcclGroup::Watch() {
   std::unique_lock<std::mutex> lock(mutex_);
+  const absl::Status chosen = gpu().SetDevice(device_);
+  if (!chosen.ok()) AbortAll(chosen);
   while (!is_over_) {
-    if (has_pending_) {
+    if (!abort_status_.ok() && AbortCommunicators(&lock)) continue;
+    if (has_pending_ && abort_status_.ok()) {
       changed_.wait_for(lock, kWatchEvery);
     } else {
       changed_.wait(lock);
@@ -204,6 +281,7 @@ void NcclGroup::Watch() {
     for (auto& [key, communicator] : communicators_) {
       if (communicator == nullptr) continue;
       communicator->ForgetFinished();
+      if (communicator->is_polled_) continue;
       const absl::Status status = communicator->AsyncStatus();
       if (!status.ok()) {
         AbortAll(status);
@@ -218,7 +296,8 @@ void NcclGroup::Watch() {
         continue;
       }
       // Warning releases the lock, so the loop cannot continue.
-      if (CheckLate(&lock, call.start, communicator->TextOf(call), Missing(key.first, call.number),
+      if (CheckLate(&lock, call.start, communicator->TextOf(call),
+                    Missing(key.first, &NcclCommunicator::arrived_, call.number + 1),
                     &call.was_reported)) {
         break;
       }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -45,8 +46,6 @@ class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(NcclGroup* group, int rank, int nranks, const RingKey& ring)
       : group_(group), rank_(rank), nranks_(nranks), ring_(ring) {}
-  // Frees idle resources; does not wait for other ranks, which may be gone.
-  ~NcclCommunicator() override { Abort(); }
 
   int rank() const override { return rank_; }
   int nranks() const override { return nranks_; }
@@ -57,6 +56,12 @@ class NcclCommunicator : public Communicator {
   absl::Status Register(void* buffer, size_t bytes) override;
   absl::Status Unregister(void* buffer) override;
   absl::Status Check() override;
+  // If the ring has no other rank in this process: they would rendezvous.
+  bool CanRecord() const override;
+  absl::Status BeginRecording() override;
+  void EndRecording() override;
+  absl::Status BeginReplay(void* stream) override;
+  absl::Status EndReplay(void* stream) override;
 
  private:
   friend class NcclGroup;
@@ -64,13 +69,12 @@ class NcclCommunicator : public Communicator {
   const NcclLibrary& library() const;
   GpuApi& gpu() const;
 
-  // Ends what runs on the device: the stream continues without a result.
-  void Abort();
-
   absl::Status TryRun(std::unique_lock<std::mutex>* lock, const CollectiveCall& call,
                       const void* in, void* out);
   absl::Status Begin(const CollectiveCall& call);
   absl::Status End(std::unique_lock<std::mutex>* lock, void* stream, absl::Status status);
+  // After End: returns when all ranks of this process have launched the call, or have failed.
+  absl::Status Leave(std::unique_lock<std::mutex>* lock, absl::Status status);
   absl::Status AbortStatus() const;
 
   absl::Status Enqueue(const CollectiveCall& call, const void* in, void* out);
@@ -89,7 +93,11 @@ class NcclCommunicator : public Communicator {
 
   // An error that the peers or the network have caused after calls were enqueued.
   absl::Status AsyncStatus() const;
-  std::string TextOf(const PendingCall& call) const;
+  std::string TextOf(absl::string_view op, const CollectiveDesc& desc, int64_t number,
+                     absl::string_view variable, const Dims& dims) const;
+  std::string TextOf(const PendingCall& call) const {
+    return TextOf(call.op, call.desc, call.number, call.variable, call.dims);
+  }
 
   void ForgetFinished();
 
@@ -99,14 +107,25 @@ class NcclCommunicator : public Communicator {
   nccl::Communicator* comm_ = nullptr;  // null: aborted
   int64_t number_ = 0;                  // calls enqueued
   int64_t arrived_ = 0;                 // calls made
+  int64_t launched_ = 0;                // calls that are on the device, or have failed
   bool was_cut_off_ = false;            // calls were in flight when the run was aborted
   std::deque<PendingCall> pending_;     // in the order of the stream
   std::deque<PendingCall> unused_;      // with their marks
   bool in_group_ = false;
+  bool is_polled_ = false;  // by its thread, without the mutex
   // Of the group: the calls since BeginGroup, whose first has a stream; and its first error.
   absl::optional<PendingCall> current_;
   void* group_stream_ = nullptr;
   absl::Status group_status_;
+  // Of a recording: how many calls came before it; and its calls, which were at no time on the
+  // device.
+  absl::optional<int64_t> recording_from_;
+  std::deque<PendingCall> recorded_;
+  // Of the last one: its calls, of which this is the first.
+  int64_t num_recorded_ = 0;
+  CollectiveDesc first_desc_;
+  std::string first_op_, first_variable_;
+  Dims first_dims_;
   std::map<void*, void*> registered_;  // buffers, with NCCL's handles
   std::shared_ptr<void> barrier_;      // an element for Barrier
 };
@@ -142,25 +161,42 @@ class NcclGroup : public CommunicatorGroup {
 
   // Waits, without holding the lock, until a host-side NCCL call completes: it may depend on other
   // ranks.
-  absl::Status Finish(std::unique_lock<std::mutex>* lock, const NcclCommunicator& communicator,
+  absl::Status Finish(std::unique_lock<std::mutex>* lock, NcclCommunicator* communicator,
                       absl::string_view what);
+  // The state of the communicator, once it has one or when a moment has passed.
+  absl::StatusOr<int> Poll(std::unique_lock<std::mutex>* lock, NcclCommunicator* communicator,
+                           absl::string_view what);
 
-  // The first call counts.
+  // After the last call: frees the communicators of a run without errors.
+  absl::Status Close(std::unique_lock<std::mutex>* lock);
+
+  // From now on, all calls fail. The thread that watches ends those on devices. The first call
+  // counts.
   void AbortAll(const absl::Status& status);
+  // Ends what runs on devices: streams continue without results. Does not wait for other ranks,
+  // which may be gone. Not of communicators that their threads use right now; returns whether it
+  // was any.
+  bool AbortCommunicators(std::unique_lock<std::mutex>* lock);
 
   // Aborts, or warns once, if `what` is late since `start`; then true. `missing`: see Missing.
   bool CheckLate(std::unique_lock<std::mutex>* lock, std::chrono::steady_clock::time_point start,
                  absl::string_view what, absl::string_view missing, bool* was_reported);
 
-  // Returns when all ranks of this process have made the call of `communicator`. Otherwise, the
-  // device of one would wait for another while that allocates memory; in a process whose devices
-  // reach each other's memory, allocating waits for all of them.
+  // How far a rank is: arrived_ or launched_.
+  using Counter = int64_t NcclCommunicator::*;
+
+  // Returns when all ranks of this process are as far as `communicator` by the counter: before and
+  // after a launch. Otherwise, the device of one would wait for another while that, or the first
+  // one itself, allocates memory; in a process whose devices reach each other's memory, allocating
+  // waits for all of them. `what` describes the call.
   absl::Status AwaitRanksHere(std::unique_lock<std::mutex>* lock,
-                              const NcclCommunicator& communicator, const CollectiveCall& call);
+                              const NcclCommunicator& communicator, Counter counter,
+                              const std::function<std::string()>& what);
 
-  // Lists the ranks of this process that have not made the call yet, if any.
-  std::string Missing(const RingKey& ring, int64_t number) const;
+  // Lists the ranks of this process that are not as far as `count`, if any.
+  std::string Missing(const RingKey& ring, Counter counter, int64_t count) const;
 
+  // Of ranks on the current device of the calling thread, among others.
   absl::Status StartWatcher();
 
   // The host does not see calls that wait on the device for a late rank.
@@ -182,6 +218,7 @@ class NcclGroup : public CommunicatorGroup {
   absl::Status abort_status_;
   bool has_pending_ = false;
   bool is_over_ = false;
+  int device_ = 0;  // of a rank here, for threads that have none
   std::thread watcher_;
 };
 

@@ -22,6 +22,8 @@ absl::Status FindFunctions(void* handle, NcclLibrary* library) {
   find("ncclCommInitRankConfig", &library->CommInitRankConfig);
   find("ncclCommGetAsyncError", &library->CommGetAsyncError);
   find("ncclCommAbort", &library->CommAbort);
+  find("ncclCommFinalize", &library->CommFinalize);
+  find("ncclCommDestroy", &library->CommDestroy);
   find("ncclGroupStart", &library->GroupStart);
   find("ncclGroupEnd", &library->GroupEnd);
   find("ncclAllReduce", &library->AllReduce);

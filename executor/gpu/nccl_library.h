@@ -34,6 +34,8 @@ enum DataType : int {
 enum RedOp : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 
 // That of 2.14. Later versions have more settings, and take this one for their defaults.
+// Communicators do not block: only then may a thread abort a call, or the set-up, in which another
+// one waits for a peer. The mode of a communicator cannot change later.
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
@@ -52,6 +54,8 @@ struct NcclLibrary {
                             nccl::Config* config);
   int (*CommGetAsyncError)(nccl::Communicator* comm, int* error);
   int (*CommAbort)(nccl::Communicator* comm);
+  int (*CommFinalize)(nccl::Communicator* comm);
+  int (*CommDestroy)(nccl::Communicator* comm);
   int (*GroupStart)();
   int (*GroupEnd)();
   int (*AllReduce)(const void* in, void* out, size_t count, int type, int op,

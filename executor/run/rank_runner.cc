@@ -187,7 +187,8 @@ absl::Status RankRunner::MakeDevices() {
         "a program on two devices (stream_wait): expected a device for whose work the host can "
         "wait, and kernels for the host");
   }
-  accelerator_ = WithHostStream(std::move(device_));
+  accelerator_ = WithHostStream(std::move(device_),
+                                job_.options.ranks_share_device && job_.options.nranks > 1);
   device_ = NewHostDevice();
   return absl::OkStatus();
 }

@@ -55,6 +55,8 @@ struct RunOptions : PlanOptions {
   // the host (CommunicatorGroup::host_memory), or null.
   std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, Memory* memory)> new_device =
       [](int, Memory* memory) { return NewHostDevice(memory != nullptr ? memory : HostMemory()); };
+  // Whether that is one device for all ranks (WithHostStream).
+  bool ranks_share_device = false;
   // Makes the communicators between the ranks.
   std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(GroupOptions)> new_group =
       NewLocalGroup;

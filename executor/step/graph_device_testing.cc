@@ -31,6 +31,7 @@ class RecordingStream : public Stream {
     if (records_) {
       ++num_tasks_;
       is_joined_ = false;
+      if (device_.calls_tasks_) Update(task());
       device_.tasks_.push_back(std::move(task));
       return;
     }
@@ -66,6 +67,8 @@ class RecordingStream : public Stream {
     if (records_) device_.Fail(absl::StrCat("stream ", name_, " is synchronized"));
     return status_;
   }
+
+  void ForgetErrors() override { status_ = absl::OkStatus(); }
 
   void BeginToRecord() {
     records_ = true;

@@ -33,6 +33,12 @@ class RecordingDevice : public Device, public GraphRecorder {
   absl::StatusOr<std::unique_ptr<Graph>> End(Stream* stream) override;
   absl::Status Launch(Graph* graph, Stream* stream) override;
 
+  int64_t memory_changes() const override { return memory_.changes; }
+
+  // Calls tasks while it records, too, as CUDA does: those that find out may fail.
+  void CallTasksOfRecordings() { calls_tasks_ = true; }
+  bool is_recording() const { return is_recording_; }
+
   // Tasks that streams ran in Launch; and graphs that were launched.
   int num_run() const { return num_run_; }
   int num_launched() const { return num_launched_; }
@@ -43,7 +49,10 @@ class RecordingDevice : public Device, public GraphRecorder {
   class OwnMemory : public Memory {
    public:
     bool IsHost() const override { return true; }
-    std::shared_ptr<void> Allocate(size_t bytes) override { return HostMemory()->Allocate(bytes); }
+    std::shared_ptr<void> Allocate(size_t bytes) override {
+      ++changes;
+      return HostMemory()->Allocate(bytes);
+    }
     absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
       return HostMemory()->CopyFromHost(from, bytes, to);
     }
@@ -53,13 +62,16 @@ class RecordingDevice : public Device, public GraphRecorder {
     absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
       return HostMemory()->Copy(from, bytes, to, stream);
     }
+
+    int64_t changes = 0;
   };
 
   void Fail(const std::string& what);
 
   OwnMemory memory_;
   bool is_recording_ = false;
-  absl::Status status_;                      // of the recording
+  absl::Status status_;  // of the recording
+  bool calls_tasks_ = false;
   std::vector<RecordingStream*> recorders_;  // streams that record
   std::vector<Stream::Task> tasks_;
   int num_run_ = 0, num_launched_ = 0;

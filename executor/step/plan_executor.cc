@@ -131,7 +131,7 @@ absl::Status PlanExecutor::Init() {
   WEFT_RETURN_IF_ERROR(CheckCollectives());
   ops_.emplace(OpRunner::Options{&resources_, options_.device, streams_, host_thread_,
                                  options_.servers, options_.check_nan});
-  graph_.emplace(options_.graph, options_.device, streams_);
+  graph_.emplace(options_.graph, options_.device, streams_, resources_.communicators);
   return absl::OkStatus();
 }
 
@@ -375,19 +375,23 @@ int64_t PlanExecutor::KeptBytes(DeviceKind device) const {
 }
 
 void PlanExecutor::BindStep() {
+  const int64_t changes_before = graph_->memory_changes();
   if (step_ != nullptr) step_->Leave();
   step_ = nullptr;
   auto found =
       std::find_if(steps_.begin(), steps_.end(), [](const auto& step) { return step->Fits(); });
   if (found == steps_.end()) {
-    if (steps_.size() == kMaxSteps) steps_.erase(steps_.begin());
+    if (steps_.size() == kMaxSteps) {
+      graph_->Forget(steps_.front().get());
+      steps_.erase(steps_.begin());
+    }
     steps_.push_back(std::make_unique<BoundStep>(resources_));
   } else {
     std::rotate(found, found + 1, steps_.end());
   }
   steps_.back()->Enter(&arenas_);
   step_ = steps_.back().get();
-  if (options_.graph != GraphMode::kOff) graph_->Reset(GraphObstacle());
+  if (options_.graph != GraphMode::kOff) graph_->Enter(step_, changes_before, GraphObstacle());
 }
 
 std::string PlanExecutor::GraphObstacle() const {
@@ -561,7 +565,7 @@ absl::Status PlanExecutor::Failed(absl::string_view op, const absl::Status& stat
     const absl::Status host = streams_[host_thread_]->Synchronize();
     if (!host.ok()) named = host;
   }
-  if (options_.on_error) options_.on_error(named);
+  if (options_.on_error && !graph_->is_recording()) options_.on_error(named);
   return named;
 }
 

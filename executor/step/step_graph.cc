@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/annotate.h"
@@ -19,13 +20,20 @@ absl::string_view ObstacleOf(const ServerCall&) {
   return "exchanges values with parameter servers";
 }
 absl::string_view ObstacleOf(const ControlCall&) { return "moves values on the host"; }
+absl::string_view ObstacleOf(const RowsCall& call) {
+  return call.communicator == OutsideOfRing() ? "" : "communicates rows, which the host merges";
+}
 template <typename Call>
 absl::string_view ObstacleOf(const Call& call) {
   if constexpr (std::is_base_of_v<KernelCall, Call>) {
     if (call.kernel.kernel().uses_host) return "uses the host";
     if (!call.is_static) return "has types that are known only when it runs";
   } else if (call.communicator != OutsideOfRing()) {
-    return "communicates: ranks rendezvous on the host";
+    if (!call.communicator->CanRecord()) return "communicates: ranks rendezvous on the host";
+    if (!call.is_static) return "has types that are known only when it runs";
+    if (std::is_same_v<Call, CollectiveOpCall> && call.inputs.size() > 1) {
+      return "has a condition, which the host reads";
+    }
   }
   return "";
 }
@@ -52,45 +60,80 @@ std::string FindGraphObstacle(const Plan& plan, const BoundStep& step) {
   return "";
 }
 
-void StepGraph::Reset(std::string obstacle) {
-  graph_ = nullptr;
-  addresses_.clear();
-  use_.obstacle = std::move(obstacle);
-  if (device_->graphs() == nullptr) use_.obstacle = "the device records no graphs";
+void StepGraph::Enter(const BoundStep* step, int64_t changes_before, std::string obstacle) {
+  step_ = &steps_[step];
+  DropIfChanged(changes_before, /*kept=*/nullptr);
+  if (recorder_ == nullptr) obstacle = "the device records no graphs";
+  if (!obstacle.empty()) step_->obstacle = std::move(obstacle);
+  if (!step_->obstacle.empty()) use_.obstacle = step_->obstacle;
+}
+
+void StepGraph::DropIfChanged(int64_t changes_before, const Step* kept) {
+  if (memory_changes() == changes_before) return;
+  for (auto& [key, step] : steps_) {
+    step.graph = nullptr;
+    if (&step != kept) step.addresses.clear();
+  }
 }
 
 absl::Status StepGraph::Run(const std::function<absl::Status()>& launch,
                             absl::Span<const void* const> addresses) {
   ++use_.steps;
-  if (!use_.obstacle.empty()) {
-    if (use_.mode != GraphMode::kOn) return launch();
+  if (!step_->obstacle.empty()) {
+    if (use_.mode != GraphMode::kOn) return RunOps(launch);
     return absl::FailedPreconditionError(
-        absl::StrCat("the step cannot run as a graph: ", use_.obstacle));
+        absl::StrCat("the step cannot run as a graph: ", step_->obstacle));
   }
-  if (addresses_.empty() || !absl::c_equal(addresses, addresses_)) {
-    graph_ = nullptr;
-    addresses_.assign(addresses.begin(), addresses.end());
-    return launch();
+  if (step_->addresses.empty() || !absl::c_equal(addresses, step_->addresses)) {
+    step_->graph = nullptr;
+    step_->addresses.assign(addresses.begin(), addresses.end());
+    return RunOps(launch);
   }
-  if (graph_ == nullptr) WEFT_RETURN_IF_ERROR(Annotate("recording a graph", Record(launch)));
+  if (step_->graph == nullptr) {
+    const absl::Status recorded = Annotate("recording a graph", Record(launch));
+    if (!recorded.ok() && use_.mode == GraphMode::kOn) return recorded;
+    if (!recorded.ok()) {
+      for (const std::unique_ptr<Stream>& stream : streams_) stream->ForgetErrors();
+      use_.obstacle = step_->obstacle = std::string(recorded.message());
+      return RunOps(launch);
+    }
+  }
   ++use_.replayed;
-  return device_->graphs()->Launch(graph_.get(), streams_[0].get());
+  void* const stream = streams_[0]->native_handle();
+  absl::Status status;
+  for (Communicator* each : communicators_) status.Update(each->BeginReplay(stream));
+  if (status.ok()) status = recorder_->Launch(step_->graph.get(), streams_[0].get());
+  for (Communicator* each : communicators_) status.Update(each->EndReplay(stream));
+  return status;
+}
+
+absl::Status StepGraph::RunOps(const std::function<absl::Status()>& launch) {
+  const int64_t before = memory_changes();
+  const absl::Status status = launch();
+  DropIfChanged(before, /*kept=*/step_);
+  return status;
 }
 
 absl::Status StepGraph::Record(const std::function<absl::Status()>& launch) {
   while (events_.size() < streams_.size()) {
     WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), device_->NewEvent());
   }
-  WEFT_RETURN_IF_ERROR(device_->graphs()->Begin(streams_[0].get()));
+  const auto end = absl::MakeCleanup([this] {
+    for (Communicator* each : communicators_) each->EndRecording();
+  });
+  for (Communicator* each : communicators_) WEFT_RETURN_IF_ERROR(each->BeginRecording());
+  WEFT_RETURN_IF_ERROR(recorder_->Begin(streams_[0].get()));
+  is_recording_ = true;
   const absl::Status launched = ForkAndJoin(launch);
-  absl::StatusOr<std::unique_ptr<Graph>> graph = device_->graphs()->End(streams_[0].get());
+  is_recording_ = false;
+  absl::StatusOr<std::unique_ptr<Graph>> graph = recorder_->End(streams_[0].get());
   WEFT_RETURN_IF_ERROR(launched);
   // The error of an op says more than what it makes of the recording.
   for (const std::unique_ptr<Stream>& stream : streams_) {
     WEFT_RETURN_IF_ERROR(stream->Synchronize());
   }
   WEFT_RETURN_IF_ERROR(graph.status());
-  graph_ = *std::move(graph);
+  step_->graph = *std::move(graph);
   ++use_.recorded;
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "executor/communicators/communicator.h"
 #include "executor/plan/plan.h"
 #include "executor/step/bound_step.h"
 #include "executor/streams/stream.h"
@@ -29,7 +31,8 @@ struct GraphUse {
   int64_t steps = 0;
   int64_t replayed = 0;  // as a graph
   int64_t recorded = 0;  // graphs
-  std::string obstacle;  // why the last step has not run as a graph; empty: nothing prevents it
+  // Why steps have not run as graphs, by the last of them; empty: nothing has prevented it.
+  std::string obstacle;
 };
 
 // Why a graph cannot stand for the step: what the host decides, reads or moves in it. Names the op.
@@ -37,38 +40,63 @@ struct GraphUse {
 std::string FindGraphObstacle(const Plan& plan, const BoundStep& step);
 
 // Runs the steps of one rank. The first one bound to some types, at some addresses, runs op by op,
-// and kernels allocate what they keep; the second one is recorded. A change of an address, or of
-// the types, starts anew: kernels share what they keep among all types.
+// and kernels allocate what they keep; the second one is recorded. Each bound step has a graph of
+// its own. Kernels share what they keep among all of them: when memory comes or goes while one is
+// bound or runs op by op, the others start anew, as after a change of an address.
 class StepGraph {
  public:
   // `streams`: of the device; work is launched on all of them. The first one is the compute stream.
-  // All must outlive this.
-  StepGraph(GraphMode mode, Device* device, absl::Span<const std::unique_ptr<Stream>> streams)
-      : device_(device), streams_(streams) {
+  // `communicators`: of the rank. All must outlive this.
+  StepGraph(GraphMode mode, Device* device, absl::Span<const std::unique_ptr<Stream>> streams,
+            absl::Span<Communicator* const> communicators)
+      : recorder_(device->graphs()),
+        device_(device),
+        streams_(streams),
+        communicators_(communicators) {
     use_.mode = mode;
   }
 
-  // Call it when another step is bound. `obstacle`: FindGraphObstacle, or another reason of the
-  // caller.
-  void Reset(std::string obstacle);
+  // Of the device (GraphRecorder).
+  int64_t memory_changes() const { return recorder_ == nullptr ? 0 : recorder_->memory_changes(); }
 
-  // One step, which `launch` launches op by op. `addresses`: of memory that may move.
-  // FailedPrecondition with the obstacle in mode kOn. Errors of a recording are those of the op.
+  // Steps are those of `step` from now on, which was bound. `changes_before`: memory_changes()
+  // before it was. `obstacle`: FindGraphObstacle, or another reason of the caller.
+  void Enter(const BoundStep* step, int64_t changes_before, std::string obstacle);
+  // The step, which is not the current one, does not come again.
+  void Forget(const BoundStep* step) { steps_.erase(step); }
+
+  // One step, which `launch` launches op by op. `addresses`: of memory that may move. In mode
+  // kAuto, a step that cannot be recorded runs op by op, now and later. FailedPrecondition with the
+  // obstacle in mode kOn; there, errors of a recording are those of the op.
   absl::Status Run(const std::function<absl::Status()>& launch,
                    absl::Span<const void* const> addresses);
 
   const GraphUse& use() const { return use_; }
+  // While `launch` is called to record.
+  bool is_recording() const { return is_recording_; }
 
  private:
+  struct Step {
+    std::vector<const void*> addresses;  // when it ran last; empty: it has not
+    std::unique_ptr<Graph> graph;
+    std::string obstacle;
+  };
+
+  absl::Status RunOps(const std::function<absl::Status()>& launch);
+  // Drops all graphs. Steps except `kept` run op by op before they are recorded.
+  void DropIfChanged(int64_t changes_before, const Step* kept);
   absl::Status Record(const std::function<absl::Status()>& launch);
   absl::Status ForkAndJoin(const std::function<absl::Status()>& launch);
 
+  GraphRecorder* const recorder_;
   Device* device_;
   const absl::Span<const std::unique_ptr<Stream>> streams_;
+  const absl::Span<Communicator* const> communicators_;
   GraphUse use_;
-  std::vector<const void*> addresses_;          // of the last step; empty: there was none
+  std::map<const BoundStep*, Step> steps_;
+  Step* step_ = nullptr;
+  bool is_recording_ = false;
   std::vector<std::unique_ptr<Event>> events_;  // by stream
-  std::unique_ptr<Graph> graph_;
 };
 
 }  // namespace weft

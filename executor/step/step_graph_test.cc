@@ -40,6 +40,10 @@ class StepGraphTest : public ::testing::Test {
     }
     return absl::OkStatus();
   }
+  // As if it were bound, at no new address.
+  void Enter(StepGraph* graph, const std::string& obstacle = "", const void* step = nullptr) {
+    graph->Enter(reinterpret_cast<const BoundStep*>(step), graph->memory_changes(), obstacle);
+  }
   absl::Status RunStep(StepGraph* graph) {
     return graph->Run([this] { return Launch(); }, addresses_);
   }
@@ -52,8 +56,8 @@ class StepGraphTest : public ::testing::Test {
 };
 
 TEST_F(StepGraphTest, TheSecondStepIsRecordedAndLaterOnesAreReplayed) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_);
-  graph.Reset("");
+  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  Enter(&graph);
   for (int step = 0; step < 5; ++step) {
     WEFT_ASSERT_OK(RunStep(&graph));
     EXPECT_EQ(count_, 2 * (step + 1));
@@ -67,8 +71,8 @@ TEST_F(StepGraphTest, TheSecondStepIsRecordedAndLaterOnesAreReplayed) {
 }
 
 TEST_F(StepGraphTest, AnotherAddressStartsAnew) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_);
-  graph.Reset("");
+  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  Enter(&graph);
   for (int step = 0; step < 3; ++step) WEFT_ASSERT_OK(RunStep(&graph));
   addresses_[0] = &other_;
   for (int step = 0; step < 3; ++step) WEFT_ASSERT_OK(RunStep(&graph));
@@ -77,19 +81,52 @@ TEST_F(StepGraphTest, AnotherAddressStartsAnew) {
   EXPECT_EQ(graph.use().recorded, 2);
 }
 
-TEST_F(StepGraphTest, AnotherStepStartsAnew) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_);
-  for (int bound = 0; bound < 2; ++bound) {
-    graph.Reset("");
-    for (int step = 0; step < 3; ++step) WEFT_ASSERT_OK(RunStep(&graph));
+TEST_F(StepGraphTest, EachBoundStepHasAGraph) {
+  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  for (int round = 0; round < 3; ++round) {
+    for (const int* step : {&variable_, &other_}) {
+      Enter(&graph, "", step);
+      for (int i = 0; i < 2; ++i) WEFT_ASSERT_OK(RunStep(&graph));
+    }
   }
-  EXPECT_EQ(device_.num_run(), 4);
   EXPECT_EQ(graph.use().recorded, 2);
+  EXPECT_EQ(graph.use().replayed, 10);
+  // Another step may come to lie there.
+  graph.Forget(reinterpret_cast<const BoundStep*>(&variable_));
+  Enter(&graph, "", &variable_);
+  WEFT_ASSERT_OK(RunStep(&graph));
+  EXPECT_EQ(graph.use().replayed, 10);
+}
+
+// A kernel that needs more for one step has given up what the graph of another one uses.
+TEST_F(StepGraphTest, MemoryThatComesOrGoesMakesOtherStepsStartAnew) {
+  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  Enter(&graph, "", &variable_);
+  for (int i = 0; i < 3; ++i) WEFT_ASSERT_OK(RunStep(&graph));
+  EXPECT_EQ(graph.use().replayed, 2);
+  Enter(&graph, "", &other_);
+  const auto launch = [this] {
+    (void)device_.memory()->Allocate(1);
+    return Launch();
+  };
+  WEFT_ASSERT_OK(graph.Run(launch, addresses_));
+  WEFT_ASSERT_OK(RunStep(&graph));
+  EXPECT_EQ(graph.use().replayed, 3);  // its own memory is there
+  Enter(&graph, "", &variable_);
+  for (int i = 0; i < 2; ++i) WEFT_ASSERT_OK(RunStep(&graph));
+  EXPECT_EQ(graph.use().replayed, 4);
+  EXPECT_EQ(graph.use().recorded, 3);
+  // While a step is bound.
+  const int64_t before = graph.memory_changes();
+  (void)device_.memory()->Allocate(1);
+  graph.Enter(reinterpret_cast<const BoundStep*>(&other_), before, "");
+  WEFT_ASSERT_OK(RunStep(&graph));
+  EXPECT_EQ(graph.use().replayed, 4);
 }
 
 TEST_F(StepGraphTest, AnObstacleMakesStepsRunOpByOp) {
-  StepGraph graph(GraphMode::kAuto, &device_, streams_);
-  graph.Reset("op 3 (print) uses the host");
+  StepGraph graph(GraphMode::kAuto, &device_, streams_, {});
+  Enter(&graph, "op 3 (print) uses the host");
   for (int step = 0; step < 3; ++step) WEFT_ASSERT_OK(RunStep(&graph));
   EXPECT_EQ(count_, 6);
   EXPECT_EQ(device_.num_launched(), 0);
@@ -99,8 +136,8 @@ TEST_F(StepGraphTest, AnObstacleMakesStepsRunOpByOp) {
 }
 
 TEST_F(StepGraphTest, AnObstacleIsAnErrorIfGraphsAreDemanded) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_);
-  graph.Reset("op 3 (print) uses the host");
+  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  Enter(&graph, "op 3 (print) uses the host");
   EXPECT_THAT(RunStep(&graph),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        "the step cannot run as a graph: op 3 (print) uses the host"));
@@ -109,14 +146,14 @@ TEST_F(StepGraphTest, AnObstacleIsAnErrorIfGraphsAreDemanded) {
 
 TEST_F(StepGraphTest, TheHostRecordsNoGraphs) {
   const std::unique_ptr<Device> host = NewHostDevice();
-  StepGraph graph(GraphMode::kAuto, host.get(), streams_);
-  graph.Reset("");
+  StepGraph graph(GraphMode::kAuto, host.get(), streams_, {});
+  Enter(&graph);
   EXPECT_EQ(graph.use().obstacle, "the device records no graphs");
 }
 
 TEST_F(StepGraphTest, WaitsOfTheHostCannotBeRecorded) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_);
-  graph.Reset("");
+  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  Enter(&graph);
   const auto launch = [this]() -> absl::Status {
     WEFT_RETURN_IF_ERROR(Launch());
     return streams_[1]->Synchronize();
@@ -127,9 +164,32 @@ TEST_F(StepGraphTest, WaitsOfTheHostCannotBeRecorded) {
                        "recording a graph: stream ring 0 is synchronized"));
 }
 
+TEST_F(StepGraphTest, StepThatCannotBeRecordedRunsOpByOp) {
+  StepGraph graph(GraphMode::kAuto, &device_, streams_, {});
+  Enter(&graph);
+  const auto launch = [&]() -> absl::Status {
+    WEFT_RETURN_IF_ERROR(Launch());
+    // As a kernel that allocates memory: the stream that records is poisoned.
+    if (!graph.is_recording()) return absl::OkStatus();
+    return streams_[1]->Synchronize();
+  };
+  for (int step = 0; step < 4; ++step) {
+    WEFT_ASSERT_OK(graph.Run(launch, addresses_));
+    for (const auto& stream : streams_) WEFT_ASSERT_OK(stream->Synchronize());
+    EXPECT_EQ(count_, 2 * (step + 1));
+  }
+  EXPECT_EQ(num_steps_launched_, 5);  // recorded once, in vain
+  EXPECT_EQ(graph.use().replayed, 0);
+  EXPECT_EQ(graph.use().obstacle, "recording a graph: stream ring 0 is synchronized");
+  // Also when it is bound again.
+  Enter(&graph);
+  WEFT_ASSERT_OK(graph.Run(launch, addresses_));
+  EXPECT_EQ(num_steps_launched_, 6);
+}
+
 TEST_F(StepGraphTest, TheErrorOfWorkThatCannotBeLaunchedIsThatOfTheStep) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_);
-  graph.Reset("");
+  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  Enter(&graph);
   WEFT_ASSERT_OK(RunStep(&graph));
   const auto launch = [this]() -> absl::Status {
     WEFT_RETURN_IF_ERROR(Launch());
@@ -219,8 +279,24 @@ TEST_F(PlanGraphTest, ReplayedStepsComputeOnWhatIsFed) {
   EXPECT_EQ(use().obstacle, "");
 }
 
-// Kernels share what they keep among batches of all sizes.
-TEST_F(PlanGraphTest, ABatchOfAnotherSizeStartsAnew) {
+TEST_F(PlanGraphTest, BatchesOfEachSizeHaveAGraph) {
+  WEFT_ASSERT_OK(Make(kGrows));
+  (*this)["w"] = Floats({1}, {0});
+  int sum = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (const int64_t size : {3, 2}) {
+      WEFT_ASSERT_OK((*this)["x"].CopyFrom(Floats({size}, std::vector<float>(size, 1))));
+      for (int step = 0; step < 2; ++step) WEFT_ASSERT_OK(RunStep());
+      sum += 2 * static_cast<int>(size);
+    }
+  }
+  EXPECT_THAT(Values<float>((*this)["w"]), ElementsAre(sum));
+  EXPECT_EQ(use().recorded, 2);
+  EXPECT_EQ(use().replayed, 12 - 2);
+}
+
+// A larger batch needs more memory, which replaces what graphs use.
+TEST_F(PlanGraphTest, ALargerBatchStartsAnew) {
   WEFT_ASSERT_OK(Make(kGrows));
   (*this)["w"] = Floats({1}, {0});
   for (int64_t size : {2, 3, 2}) {
@@ -280,6 +356,33 @@ constexpr char kScale[] = R"(
   }
 )";
 
+// The error of an op of a recording is not one of the run, which would end other ranks, too.
+TEST_F(PlanGraphTest, StepThatCannotBeRecordedRunsOpByOp) {
+  int num_run = 0;
+  KernelTable kernels;
+  kernels.Add("scale", [&](OpKernel op) {
+    const In x = op.in("X");
+    op.out("Out");
+    return op.Make(weft::Floats(x), [&](const KernelContext&, auto) -> absl::Status {
+      if (device_.is_recording()) return absl::InternalError("cudaMalloc: not permitted");
+      ++num_run;
+      return absl::OkStatus();
+    });
+  });
+  std::vector<absl::Status> errors;
+  PlanExecutorOptions options;
+  options.on_error = [&](const absl::Status& status) { errors.push_back(status); };
+  device_.CallTasksOfRecordings();
+  mode_ = GraphMode::kAuto;
+  WEFT_ASSERT_OK(Make(kScale, options, kernels));
+  (*this)["x"] = Floats({2}, {1, 1});
+  for (int step = 0; step < 4; ++step) WEFT_ASSERT_OK(RunStep());
+  EXPECT_EQ(num_run, 4);
+  EXPECT_EQ(use().replayed, 0);
+  EXPECT_EQ(use().obstacle, "recording a graph: op 0 (scale): cudaMalloc: not permitted");
+  EXPECT_THAT(errors, IsEmpty());
+}
+
 TEST_F(PlanGraphTest, MeasuredAndCheckedStepsRunOpByOp) {
   EXPECT_EQ(Obstacle(kScale, "x"), "");
   PlanExecutorOptions options;
@@ -308,6 +411,78 @@ TEST_F(PlanGraphTest, CollectivesRunOpByOp) {
 )",
                      "x", options),
             "op 0 (c_allreduce_sum) communicates: ranks rendezvous on the host");
+}
+
+// Of a group whose calls can be recorded, as those of NCCL: it writes down what it is told.
+class RecordableGroup : public CommunicatorGroup {
+ public:
+  absl::StatusOr<Communicator*> Get(const RingKey& /*ring*/, int /*rank*/) override {
+    return &end_;
+  }
+  void Abort(const absl::Status& /*status*/) override {}
+
+  std::string& log() { return end_.log; }
+
+ private:
+  struct End : public Communicator {
+    int rank() const override { return 0; }
+    int nranks() const override { return 2; }
+    absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
+      log += "run ";
+      for (int64_t i = 0; i < call.desc.count; ++i) {
+        static_cast<float*>(out)[i] = 2 * static_cast<const float*>(in)[i];
+      }
+      return absl::OkStatus();
+    }
+    bool CanRecord() const override { return true; }
+    absl::Status BeginRecording() override { return Log("record("); }
+    void EndRecording() override { log += ") "; }
+    absl::Status BeginReplay(void* /*stream*/) override { return Log("replay("); }
+    absl::Status EndReplay(void* /*stream*/) override { return Log(") "); }
+
+    absl::Status Log(const char* text) {
+      log += text;
+      return absl::OkStatus();
+    }
+
+    std::string log;
+  };
+
+  End end_;
+};
+
+TEST_F(PlanGraphTest, CollectivesThatCanBeRecordedAre) {
+  RecordableGroup group;
+  PlanExecutorOptions options;
+  options.group = &group;
+  WEFT_ASSERT_OK(Make(R"(
+  block 0 parent=-1 {
+    var x : fp32[2]
+    Out=[x] = c_allreduce_sum(X=[x]) {ring_id=0, use_calc_stream=true}
+  }
+)",
+                      options));
+  (*this)["x"] = Floats({2}, {1, 2});
+  for (int step = 0; step < 3; ++step) WEFT_ASSERT_OK(RunStep());
+  EXPECT_THAT(Values<float>((*this)["x"]), ElementsAre(8, 16));
+  // A graph of this device runs its calls when it is launched.
+  EXPECT_EQ(group.log(), "run record() replay(run ) replay(run ) ");
+  EXPECT_EQ(use().replayed, 2);
+}
+
+TEST_F(PlanGraphTest, CollectivesWithAConditionRunOpByOp) {
+  RecordableGroup group;
+  PlanExecutorOptions options;
+  options.group = &group;
+  const std::string obstacle = Obstacle(R"(
+  block 0 parent=-1 {
+    var x : fp32[2]
+    var cond : bool[1]
+    Out=[x] = c_allreduce_sum(X=[x], Cond=[cond]) {ring_id=0, use_calc_stream=true}
+  }
+)",
+                                        "x", options);
+  EXPECT_EQ(obstacle, "op 0 (c_allreduce_sum) has a condition, which the host reads");
 }
 
 TEST_F(PlanGraphTest, BlocksRunOpByOp) {

@@ -1,4 +1,6 @@
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -12,6 +14,14 @@
 
 namespace weft {
 namespace {
+
+// Most often it is current already.
+absl::Status UseDevice(int ordinal) {
+  int current = -1;
+  WEFT_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&current), "cudaGetDevice"));
+  if (current == ordinal) return absl::OkStatus();
+  return CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice");
+}
 
 struct CudaEvent : public Event {
   explicit CudaEvent(cudaEvent_t cuda_event) : event(cuda_event) {}
@@ -34,7 +44,7 @@ class CudaStream : public Stream {
 
   void Launch(Task task) override {
     if (!status_.ok()) return;
-    Update(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    Update(UseDevice(ordinal_));
     if (status_.ok()) Update(task());
   }
 
@@ -54,6 +64,8 @@ class CudaStream : public Stream {
     Update(CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
     return status_;
   }
+
+  void ForgetErrors() override { (void)(status_ = absl::OkStatus()); }
 
   bool MarksTimes() const override { return true; }
   void MarkTime() override {
@@ -107,13 +119,49 @@ struct CudaGraph : public Graph {
   const cudaGraphExec_t graph;
 };
 
+// Counts when memory comes and goes.
+class CountingMemory : public Memory {
+ public:
+  explicit CountingMemory(std::unique_ptr<Memory> memory) : memory_(std::move(memory)) {}
+
+  int64_t changes() const { return *changes_; }
+
+  bool IsHost() const override { return memory_->IsHost(); }
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    std::shared_ptr<void> block = memory_->Allocate(bytes);
+    ++*changes_;
+    void* const data = block.get();
+    return std::shared_ptr<void>(data,
+                                 [block = std::move(block), changes = changes_](void*) mutable {
+                                   block = nullptr;
+                                   ++*changes;
+                                 });
+  }
+  absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
+    return memory_->CopyFromHost(from, bytes, to);
+  }
+  absl::Status CopyToHost(const void* from, size_t bytes, void* to) override {
+    return memory_->CopyToHost(from, bytes, to);
+  }
+  absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
+    return memory_->Copy(from, bytes, to, stream);
+  }
+
+ private:
+  const std::unique_ptr<Memory> memory_;
+  const std::shared_ptr<std::atomic<int64_t>> changes_ = std::make_shared<std::atomic<int64_t>>(0);
+};
+
 class CudaGraphRecorder : public GraphRecorder {
  public:
-  explicit CudaGraphRecorder(int ordinal) : ordinal_(ordinal) {}
+  CudaGraphRecorder(int ordinal, const CountingMemory* memory)
+      : ordinal_(ordinal), memory_(*memory) {}
+
+  int64_t memory_changes() const override { return memory_.changes(); }
 
   // Other threads drive other ranks meanwhile, and may do what this one may not.
   absl::Status Begin(Stream* stream) override {
-    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(UseDevice(ordinal_));
     return CudaStatus(cudaStreamBeginCapture(Handle(stream), cudaStreamCaptureModeThreadLocal),
                       "cudaStreamBeginCapture");
   }
@@ -135,7 +183,7 @@ class CudaGraphRecorder : public GraphRecorder {
   }
 
   absl::Status Launch(Graph* graph, Stream* stream) override {
-    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(UseDevice(ordinal_));
     return CudaStatus(cudaGraphLaunch(static_cast<CudaGraph*>(graph)->graph, Handle(stream)),
                       "cudaGraphLaunch");
   }
@@ -146,6 +194,7 @@ class CudaGraphRecorder : public GraphRecorder {
   }
 
   const int ordinal_;
+  const CountingMemory& memory_;
 };
 
 class CudaDevice : public Device {
@@ -154,15 +203,15 @@ class CudaDevice : public Device {
       : ordinal_(ordinal),
         memory_(std::move(memory)),
         pinned_memory_(NewPinnedMemory(ordinal)),
-        graphs_(ordinal) {}
+        graphs_(ordinal, &memory_) {}
 
-  Memory* memory() override { return memory_.get(); }
+  Memory* memory() override { return &memory_; }
   Memory* pinned_memory() override { return pinned_memory_.get(); }
   StreamSignals* signals() override { return CudaSignals(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
     cudaStream_t stream = nullptr;
-    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(UseDevice(ordinal_));
     WEFT_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                                     absl::StrCat("stream ", name, ": cudaStreamCreateWithFlags")));
     return std::make_unique<CudaStream>(ordinal_, stream);
@@ -172,7 +221,7 @@ class CudaDevice : public Device {
 
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
     cudaEvent_t event = nullptr;
-    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(UseDevice(ordinal_));
     // Events are used for ordering only; without timing they are cheaper.
     WEFT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
                                     "cudaEventCreateWithFlags"));
@@ -181,11 +230,20 @@ class CudaDevice : public Device {
 
  private:
   const int ordinal_;
-  const std::unique_ptr<Memory> memory_, pinned_memory_;
+  CountingMemory memory_;
+  const std::unique_ptr<Memory> pinned_memory_;
   CudaGraphRecorder graphs_;
 };
 
 }  // namespace
+
+absl::StatusOr<int> CudaDeviceCount() {
+  int count = 0;
+  const absl::Status status = CudaStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (!status.ok()) return absl::UnavailableError(status.message());
+  if (count == 0) return absl::UnavailableError("no CUDA device");
+  return count;
+}
 
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(int ordinal) {
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Memory> memory, NewCudaMemory(ordinal));

@@ -21,6 +21,8 @@ TEST(CudaDeviceTest, MissingDeviceIsUnavailable) {
 #ifndef WEFT_HAVE_CUDA
 
 TEST(CudaDeviceTest, BuildWithoutCudaSaysSo) {
+  EXPECT_THAT(CudaDeviceCount().status(),
+              StatusIs(absl::StatusCode::kUnavailable, "built without CUDA"));
   EXPECT_THAT(NewCudaDevice(0).status(),
               StatusIs(absl::StatusCode::kUnavailable, "built without CUDA"));
 }

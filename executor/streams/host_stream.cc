@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "executor/streams/progress_counter.h"
 #include "executor/streams/status_counter.h"
 #include "executor/streams/thread_stream.h"
 
@@ -51,6 +52,7 @@ class HostStream : public Stream {
     joined->record = ++num_records_;
     thread_->Launch([this, record = num_records_] {
       records_->AdvanceTo(record);
+      recorded_.AdvanceTo(record);
       return absl::OkStatus();
     });
   }
@@ -78,10 +80,8 @@ class HostStream : public Stream {
     });
   }
 
-  // If the device has failed, its calls do not come. The thread, which may wait for one, is told.
   absl::Status Synchronize() override {
-    const absl::Status device = auxiliary_->Synchronize();
-    if (!device.ok()) Fire(num_waits_, device);
+    AwaitDevice();
     absl::Status status = thread_->Synchronize();
     status.Update(status_);
     return status;
@@ -91,8 +91,20 @@ class HostStream : public Stream {
   absl::Status AwaitRecord(uint32_t record, void* stream) {
     return signals_.WaitFor(records_.get(), record, stream);
   }
+  // For the thread that launches work.
+  void AwaitRecordNow(uint32_t record) {
+    AwaitDevice();
+    recorded_.WaitFor(record);
+  }
 
  private:
+  // Until the thread need not wait for it. If the device has failed, its calls do not come: the
+  // thread is told.
+  void AwaitDevice() {
+    const absl::Status device = auxiliary_->Synchronize();
+    if (!device.ok()) Fire(num_waits_, device);
+  }
+
   // A call of a device that fails may still come when all waits have been told.
   void Fire(uint32_t wait, const absl::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -110,6 +122,7 @@ class HostStream : public Stream {
   std::mutex mutex_;
   uint32_t num_fired_ = 0;
   StatusCounter fired_;
+  ProgressCounter recorded_;              // num_records_ of the thread
   absl::Status status_;                   // of the thread; read while it is idle
   const std::unique_ptr<Stream> thread_;  // last: it uses all members above
 };
@@ -117,13 +130,15 @@ class HostStream : public Stream {
 // A stream of the device that knows the events of the host's.
 class DeviceStream : public Stream {
  public:
-  explicit DeviceStream(std::unique_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  DeviceStream(std::unique_ptr<Stream> stream, bool ranks_share_device)
+      : stream_(std::move(stream)), ranks_share_device_(ranks_share_device) {}
 
   void Launch(Task task) override { stream_->Launch(std::move(task)); }
   void Record(Event* event) override { stream_->Record(AsJoined(event)->of_device.get()); }
   void Wait(Event* event) override {
     JoinedEvent* const joined = AsJoined(event);
     if (joined->host == nullptr) return stream_->Wait(joined->of_device.get());
+    if (ranks_share_device_) return joined->host->AwaitRecordNow(joined->record);
     stream_->Launch(
         [&] { return joined->host->AwaitRecord(joined->record, stream_->native_handle()); });
   }
@@ -135,15 +150,19 @@ class DeviceStream : public Stream {
     return stream_->TakeTimes();
   }
   void* native_handle() const override { return stream_->native_handle(); }
+  void ForgetErrors() override { stream_->ForgetErrors(); }
 
  private:
   const std::unique_ptr<Stream> stream_;
+  const bool ranks_share_device_;
 };
 
 class JoinedDevice : public Device {
  public:
-  explicit JoinedDevice(std::unique_ptr<Device> device)
-      : device_(std::move(device)), host_(NewHostDevice()) {}
+  JoinedDevice(std::unique_ptr<Device> device, bool ranks_share_device)
+      : device_(std::move(device)),
+        ranks_share_device_(ranks_share_device),
+        host_(NewHostDevice()) {}
 
   Memory* memory() override { return device_->memory(); }
   Memory* pinned_memory() override { return device_->pinned_memory(); }
@@ -151,11 +170,11 @@ class JoinedDevice : public Device {
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
     WEFT_ASSIGN_OR_RETURN(auto stream, device_->NewStream(name));
-    return std::make_unique<DeviceStream>(std::move(stream));
+    return std::make_unique<DeviceStream>(std::move(stream), ranks_share_device_);
   }
   absl::StatusOr<std::unique_ptr<Stream>> NewComputeStream(absl::string_view name) override {
     WEFT_ASSIGN_OR_RETURN(auto stream, device_->NewComputeStream(name));
-    return std::make_unique<DeviceStream>(std::move(stream));
+    return std::make_unique<DeviceStream>(std::move(stream), ranks_share_device_);
   }
   absl::StatusOr<std::unique_ptr<Stream>> NewHostStream(absl::string_view name) override {
     WEFT_ASSIGN_OR_RETURN(auto records, device_->signals()->NewCounter());
@@ -171,13 +190,14 @@ class JoinedDevice : public Device {
 
  private:
   const std::unique_ptr<Device> device_;
+  const bool ranks_share_device_;
   const std::unique_ptr<Device> host_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> WithHostStream(std::unique_ptr<Device> device) {
-  return std::make_unique<JoinedDevice>(std::move(device));
+std::unique_ptr<Device> WithHostStream(std::unique_ptr<Device> device, bool ranks_share_device) {
+  return std::make_unique<JoinedDevice>(std::move(device), ranks_share_device);
 }
 
 }  // namespace weft

@@ -17,11 +17,16 @@ namespace weft {
 //   the device awaits the host's stream   the host counts its records; a stream of the device waits
 //                                         for the count
 //
+// Unless ranks share the device. CUDA does not know what a stream that waits for a count waits for,
+// and may keep the work of another rank behind it, for which that rank's host waits. There, the
+// thread that launches work waits for the count, and streams wait for work that is enqueued only.
+//
 // Errors: those of the device poison the host's stream, as everywhere. After an error on the host,
 // its events fire, and streams of the device run the work that awaits them, on values that the host
 // did not compute: the device cannot skip what is enqueued. Synchronizing the host's stream returns
 // the error, so the step fails all the same.
-std::unique_ptr<Device> WithHostStream(std::unique_ptr<Device> device);
+std::unique_ptr<Device> WithHostStream(std::unique_ptr<Device> device,
+                                       bool ranks_share_device = false);
 
 }  // namespace weft
 

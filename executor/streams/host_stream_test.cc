@@ -14,10 +14,10 @@ namespace {
 
 class HostStreamTest : public ::testing::Test {
  protected:
-  HostStreamTest() {
+  explicit HostStreamTest(bool ranks_share_device = false) {
     auto gpu = std::make_unique<FakeGpuDevice>();
     gpu_ = gpu.get();
-    device_ = WithHostStream(std::move(gpu));
+    device_ = WithHostStream(std::move(gpu), ranks_share_device);
     there_ = *device_->NewEvent();
     back_ = *device_->NewEvent();
     a_ = *device_->NewStream("a");
@@ -70,6 +70,7 @@ TEST_F(HostStreamTest, TheHostAndTheDeviceTakeTurns) {
   WEFT_EXPECT_OK(a_->Synchronize());
   WEFT_EXPECT_OK(host_->Synchronize());
   EXPECT_EQ(log_, expected);
+  EXPECT_EQ(gpu_->num_value_waits(), 50);
 }
 
 TEST_F(HostStreamTest, SeveralStreamsWaitForOneRecord) {
@@ -131,6 +132,41 @@ TEST_F(HostStreamTest, TheHostDoesNotWaitForADeviceThatHasFailed) {
   host_->Wait(there_.get());
   Append(host_.get(), "host");
   gpu_->Fail();
+  gate.set_value();
+  EXPECT_THAT(host_->Synchronize(), StatusIs(absl::StatusCode::kInternal, "the device has failed"));
+  EXPECT_TRUE(log_.empty());
+}
+
+struct SharedDeviceTest : public HostStreamTest {
+  SharedDeviceTest() : HostStreamTest(/*ranks_share_device=*/true) {}
+};
+
+TEST_F(SharedDeviceTest, NoStreamOfTheDeviceWaitsForTheHost) {
+  std::vector<std::string> expected;
+  for (int round = 0; round < 50; ++round) {
+    Append(a_.get(), "device");
+    a_->Record(there_.get());
+    host_->Wait(there_.get());
+    Append(host_.get(), "host");
+    host_->Record(back_.get());
+    a_->Wait(back_.get());
+    expected.insert(expected.end(), {"device", "host"});
+  }
+  WEFT_EXPECT_OK(a_->Synchronize());
+  WEFT_EXPECT_OK(host_->Synchronize());
+  EXPECT_EQ(log_, expected);
+  EXPECT_EQ(gpu_->num_value_waits(), 0);
+}
+
+TEST_F(SharedDeviceTest, LaunchesDoNotWaitForADeviceThatHasFailed) {
+  std::promise<void> gate;
+  Enqueue(a_.get(), [&, opened = gate.get_future().share()] { opened.wait(); });
+  a_->Record(there_.get());
+  host_->Wait(there_.get());
+  Append(host_.get(), "host");
+  host_->Record(back_.get());
+  gpu_->Fail();
+  b_->Wait(back_.get());
   gate.set_value();
   EXPECT_THAT(host_->Synchronize(), StatusIs(absl::StatusCode::kInternal, "the device has failed"));
   EXPECT_TRUE(log_.empty());

@@ -76,6 +76,10 @@ class Stream {
   // The cudaStream_t of a CUDA stream; nullptr on the host.
   virtual void* native_handle() const { return nullptr; }
 
+  // Forgets the errors of tasks that a recording has ended with (GraphRecorder): the work did not
+  // run.
+  virtual void ForgetErrors() {}
+
  protected:
   Stream() = default;
 };
@@ -100,10 +104,12 @@ class GraphRecorder {
   // streams.
   virtual absl::Status Begin(Stream* stream) = 0;
   // What was recorded. `stream` must have waited for all work of the others. After an error,
-  // nothing is left of it. Tasks that failed have poisoned their streams.
+  // nothing is left of it. Tasks that failed have poisoned their streams (Stream::ForgetErrors).
   virtual absl::StatusOr<std::unique_ptr<Graph>> End(Stream* stream) = 0;
   // Appends the work to `stream`. Must not run twice at the same time.
   virtual absl::Status Launch(Graph* graph, Stream* stream) = 0;
+  // How often memory of the device was allocated or freed: graphs from before may use what was.
+  virtual int64_t memory_changes() const = 0;
 };
 
 // The source of streams.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 #include "tests/support/rounding.h"
+#include "tests/support/stream_sanitizer.h"
 
 namespace weft::testing {
 namespace {
@@ -72,6 +74,22 @@ void MoveByOuter(Tensor* last, Tensor* velocity, const std::string& name,
     velocity->data<float>()[i] = static_cast<float>(v);
     for (State& state : *states) state.at(name).data<float>()[i] = static_cast<float>(x);
   }
+}
+
+// Runs, and fails if accesses of streams are not ordered.
+absl::StatusOr<RunResult> RunSanitized(const RunInputs& inputs, RunOptions options) {
+  StreamSanitizer sanitizer(/*seed=*/options.steps, /*max_delay_us=*/20);
+  sanitizer.Use(&options);
+  WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
+  const std::set<std::string> reports = sanitizer.reports();
+  if (!reports.empty()) return absl::InternalError(absl::StrJoin(reports, "; "));
+  if (sanitizer.num_accesses() == 0) return absl::InternalError("the sanitizer has seen nothing");
+  for (auto& [name, value] : result.persistables) {
+    Tensor on_host;
+    WEFT_RETURN_IF_ERROR(on_host.CopyFrom(value));
+    value = std::move(on_host);
+  }
+  return result;
 }
 
 // What the startup program leaves.
@@ -161,7 +179,7 @@ absl::StatusOr<Trained> Train(const TrainingPrograms& programs, const FeedSource
     }
     return absl::OkStatus();
   };
-  WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+  WEFT_RETURN_IF_ERROR(RunSanitized(inputs, options).status());
   return trained;
 }
 
@@ -182,7 +200,7 @@ absl::StatusOr<Trained> TrainAndSave(const TrainingPrograms& programs, const Pro
     inputs.startup = &programs.startup;
     inputs.server = server;
     inputs.feeds = feeds;
-    WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
+    WEFT_ASSIGN_OR_RETURN(const RunResult result, RunSanitized(inputs, options));
     std::vector<Numbers> values;
     for (const std::string& name : programs.parameters) {
       values.push_back(AsDoubles(result.persistables.at(name)));

@@ -62,6 +62,7 @@ class PlacedOnGpu : public ::testing::Test {
     options.host_kernels = gpu_.host_kernels;
     options.new_device = gpu_.new_device;
     options.new_group = gpu_.new_group;
+    options.ranks_share_device = true;
     return options;
   }
   RunOptions Simulated(int ranks) const {

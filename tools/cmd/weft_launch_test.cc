@@ -546,6 +546,13 @@ class WeftLaunchHostsTest : public ::testing::Test {
   const std::string address_ = FreeAddress();
 };
 
+TEST_F(WeftLaunchHostsTest, ProcessesKnowTheirNumberOnTheirHost) {
+  const std::string script = "echo $WEFT_JOB_RANK is $WEFT_JOB_LOCAL_RANK";
+  Process first(LaunchArgsOf(0, script)), other(LaunchArgsOf(1, script));
+  EXPECT_THAT(LinesOf(first.Wait().out), UnorderedElementsAre("[0] 0 is 0"));
+  EXPECT_THAT(LinesOf(other.Wait().out), UnorderedElementsAre("[1] 1 is 0"));
+}
+
 // Nobody takes over what it should have done.
 TEST_F(WeftLaunchHostsTest, TheLastProcessIsLostOnTheOtherHost) {
   const std::string pid = TestPath("pid");

@@ -438,7 +438,7 @@ absl::Status CheckRunDevice(const RunFlags& flags) {
         refuse("--sim_copy_bandwidth", sim.copy_bytes_per_s, "copies as fast as the GPU"));
   }
   if (flags.device == "gpu") {
-    WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
+    WEFT_RETURN_IF_ERROR(Annotate("--device gpu", CudaDeviceCount().status()));
   }
   return absl::OkStatus();
 }
@@ -447,6 +447,7 @@ void ChooseDevice(const RunFlags& flags, std::function<int(int rank)> gpu_of, Ru
   options->kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
   if (flags.device == "gpu") {
     options->host_kernels = &CpuKernels();
+    options->ranks_share_device = flags.backend == "local";
     options->new_device = [gpu_of = std::move(gpu_of)](int rank, Memory*) {
       return NewCudaDevice(gpu_of(rank));
     };

@@ -121,8 +121,6 @@ MaybeLaunch ReadWeft(const Reader& env) {
   if (!launch.has_value()) return launch;
   launch->id = env.Text("WEFT_JOB_ID");
   launch->where = env.Show("WEFT_JOB_ADDRESS");
-  // Only weft launch gives such an address, and it starts all processes on one host.
-  if (absl::StartsWith(env.Text("WEFT_JOB_ADDRESS"), "unix:")) launch->local_rank = launch->rank;
   return launch;
 }
 
@@ -328,6 +326,7 @@ absl::StatusOr<absl::optional<Job>> FindJob(
   Job job;
   job.process = first.rank;
   job.num_processes = first.size;
+  WEFT_ASSIGN_OR_RETURN(job.local_process, env.Number("WEFT_JOB_LOCAL_RANK"));
   std::vector<std::string> names;
   bool is_one_host = false;
   std::string id, id_of, address;

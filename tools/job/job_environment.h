@@ -40,7 +40,8 @@ using GetEnv = std::function<const char*(const char* name)>;
 
 // Reads the variables of
 //
-//   weft launch     WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_ADDRESS, WEFT_JOB_ID, WEFT_JOB_TOKEN
+//   weft launch     WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_LOCAL_RANK, WEFT_JOB_ADDRESS,
+//                   WEFT_JOB_ID, WEFT_JOB_TOKEN
 //   torchrun        RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ...
 //   Paddle          PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ENDPOINTS, ...
 //   OpenMPI         OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, PMIX_NAMESPACE, ...
@@ -51,7 +52,8 @@ using GetEnv = std::function<const char*(const char* name)>;
 // launchers may agree; the first
 // in this order that names an address does so for all. srun may also start the processes of
 // another launcher, such as one torchrun per host; its variables do not count then.
-// WEFT_JOB_ADDRESS replaces the address of any launcher, and WEFT_JOB_TOKEN the file of the token.
+// WEFT_JOB_ADDRESS replaces the address of any launcher, WEFT_JOB_LOCAL_RANK its number on the
+// host, and WEFT_JOB_TOKEN the file of the token.
 //
 // InvalidArgument names the variables and their values: launchers that differ in rank or size, a
 // rank without size or the reverse, no number, a rank outside of the size, endpoints of another

@@ -107,6 +107,7 @@ Environment Slurm(int rank, int size, int nodes) {
 Environment WeftLaunch(int rank, int size) {
   return {{"WEFT_JOB_RANK", absl::StrCat(rank)},
           {"WEFT_JOB_SIZE", absl::StrCat(size)},
+          {"WEFT_JOB_LOCAL_RANK", absl::StrCat(rank % 2)},
           {"WEFT_JOB_ADDRESS", "unix:weft-launch-7-1"},
           {"WEFT_JOB_ID", "7-1"}};
 }
@@ -303,8 +304,10 @@ TEST(JobEnvironmentTest, WeftLaunchSaysAll) {
   EXPECT_EQ(job.local_process, 1);
   EXPECT_EQ(*job.address, "unix:weft-launch-7-1");
   EXPECT_EQ(job.job, "weft launch: 7-1");
-  EXPECT_EQ(JobOf(WeftLaunch(1, 2) + Environment{{"WEFT_JOB_ADDRESS", "a:1"}}).local_process,
-            absl::nullopt);
+  // On hosts with two processes each.
+  const Environment hosts = {{"WEFT_JOB_ADDRESS", "a:1"}};
+  EXPECT_EQ(JobOf(WeftLaunch(2, 4) + hosts).local_process, 0);
+  EXPECT_EQ(JobOf(WeftLaunch(3, 4) + hosts).local_process, 1);
   ExpectError({{"WEFT_JOB_ADDRESS", "a:1"}}, {"WEFT_JOB_ADDRESS=a:1", "WEFT_JOB_RANK"});
 }
 

@@ -18,7 +18,6 @@
 #include "executor/gpu/local_gpu_communicator.h"
 #include "executor/gpu/nccl_communicator.h"
 #include "executor/jobs/job_token.h"
-#include "executor/streams/cuda_stream.h"
 #include "ops/cpu/vector_units.h"
 
 namespace weft {
@@ -63,6 +62,17 @@ JobSession::NewGroup NewGroupAlone(const JobSessionOptions& options) {
 
 }  // namespace
 
+absl::StatusOr<int> FirstGpuOf(const Job& job, bool is_one_host, int local_ranks, int num_gpus) {
+  if (num_gpus <= local_ranks) return 0;  // its own
+  if (job.local_process.has_value()) return *job.local_process * local_ranks;
+  if (is_one_host) return job.process * local_ranks;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--device gpu: ", job.launcher, " does not say which of the ", num_gpus,
+                   " GPUs of its host ", "process ", job.process,
+                   " has: set WEFT_JOB_LOCAL_RANK to its number among the processes of "
+                   "the host, from 0, or show it its own GPUs only (CUDA_VISIBLE_DEVICES)"));
+}
+
 absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOptions& options,
                                                              const GetEnv& get) {
   WEFT_RETURN_IF_ERROR(CheckDevice(options));
@@ -89,7 +99,6 @@ absl::StatusOr<std::unique_ptr<JobSession>> JobSession::Join(const JobSessionOpt
     session->new_group_ = NewGroupAlone(options);
     return session;
   }
-  session->local_process_ = job->local_process.value_or(0);
   WEFT_RETURN_IF_ERROR(Annotate(job->launcher, session->Connect(options, *job)));
   absl::Status status = session->CompareCommands(options, *job);
   if (status.ok()) status = session->CompareVectorUnits(options);
@@ -210,6 +219,9 @@ absl::Status JobSession::ChooseGroups(const JobSessionOptions& options, const Jo
   if (options.on_gpus) {
     backend_ = "nccl";
     new_group_ = NewNcclGroupOf(options);
+    WEFT_ASSIGN_OR_RETURN(const int num_gpus, options.count_gpus());
+    WEFT_ASSIGN_OR_RETURN(first_gpu_,
+                          FirstGpuOf(job, link_->is_one_host(), local_ranks_, num_gpus));
     return absl::OkStatus();
   }
   const bool is_one_host = link_->is_one_host();
@@ -238,9 +250,7 @@ absl::Status JobSession::CheckElastic(const JobSessionOptions& options) {
 
 int JobSession::GpuOf(int rank) const {
   if (backend_ == "local") return 0;  // all ranks share a device
-  const int local = rank % local_ranks_;
-  const bool sees_others = NewCudaDevice(local_ranks_).ok();
-  return sees_others ? local_process_ * local_ranks_ + local : local;
+  return first_gpu_ + rank % local_ranks_;
 }
 
 absl::Status JobSession::Finish(const absl::Status& status) {

@@ -13,6 +13,7 @@
 #include "executor/communicators/communicator.h"
 #include "executor/communicators/mpi_session.h"
 #include "executor/jobs/job_link.h"
+#include "executor/streams/cuda_stream.h"
 #include "tools/job/generations.h"
 #include "tools/job/job_environment.h"
 
@@ -24,7 +25,8 @@ struct JobSessionOptions {
   // one host, mpi is shm: no message is faster. On GPUs, local is for ranks that share one.
   std::string backend;
   bool on_gpus = false;
-  std::string nccl_id_file = {};  // of NcclOptions
+  std::function<absl::StatusOr<int>()> count_gpus = CudaDeviceCount;  // that this process sees
+  std::string nccl_id_file = {};                                      // of NcclOptions
   // Has the token of the job, alone; empty: as FindJob says.
   std::string token_file = {};
   int local_ranks = 1;  // of every process
@@ -43,6 +45,11 @@ struct JobSessionOptions {
   // Where the OpenMPI is that may have started the processes, and can also connect them.
   std::string mpi_file = std::string(kMpiFile);
 };
+
+// The number of the first CUDA device of a process of the job: its ranks follow those of the other
+// processes of its host, unless it sees no more devices than it has ranks. InvalidArgument if
+// nobody says which process of the host it is.
+absl::StatusOr<int> FirstGpuOf(const Job& job, bool is_one_host, int local_ranks, int num_gpus);
 
 // How the ranks of a command communicate. Its end may be that of the process, with exit code 1,
 // without Finish or after an error: report errors before (MpiSession).
@@ -95,7 +102,7 @@ class JobSession {
 
   int local_ranks_ = 1;
   int num_ranks_ = 0;  // of the run
-  int local_process_ = 0;
+  int first_gpu_ = 0;  // of the ranks of this process
   bool is_elastic_ = false;
   std::unique_ptr<MpiSession> mpi_;  // null: not used
   std::unique_ptr<JobLink> link_;

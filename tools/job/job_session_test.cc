@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -64,6 +66,60 @@ TEST(JobSessionTest, WithoutMpiJoinsTheProcessesOfOneByTheirAddress) {
   std::thread second(join, 1);
   join(0);
   second.join();
+}
+
+// Of the processes of MPICH, which does not say where they are.
+std::vector<absl::StatusOr<std::unique_ptr<JobSession>>> JoinOnGpus(
+    const std::string& address, int gpus, const Environment& environment = {}) {
+  std::vector<absl::StatusOr<std::unique_ptr<JobSession>>> sessions(2);
+  const auto join = [&](int process) {
+    JobSessionOptions options;
+    options.on_gpus = true;
+    options.count_gpus = [gpus] { return gpus; };
+    options.local_ranks = 2;
+    Environment own = environment;
+    own["PMI_RANK"] = std::to_string(process);
+    own["PMI_SIZE"] = "2";
+    own["WEFT_JOB_ADDRESS"] = address;
+    own["WEFT_JOB_TOKEN"] = std::string(32, 'a');
+    sessions[process] = Join(options, own);
+    if (sessions[process].ok()) {
+      WEFT_EXPECT_OK((*sessions[process])->Finish(absl::OkStatus()));
+    }
+  };
+  std::thread second(join, 1);
+  join(0);
+  second.join();
+  return sessions;
+}
+
+TEST(JobSessionTest, ProcessesTakeTheGpusOfTheirNumberOnTheHost) {
+  const std::string name = absl::StrCat("unix:weft-job-session-gpus-", getpid());
+  auto sessions = JoinOnGpus(name, 4);  // one host: the numbers of the processes
+  for (int rank = 0; rank < 4; ++rank) {
+    WEFT_ASSERT_OK(sessions[rank / 2].status());
+    EXPECT_EQ((*sessions[rank / 2])->GpuOf(rank), rank);
+  }
+  sessions = JoinOnGpus(name, 4, {{"WEFT_JOB_LOCAL_RANK", "1"}});
+  WEFT_ASSERT_OK(sessions[0].status());
+  EXPECT_EQ((*sessions[0])->GpuOf(0), 2);
+  sessions = JoinOnGpus(name, 2);  // its own only
+  WEFT_ASSERT_OK(sessions[1].status());
+  EXPECT_EQ((*sessions[1])->GpuOf(3), 1);
+}
+
+// Not the first GPU for all.
+TEST(JobSessionTest, UnknownNumberOnTheHostIsAnErrorThatSaysWhatToSet) {
+  Job job;
+  job.launcher = "mpiexec (PMI)";
+  job.process = 1;
+  job.num_processes = 2;
+  EXPECT_THAT(FirstGpuOf(job, /*is_one_host=*/false, /*local_ranks=*/1, /*num_gpus=*/8).status(),
+              IsInvalidArgument(AllOf(HasSubstr("mpiexec (PMI) does not say which of the 8 GPUs"),
+                                      HasSubstr("set WEFT_JOB_LOCAL_RANK"))));
+  EXPECT_EQ(*FirstGpuOf(job, false, 1, 1), 0);
+  job.local_process = 3;
+  EXPECT_EQ(*FirstGpuOf(job, false, 2, 8), 6);
 }
 
 }  // namespace

@@ -209,8 +209,9 @@ absl::Status Launcher::Start(const LaunchOptions& options, int attempt) {
                 absl::StrCat("WEFT_JOB_RESTARTS=", options.max_restarts),
                 absl::StrCat("WEFT_JOB_TOKEN=", token),
                 absl::StrCat("WEFT_JOB_ATTEMPT=", attempt)};
+  first_rank_ = hosts.host * options.processes;
   for (int i = 0; i < options.processes; ++i) {
-    Process process(hosts.host * options.processes + i);
+    Process process(first_rank_ + i);
     const absl::Status status = StartProcess(&process);
     if (!status.ok()) {
       SignalAll(SIGKILL);
@@ -232,6 +233,7 @@ absl::Status Launcher::Replace(Process* process) {
 absl::Status Launcher::StartProcess(Process* process) {
   std::vector<std::string> variables = variables_;
   variables.push_back(absl::StrCat("WEFT_JOB_RANK=", process->rank));
+  variables.push_back(absl::StrCat("WEFT_JOB_LOCAL_RANK=", process->rank - first_rank_));
   Pipe out, err, failure, file;
   WEFT_RETURN_IF_ERROR(out.Open());
   WEFT_RETURN_IF_ERROR(err.Open());

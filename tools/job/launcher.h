@@ -43,8 +43,8 @@ struct LaunchResult {
 // Errors and notes go to standard error as lines that begin with "weft launch: ".
 //
 // Every process has a process group of its own, an empty standard input, and an environment with
-// WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_ADDRESS, WEFT_JOB_ID, WEFT_JOB_TOKEN and
-// WEFT_JOB_ATTEMPT (tools/job/job_environment.h). Every line of its output begins with "[RANK] ".
+// WEFT_JOB_RANK, WEFT_JOB_SIZE, WEFT_JOB_LOCAL_RANK, WEFT_JOB_ADDRESS, WEFT_JOB_ID, WEFT_JOB_TOKEN
+// and WEFT_JOB_ATTEMPT (tools/job/job_environment.h). Lines of its output begin with "[RANK] ".
 //
 // When a process fails, the others get SIGTERM. The failure is that of the process that ended
 // first, but a signal that killed another one at the same time (100 ms) is the better reason.
@@ -186,6 +186,7 @@ class Launcher {
   // Of the attempt that is running.
   Clock::duration grace_ = {};
   std::vector<std::string> command_;
+  int first_rank_ = 0;                  // on this host
   std::vector<std::string> variables_;  // of all processes
   std::deque<Process> processes_;
   Process* failed_ = nullptr;        // the first

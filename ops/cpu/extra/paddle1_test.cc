@@ -329,7 +329,7 @@ TEST(SigmoidFocalLossTest, IsFiniteForLargeLogits) {
 TEST(CropTest, HasNoKernelForTheDimensionsOfY) {
   EXPECT_THAT(RunSlots("crop", {{"offsets", std::vector<int32_t>{0, 0}}},
                        {{"X", MixedNumbers({3, 4}, 1)}, {"Y", MixedNumbers({2, 2}, 2)}}),
-              IsUnimplemented("input Y: the CPU kernel does not support it"));
+              IsUnimplemented("input Y: the kernel of this device does not support it"));
 }
 
 void ExpectInvalid(const std::string& type, const AttrValues& attrs, const SlotValues& inputs,
