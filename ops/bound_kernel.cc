@@ -26,6 +26,10 @@ absl::Status BoundKernel::Transfer::Run(void* stream) const {
   const bool rounds = kind == Kind::kRound && from->dtype() == DType::kFloat32;
   if (kind == Kind::kWiden || rounds) {
     to->Resize(rounds ? type : DType::kFloat32, from->dims());
+    if (!to->memory()->IsHost()) {
+      return to->memory()->ConvertHalves(from->dtype(), from->raw(), to->dtype(), to->raw(),
+                                         from->size(), stream);
+    }
     return ConvertFloats(rounds ? "output" : "input", *from, rounds ? "output" : "input", to);
   }
   to->Resize(from->dtype(), from->dims());
@@ -90,6 +94,8 @@ absl::Status BoundKernel::Bind(const KernelContext& ctx, Types inputs) {
   random_ = ctx.random;
   place_ = ctx.place;
   stream_ = ctx.stream;
+  fault_ = ctx.fault;
+  op_ = ctx.op;
   input_types_ = std::move(inputs);
   temporaries_.clear();
   parts_.clear();
@@ -115,7 +121,7 @@ absl::optional<DType> BoundKernel::ConvertedHalf() const {
   if (kernel_.types == nullptr || kernel_.keeps_halves) return absl::nullopt;
   Types read = input_types_;
   for (int i : kernel_.unread) read[i] = absl::nullopt;
-  if (kernel_.types->TakesBFloat16(read)) return absl::nullopt;
+  if (kernel_.types->TakesHalves(read)) return absl::nullopt;
   for (size_t i = 0; i < input_types_.size(); ++i) {
     const absl::optional<TensorType>& type = input_types_[i];
     if (absl::c_linear_search(kernel_.half_inputs, static_cast<int>(i))) continue;
@@ -161,7 +167,6 @@ void BoundKernel::CopyOverwrittenInputs() {
 
 absl::Status BoundKernel::ConvertHalves(DType half) {
   using Kind = Transfer::Kind;
-  if (stream_ != nullptr) return absl::UnimplementedError("no kernel for half precision");
   block_ = BlockSize();
   for (const absl::optional<TensorType>& type : input_types_) {
     if (type.has_value()) size_ = NumElements(type->dims);
@@ -207,6 +212,8 @@ KernelContext BoundKernel::StepContext() const {
   ctx.outputs = outputs_;
   ctx.random = random_;
   ctx.place = place_;
+  ctx.fault = fault_;
+  ctx.op = op_;
   ctx.stream = stream_;
   return ctx;
 }

@@ -112,6 +112,8 @@ class BoundKernel {
   RandomState* random_ = nullptr;
   void* stream_ = nullptr;
   const std::string* place_ = nullptr;
+  DeviceFault* fault_ = nullptr;
+  int op_ = -1;
   std::deque<Temporary> temporaries_;
   std::vector<Transfer> before_, after_;
   int64_t block_ = 0, size_ = 0;  // elements of a block, of arguments

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "base/testing/test.h"
 #include "ops/cpu/testing.h"
+#include "ops/half_arrays.h"
 #include "ops/op_kernel.h"
 
 namespace weft::testing {
@@ -185,6 +188,57 @@ TEST(BoundKernelTest, OutputsThatTheInputsMayShareAreThoseThatTheKernelNames) {
   WEFT_ASSERT_OK(in_place.Bind(ctx, {half}));
   EXPECT_FALSE(in_place.CanShare(0, 0));
   EXPECT_EQ(in_place.temporaries().size(), 2u);
+}
+
+// Memory that counts as that of a device.
+class DeviceMemory : public Memory {
+ public:
+  bool IsHost() const override { return false; }
+  std::shared_ptr<void> Allocate(size_t bytes) override { return HostMemory()->Allocate(bytes); }
+  absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
+    return HostMemory()->CopyFromHost(from, bytes, to);
+  }
+  absl::Status CopyToHost(const void* from, size_t bytes, void* to) override {
+    return HostMemory()->CopyToHost(from, bytes, to);
+  }
+  absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
+    streams.push_back(stream);
+    return HostMemory()->Copy(from, bytes, to, nullptr);
+  }
+  absl::Status ConvertHalves(DType from_type, const void* from, DType to_type, void* to,
+                             int64_t count, void* stream) override {
+    streams.push_back(stream);
+    if (from_type == DType::kFloat16 && to_type == DType::kFloat32) {
+      ConvertArray(static_cast<const Float16*>(from), static_cast<float*>(to), count);
+    } else if (from_type == DType::kFloat32 && to_type == DType::kFloat16) {
+      ConvertArray(static_cast<const float*>(from), static_cast<Float16*>(to), count);
+    } else {
+      return absl::InternalError("expected fp16 and fp32");
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<void*> streams;  // of calls
+};
+
+TEST(BoundKernelTest, HalvesOfADeviceAreConvertedOnItsStream) {
+  DeviceMemory memory;
+  Tensor x(&memory), out(&memory);
+  WEFT_ASSERT_OK(x.CopyFrom(MakeTensor<Float16>({3}, {1.5F, -2, 4})));
+  BoundKernel kernel = KernelOf("relu", Reverse);
+  const Tensor* in = &x;
+  Tensor* to = &out;
+  int stream = 0;
+  KernelContext ctx;
+  ctx.inputs = absl::MakeConstSpan(&in, 1);
+  ctx.outputs = absl::MakeConstSpan(&to, 1);
+  ctx.stream = &stream;
+  WEFT_ASSERT_OK(kernel.Run(ctx));
+  EXPECT_EQ(out.dtype(), DType::kFloat16);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensor result, out.ToHost());
+  EXPECT_THAT(std::vector<float>(result.data<Float16>(), result.data<Float16>() + 3),
+              ElementsAre(4, -2, 1.5F));
+  EXPECT_THAT(memory.streams, ElementsAre(&stream, &stream));
 }
 
 }  // namespace

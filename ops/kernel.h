@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "ops/device_fault.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_columns.h"
 #include "ops/schema/op_schema.h"
@@ -38,6 +39,8 @@ struct KernelSpec {
   // Reproduces the deviations of Paddle 2.6's CPU kernels from the definitions of the ops
   // (docs/reference/ops.md lists them), instead of the right results.
   bool paddle_cpu_quirks = false;
+  // On a GPU, products of fp32 round their operands to TF32: 10 bits after the first.
+  bool tf32 = false;
 
   // In their order. Their operands belong to no slot.
   std::vector<PostOp> post_ops;
@@ -98,6 +101,10 @@ struct KernelContext {
   void* stream = nullptr;
   // For messages: "step 3, rank 1". Null outside a run.
   const std::string* place = nullptr;
+  // For kernels of a device, not null: what they find wrong in a step, and the op that they name
+  // there, by its index in the plan.
+  DeviceFault* fault = nullptr;
+  int op = -1;
 };
 
 // Runs one step of the op. Errors have the slot and the value; the caller adds the op.

@@ -39,14 +39,17 @@ absl::StatusOr<KernelTypes::Types> KernelTypes::Infer(const Types& inputs,
   return context.TakeOutputs();
 }
 
-bool KernelTypes::TakesBFloat16(const Types& inputs) const {
-  if (bfloat16_inputs_.empty()) return false;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].has_value()) continue;
-    const bool takes = absl::c_linear_search(bfloat16_inputs_, static_cast<int>(i));
-    if (takes ? inputs[i]->dtype != DType::kBFloat16 : IsHalf(inputs[i]->dtype)) return false;
-  }
-  return true;
+bool KernelTypes::TakesHalves(const Types& inputs) const {
+  const auto all_are = [&](DType half) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].has_value()) continue;
+      const bool takes = absl::c_linear_search(half_inputs_, static_cast<int>(i));
+      if (takes ? inputs[i]->dtype != half : IsHalf(inputs[i]->dtype)) return false;
+    }
+    return true;
+  };
+  return !half_inputs_.empty() &&
+         (all_are(DType::kBFloat16) || (takes_float16_ && all_are(DType::kFloat16)));
 }
 
 std::string KernelTypes::SlotOf(const KernelContext& ctx, const Tensor* argument) const {

@@ -31,10 +31,12 @@ class KernelTypes {
   void RequireOneFloatType() { one_float_type_ = true; }
   // The step takes these inputs unconverted, and writes results of their type, if all of them are
   // bf16 and no other input is in half precision.
-  void TakeBFloat16(std::vector<int> inputs) { bfloat16_inputs_ = std::move(inputs); }
-  bool takes_bfloat16() const { return !bfloat16_inputs_.empty(); }
-  // Whether the step takes inputs of these types as they are, by TakeBFloat16.
-  bool TakesBFloat16(const Types& inputs) const;
+  void TakeBFloat16(std::vector<int> inputs) { half_inputs_ = std::move(inputs); }
+  bool takes_bfloat16() const { return !half_inputs_.empty(); }
+  // The same if all of them are fp16.
+  void TakeFloat16() { takes_float16_ = true; }
+  // Whether the step takes the halves among inputs of these types as they are.
+  bool TakesHalves(const Types& inputs) const;
 
   // The types of `outputs`, which are null where an argument has no variable. A type is none, or
   // has unknown dimensions, if it depends on values. `inputs`: none for an argument without a
@@ -52,8 +54,9 @@ class KernelTypes {
   const OpAttrs attrs_;
   InferContext::Slots input_slots_, output_slots_;
   std::vector<int> may_miss_;
-  std::vector<int> bfloat16_inputs_;
+  std::vector<int> half_inputs_;
   bool one_float_type_ = false;
+  bool takes_float16_ = false;
 };
 
 }  // namespace weft

@@ -42,6 +42,11 @@ class Host : public Memory {
 
 }  // namespace
 
+absl::Status Memory::ConvertHalves(DType /*from_type*/, const void* /*from*/, DType /*to_type*/,
+                                   void* /*to*/, int64_t /*count*/, void* /*stream*/) {
+  return absl::UnimplementedError("memory that does not convert half precision");
+}
+
 Memory* HostMemory() {
   static Memory* const host = new Host;
   return host;

@@ -3,9 +3,11 @@
 #define WEFT_OPS_MEMORY_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
+#include "ops/schema/tensor_type.h"
 
 namespace weft {
 
@@ -31,6 +33,12 @@ class Memory {
   virtual absl::Status CopyFromHost(const void* from, size_t bytes, void* to) = 0;
   virtual absl::Status CopyToHost(const void* from, size_t bytes, void* to) = 0;
   virtual absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) = 0;
+
+  // Of memory that the host cannot access: converts elements within it, of which those of one type
+  // have half precision and those of the other are fp32, and enqueues that on `stream`. Rounds as
+  // ConvertFloats (ops/kernel_util.h) does.
+  virtual absl::Status ConvertHalves(DType from_type, const void* from, DType to_type, void* to,
+                                     int64_t count, void* stream);
 };
 
 // The host's. Never freed.

@@ -119,6 +119,11 @@ OpKernel& OpKernel::TakesBFloat16(std::initializer_list<In> ins) {
   return *this;
 }
 
+OpKernel& OpKernel::TakesHalves(std::initializer_list<In> ins) {
+  types_->TakeFloat16();
+  return TakesBFloat16(ins);
+}
+
 std::string OpKernel::SlotName(In in) const {
   for (const auto& slot : spec_.inputs) {
     if (slot.second.first == in.index() && slot.second.count == in.count()) {

@@ -128,6 +128,8 @@ struct ElementTypesOf {
 inline ElementTypesOf<float, double> Floats(In in) { return {in}; }
 // With OpKernel::TakesBFloat16; without, bf16 is converted.
 inline ElementTypesOf<float, double, BFloat16> FloatsAndBFloat16(In in) { return {in}; }
+// With OpKernel::TakesHalves of several inputs.
+inline ElementTypesOf<float, double, Float16, BFloat16> FloatsAndHalves(In in) { return {in}; }
 inline ElementTypesOf<float, double, int32_t, int64_t> FloatsAndInts(In in) { return {in}; }
 inline ElementTypesOf<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool>
 AllTypesButHalf(In in) {
@@ -218,6 +220,8 @@ class OpKernel {
   // The step takes these inputs, and writes its results, in bf16 where all of these inputs have it
   // and no other input is in half precision.
   OpKernel& TakesBFloat16(std::initializer_list<In> ins);
+  // The same for bf16 and for fp16.
+  OpKernel& TakesHalves(std::initializer_list<In> ins);
   // Records the element types for the table of ops, if Make does not, or if missing attributes
   // prevent its call.
   template <typename... Ts>

@@ -9,6 +9,7 @@
 
 #include "base/status_macros.h"
 #include "executor/streams/progress_counter.h"
+#include "ops/half_arrays.h"
 
 namespace weft::testing {
 namespace {
@@ -79,6 +80,20 @@ class FakeGpuDevice::OwnMemory : public Memory {
   absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
     if (stream != nullptr) AsFake(stream)->Synchronize();
     return HostMemory()->Copy(from, bytes, to, nullptr);
+  }
+  absl::Status ConvertHalves(DType from_type, const void* from, DType to_type, void* to,
+                             int64_t count, void* stream) override {
+    AsFake(stream)->Synchronize();
+    if (from_type == DType::kFloat16) {
+      ConvertArray(static_cast<const Float16*>(from), static_cast<float*>(to), count);
+    } else if (from_type == DType::kBFloat16) {
+      ConvertArray(static_cast<const BFloat16*>(from), static_cast<float*>(to), count);
+    } else if (to_type == DType::kFloat16) {
+      ConvertArray(static_cast<const float*>(from), static_cast<Float16*>(to), count);
+    } else {
+      ConvertArray(static_cast<const float*>(from), static_cast<BFloat16*>(to), count);
+    }
+    return absl::OkStatus();
   }
 
  private:

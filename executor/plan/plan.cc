@@ -382,6 +382,7 @@ absl::Status PlanBuilder::FillKernel(const Op& op, const OpSchema& schema, OpAtt
   spec.schema = &schema;
   spec.attrs = std::move(attrs);
   spec.paddle_cpu_quirks = options_.paddle_cpu_quirks;
+  spec.tf32 = options_.tf32;
   if (schema.Has(Trait::kSideEffect)) {
     for (Symbol name : op.input_args()) spec.input_names.emplace_back(program_.name(name));
   }

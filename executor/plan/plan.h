@@ -38,6 +38,8 @@ struct PlanOptions {
   bool strict_host_sync = false;
   // Reproduce known bugs of Paddle's CPU kernels: see KernelSpec.
   bool paddle_cpu_quirks = false;
+  // Products in TF32: see KernelSpec.
+  bool tf32 = false;
 };
 
 // A program as instructions on streams.

@@ -405,6 +405,7 @@ std::map<std::string, std::string> SettingsOf(const RunJob& job) {
       {"the program of the servers",
        job.inputs.server == nullptr ? "none" : HashOf(job.inputs.server->Serialize())},
       {"checking for NaN", yes_or_no(options.check_nan)},
+      {"products in TF32", yes_or_no(options.tf32)},
       {"strict host synchronization", yes_or_no(options.strict_host_sync)},
       {"seed", absl::StrCat(options.seed)},
       {"steps", absl::StrCat(options.steps)},

@@ -640,7 +640,8 @@ void BoundStep::PrepareKernels() {
         if (op.is_static) op.is_static = Prepare(&op.kernel);
         // Of a kernel that finds types in the step, only the arguments are fixed.
         if (!op.is_static && op.kernel.kernel().types == nullptr &&
-            op.kernel.Bind(resources_.ContextOf(op.inputs, op.outputs, call.stream), {}).ok()) {
+            op.kernel.Bind(resources_.ContextOf(op.index, op.inputs, op.outputs, call.stream), {})
+                .ok()) {
           Prepare(&op.kernel);
         }
       }

@@ -156,8 +156,8 @@ absl::Status OpRunner::RunOp(KernelCall* call, int stream) const {
   if (call->is_static) return call->kernel.RunBound();
   if (call->op->kernel_spec.starts_from_zero) GiveTypeToZeros(*call);
   WEFT_RETURN_IF_ERROR(CheckInputs(*call));
-  WEFT_RETURN_IF_ERROR(
-      call->kernel.Run(options_.resources->ContextOf(call->inputs, call->outputs, stream)));
+  WEFT_RETURN_IF_ERROR(call->kernel.Run(
+      options_.resources->ContextOf(call->index, call->inputs, call->outputs, stream)));
   return CheckOutputs(*call);
 }
 
@@ -312,6 +312,8 @@ absl::Status OpRunner::CheckFinite(const OpCall& call, int stream) const {
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     if (call.outputs[i] == nullptr || !call.outputs[i]->allocated()) continue;
     if (Enqueues(stream)) WEFT_RETURN_IF_ERROR(options_.streams[stream]->Synchronize());
+    const DeviceFault& fault = *options_.resources->fault;
+    if (fault.op == call.index) WEFT_RETURN_IF_ERROR(ToStatus(fault));
     WEFT_ASSIGN_OR_RETURN(const Tensor output, call.outputs[i]->ToHost());
     WEFT_RETURN_IF_ERROR(CheckFinite(output, call.op->outputs[i]));
   }

@@ -83,6 +83,7 @@ absl::Status PlanExecutor::Init() {
   if (plan.on_two_devices && pinned != nullptr) {
     resources_.arena_memories[static_cast<int>(DeviceKind::kHost)] = pinned;
   }
+  WEFT_RETURN_IF_ERROR(MakeFault());
   WEFT_RETURN_IF_ERROR(BindVariables());
   const bool is_plain = absl::c_all_of(plan.instructions, [](const Plan::Instruction& each) {
     return each.kind == Plan::Instruction::Kind::kRunOp && each.stream == 0;
@@ -133,6 +134,26 @@ absl::Status PlanExecutor::Init() {
                                  options_.servers, options_.check_nan});
   graph_.emplace(options_.graph, options_.device, streams_, resources_.communicators);
   return absl::OkStatus();
+}
+
+// In memory that the device writes, too.
+absl::Status PlanExecutor::MakeFault() {
+  Memory* const pinned = options_.device->pinned_memory();
+  try {
+    resources_.fault = std::static_pointer_cast<DeviceFault>(
+        (pinned != nullptr ? pinned : HostMemory())->Allocate(sizeof(DeviceFault)));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory that host and device share");
+  }
+  new (resources_.fault.get()) DeviceFault;
+  return absl::OkStatus();
+}
+
+// What the device has found wrong, by the name of the op. Call it when the device is idle.
+absl::Status PlanExecutor::CheckFault() const {
+  const DeviceFault& fault = *resources_.fault;
+  if (fault.is_set == 0) return absl::OkStatus();
+  return Failed(options_.plan->ops[fault.op].name, ToStatus(fault));
 }
 
 absl::Status PlanExecutor::CheckCollectives() const {
@@ -281,6 +302,9 @@ absl::Status PlanExecutor::RunStep() {
     if (!host.ok()) status = host;
   }
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
+  // Other errors may follow from it.
+  const absl::Status fault = CheckFault();
+  if (!fault.ok()) status = fault;
   for (Communicator* communicator : resources_.communicators) status.Update(communicator->Check());
   if (status.ok() && options_.trace) status = ReadMarkedTimes();
   return status;
@@ -536,6 +560,7 @@ absl::Status PlanExecutor::CheckProgress() const {
 absl::StatusOr<bool> PlanExecutor::Holds(const Plan::Branch& branch) {
   if (branch.stream != 0) streams_[0]->Flush();
   WEFT_RETURN_IF_ERROR(streams_[branch.stream]->Synchronize());
+  WEFT_RETURN_IF_ERROR(CheckFault());
   absl::StatusOr<bool> holds = ReadCondition(branch);
   if (holds.ok()) return holds;
   return Failed(branch.name, holds.status());

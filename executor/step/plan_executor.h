@@ -178,6 +178,8 @@ class PlanExecutor {
   explicit PlanExecutor(const PlanExecutorOptions& options)
       : options_(options), accesses_(*options.plan) {}
   absl::Status Init();
+  absl::Status MakeFault();
+  absl::Status CheckFault() const;
   absl::Status CheckCollectives() const;
   void PinValues();
   void FindEarlyCopies();

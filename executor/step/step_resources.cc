@@ -32,13 +32,15 @@ PlanAccesses::PlanAccesses(const Plan& plan)
   }
 }
 
-KernelContext StepResources::ContextOf(absl::Span<const Tensor* const> inputs,
+KernelContext StepResources::ContextOf(int op, absl::Span<const Tensor* const> inputs,
                                        absl::Span<Tensor* const> outputs, int stream) const {
   KernelContext context;
   context.inputs = inputs;
   context.outputs = outputs;
   context.random = random;
   context.place = place;
+  context.fault = fault.get();
+  context.op = op;
   context.stream = native_streams[stream];
   return context;
 }

@@ -3,12 +3,15 @@
 #define WEFT_EXECUTOR_STEP_STEP_RESOURCES_H_
 
 #include <array>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "executor/communicators/communicator.h"
 #include "executor/plan/plan.h"
 #include "executor/plan/scope.h"
+#include "ops/device_fault.h"
 #include "ops/kernel.h"
 #include "ops/memory.h"
 #include "ops/schema/device_ops.h"
@@ -42,13 +45,14 @@ struct StepResources {
   bool joins_ops = false;                    // into chains (pointwise_chains.h)
   RandomState* random = nullptr;
   const std::string* place = nullptr;                     // KernelContext::place
+  std::shared_ptr<DeviceFault> fault;                     // of this step, on any stream
   std::array<Memory*, kNumDeviceKinds> memories{};        // by device; one device: the first
   std::array<Memory*, kNumDeviceKinds> arena_memories{};  // by device: of the arenas
 
   Memory* MemoryOf(DeviceKind device) const { return memories[static_cast<int>(device)]; }
-  // Of a call on a stream of the plan.
-  KernelContext ContextOf(absl::Span<const Tensor* const> inputs, absl::Span<Tensor* const> outputs,
-                          int stream) const;
+  // Of a call of an op of the plan on a stream.
+  KernelContext ContextOf(int op, absl::Span<const Tensor* const> inputs,
+                          absl::Span<Tensor* const> outputs, int stream) const;
 };
 
 }  // namespace weft

@@ -148,7 +148,8 @@ class TypeFinder {
       if (!inputs.back().has_value()) return false;
     }
     for (int v : op.outputs) output_tensors.push_back(v < 0 ? nullptr : resources_.tensors[v]);
-    const KernelContext context = resources_.ContextOf(input_tensors, output_tensors, stream);
+    const KernelContext context =
+        resources_.ContextOf(index, input_tensors, output_tensors, stream);
     // An op whose inputs do not fit fails in the step.
     if (!kernels_[index].Bind(context, std::move(inputs)).ok()) return false;
     bool are_known = true;

@@ -116,7 +116,9 @@ absl::Status OpRunner::Run(RandomState* random) {
   ctx.inputs = inputs_;
   ctx.outputs = absl::MakeConstSpan(outputs_);
   ctx.random = random;
-  return kernel_.Run(ctx);
+  ctx.fault = fault_.get();
+  WEFT_RETURN_IF_ERROR(kernel_.Run(ctx));
+  return ToStatus(*fault_);
 }
 
 absl::Status RunOpOn(absl::string_view type, const SlotPointers& inputs, const AttrValues& attrs,

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ops/bound_kernel.h"
+#include "ops/device_fault.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 #include "proto/program.h"
@@ -89,6 +91,7 @@ class OpRunner {
   BoundKernel kernel_;
   std::vector<const Tensor*> inputs_;
   std::vector<Tensor*> outputs_;
+  std::unique_ptr<DeviceFault> fault_ = std::make_unique<DeviceFault>();
 };
 
 // Runs an op once, on tensors of the caller.

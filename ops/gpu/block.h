@@ -3,12 +3,9 @@
 #define WEFT_OPS_GPU_BLOCK_H_
 
 #include <cstdint>
-#include <cstdio>
 #ifdef __CUDACC__
 #define WEFT_DEVICE __device__
 #else
-#include <stdexcept>
-#include <string>
 #include <vector>
 #define WEFT_DEVICE
 #endif
@@ -80,21 +77,6 @@ class Block {
     __syncthreads();  // before the next call
     return result;
   }
-  // visit(i), in all threads and in ascending order, for the i of [begin, end) that match.
-  template <typename Matches, typename Visit>
-  __device__ void ForEachMatch(int64_t begin, int64_t end, Matches matches, Visit visit) const {
-    __shared__ bool found[kThreads];
-    for (int64_t first = begin; first < end; first += blockDim.x) {
-      const int64_t i = first + threadIdx.x;
-      const bool is_match = i < end && matches(i);
-      found[threadIdx.x] = is_match;
-      if (__syncthreads_or(is_match) == 0) continue;
-      for (int k = 0; k < blockDim.x; ++k) {
-        if (found[k]) visit(first + k);
-      }
-      __syncthreads();
-    }
-  }
 #else  // on the host
 
 // What the threads do, one after the other. The order of sums is the same.
@@ -124,12 +106,6 @@ class Block {
     }
     return parts[0];
   }
-  template <typename Matches, typename Visit>
-  void ForEachMatch(int64_t begin, int64_t end, Matches matches, Visit visit) const {
-    for (int64_t i = begin; i < end; ++i) {
-      if (matches(i)) visit(i);
-    }
-  }
 #endif
 
   template <typename A, typename F>
@@ -142,34 +118,6 @@ class Block {
   int threads_;
 #endif
 };
-
-// Ends the step with an error unless `value`, element `position` of the slot, is in [low, high).
-// The device prints it and stops: the host learns of it by the error of its next call.
-WEFT_DEVICE inline void RequireInRange(const char* slot, int64_t value, int64_t low, int64_t high,
-                                       int64_t position) {
-  if (value >= low && value < high) return;
-#ifdef __CUDACC__
-  printf("input %s: %lld at position %lld is not in [%lld, %lld)\n", slot,
-         static_cast<long long>(value), static_cast<long long>(position),
-         static_cast<long long>(low), static_cast<long long>(high));
-  __trap();
-#else
-  throw std::out_of_range("input " + std::string(slot) + ": " + std::to_string(value) +
-                          " at position " + std::to_string(position) + " is not in [" +
-                          std::to_string(low) + ", " + std::to_string(high) + ")");
-#endif
-}
-
-// The same unless `value`, an element of the slot by which integers are divided, is other than 0.
-WEFT_DEVICE inline void RequireDivisor(const char* slot, int64_t value) {
-  if (value != 0) return;
-#ifdef __CUDACC__
-  printf("input %s: division by zero\n", slot);
-  __trap();
-#else
-  throw std::out_of_range("input " + std::string(slot) + ": division by zero");
-#endif
-}
 
 }  // namespace weft::gpu
 

@@ -115,6 +115,8 @@ struct FilterElement {
 // Computes one of the three from the two others.
 class Convolution {
  public:
+  explicit Convolution(bool tf32) : products_(tf32) {}
+
   template <typename T>
   absl::Status Destination(const KernelContext& ctx, const ConvShape& shape, const T* source,
                            const T* filter, Tensor* to) {
@@ -146,7 +148,7 @@ absl::StatusOr<Kernel> Conv(OpKernel op, ConvKind kind, size_t space) {
   const In input = op.in("Input"), filter = op.in("Filter");
   const Out output = op.out("Output");
   WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(op.attrs(), kind, space));
-  return op.Make(Floats(input), [=, convolution = std::make_shared<Convolution>()](
+  return op.Make(Floats(input), [=, convolution = std::make_shared<Convolution>(op.spec().tf32)](
                                     const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), output(ctx));
@@ -164,8 +166,9 @@ absl::StatusOr<Kernel> ConvGrad(OpKernel op, ConvKind kind, size_t space) {
   const bool transposed = kind == ConvKind::kTransposed;
   return op.Make(
       Floats(input),
-      [=, of_input = std::make_shared<Convolution>(), of_filter = std::make_shared<Convolution>()](
-          const KernelContext& ctx, auto zero) -> absl::Status {
+      [=, of_input = std::make_shared<Convolution>(op.spec().tf32),
+       of_filter = std::make_shared<Convolution>(op.spec().tf32)](const KernelContext& ctx,
+                                                                  auto zero) -> absl::Status {
         using T = decltype(zero);
         const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), doutput(ctx));
         const T *x = input.data<T>(ctx), *w = filter.data<T>(ctx), *dy = doutput.data<T>(ctx);

@@ -116,7 +116,8 @@ struct PutChannelsLast {
 class Products {
  public:
   // `column_bytes`: of the columns that are made at a time, but for those of one image.
-  explicit Products(int64_t column_bytes = kColumnBytes) : column_bytes_(column_bytes) {}
+  explicit Products(bool tf32, int64_t column_bytes = kColumnBytes)
+      : column_bytes_(column_bytes), gemm_(tf32) {}
 
   template <typename T>
   absl::Status Destination(const KernelContext& ctx, const ConvShape& shape, const T* source,

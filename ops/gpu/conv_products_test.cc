@@ -34,7 +34,7 @@ TEST(ConvProducts, PartsOfTheImagesGiveTheSame) {
     const auto *s = source.data<float>(), *f = filter.data<float>(), *d = destination.data<float>();
     const KernelContext ctx;
     const auto run = [&](int64_t column_bytes) {
-      conv::Products products(column_bytes);
+      conv::Products products(/*tf32=*/false, column_bytes);
       Tensor of_source, of_filter, of_destination;
       of_source.Resize(DType::kFloat32, shape.source);
       of_filter.Resize(DType::kFloat32, shape.filter);

@@ -4,6 +4,7 @@
 
 #include "base/status_macros.h"
 #include "ops/cpu/constant.h"
+#include "ops/gpu/element_check.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
 #include "ops/gpu/on_host.h"
@@ -43,11 +44,12 @@ struct OneHotElement {
   const Index* classes;
   int64_t depth;
   bool allows_others;
+  gpu::ElementCheck check;
   T* to;
   WEFT_DEVICE void operator()(int64_t i) const {
     const int64_t row = i / depth, c = classes[row];
-    if (!allows_others) gpu::RequireInRange("X", c, 0, depth, row);
-    to[i] = static_cast<T>(i % depth == c);
+    const bool is_known = allows_others || check.IsInRange(c, 0, depth, row);
+    to[i] = is_known ? static_cast<T>(i % depth == c) : gpu::NoValue<T>();
   }
 };
 
@@ -62,9 +64,9 @@ absl::StatusOr<Kernel> OneHot(OpKernel op) {
     using Index = decltype(zero);
     return ForArithmeticType("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
-      return ForEach(
-          ctx, out(ctx).size(),
-          OneHotElement<Index, T>{x.data<Index>(ctx), depth, allows_others, out.data<T>(ctx)});
+      return ForEach(ctx, out(ctx).size(),
+                     OneHotElement<Index, T>{x.data<Index>(ctx), depth, allows_others,
+                                             gpu::ElementCheck(ctx, "X"), out.data<T>(ctx)});
     });
   });
 }

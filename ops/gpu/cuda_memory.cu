@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/status_macros.h"
+#include "ops/gpu/convert_halves.h"
 #include "ops/gpu/cuda_memory.h"
 #include "ops/gpu/cuda_status.h"
 
@@ -48,6 +49,13 @@ class CudaMemory : public Memory {
     return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
                                       static_cast<cudaStream_t>(stream)),
                       "cudaMemcpyAsync");
+  }
+
+  absl::Status ConvertHalves(DType from_type, const void* from, DType to_type, void* to,
+                             int64_t count, void* stream) override {
+    KernelContext ctx;
+    ctx.stream = stream;
+    return weft::ConvertHalves(ctx, from_type, from, to_type, to, count);
   }
 
  private:

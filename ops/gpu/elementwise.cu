@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "ops/broadcast.h"
 #include "ops/formulas/elementwise.h"
+#include "ops/gpu/element_check.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
 #include "ops/gpu/loops.h"
@@ -19,13 +20,14 @@ namespace {
 
 template <typename T, typename F>
 struct MapBroadcast {
+  F f;
   Loops loops;
   const T *x, *y;
   T* out;
   WEFT_DEVICE void operator()(int64_t i) const {
     int64_t in_x, in_y;
     loops.At(i, &in_x, &in_y);
-    out[i] = F()(x[in_x], y[in_y]);
+    out[i] = f(x[in_x], y[in_y]);
   }
 };
 
@@ -44,8 +46,12 @@ struct GradientAt {
 // A division, also of integers.
 template <typename T, template <typename> class Op>
 struct Divided {
+  gpu::ElementCheck check;
+  explicit Divided(const KernelContext& ctx) : check(ctx, "Y") {}
   WEFT_DEVICE T operator()(T x, T y) const {
-    if constexpr (std::is_integral_v<T>) gpu::RequireDivisor("Y", y);
+    if constexpr (std::is_integral_v<T>) {
+      if (!check.IsDivisor(y)) return T(0);
+    }
     return Op<T>()(x, y);
   }
 };
@@ -53,6 +59,15 @@ template <typename T>
 using Mod = Divided<T, formulas::Mod>;
 template <typename T>
 using FloorDiv = Divided<T, formulas::FloorDiv>;
+
+template <typename F>
+F FunctionOf(const KernelContext& ctx) {
+  if constexpr (std::is_constructible_v<F, const KernelContext&>) {
+    return F(ctx);
+  } else {
+    return F();
+  }
+}
 
 int64_t BroadcastAxis(const OpAttrs& attrs) { return attrs.Has("axis") ? attrs.Int("axis") : -1; }
 
@@ -64,15 +79,17 @@ absl::StatusOr<Kernel> Forward(OpKernel op) {
   const int64_t axis = BroadcastAxis(op.attrs());
   return op.InPlace().Make(types(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
+    const auto f = FunctionOf<Op<T>>(ctx);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
     if (shapes.x == shapes.y) {
       return ForEach(ctx, out(ctx).size(),
-                     MapTwo<T, Op<T>>{Op<T>(), x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx)});
+                     MapTwo<T, Op<T>>{f, x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx)});
     }
     WEFT_ASSIGN_OR_RETURN(const Loops loops,
                           Loops::Make(MakeLoopNest(shapes.out, shapes.x, shapes.y)));
-    return ForEach(ctx, out(ctx).size(),
-                   MapBroadcast<T, Op<T>>{loops, x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx)});
+    return ForEach(
+        ctx, out(ctx).size(),
+        MapBroadcast<T, Op<T>>{f, loops, x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx)});
   });
 }
 

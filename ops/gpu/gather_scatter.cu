@@ -2,6 +2,7 @@
 // written (scatter) or added to (index_add, scatter_nd_add).
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "base/status_macros.h"
@@ -9,6 +10,7 @@
 #include "ops/cpu/strided_view.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
+#include "ops/gpu/reduce_loops.h"
 #include "ops/gpu/selection.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
@@ -26,9 +28,10 @@ struct AxisPlace {
   const Index* indices;
   int64_t size;
   bool from_end;  // -1 to -size count from the end
+  gpu::ElementCheck check;
   WEFT_DEVICE int64_t operator()(int64_t j) const {
     const int64_t index = indices[j];
-    gpu::RequireInRange("Index", index, from_end ? -size : 0, size, j);
+    if (!check.IsInRange(index, from_end ? -size : 0, size, j)) return kWrongPlace;
     return index < 0 ? index + size : index;
   }
 };
@@ -45,7 +48,8 @@ struct AxisSelector {
     const SliceShape shape{count, dims[a], CountBefore(dims, a) * inner, inner};
     return ForElementType<int64_t, int32_t>("input Index", index(ctx), [&](auto tag) {
       using Index = typename decltype(tag)::type;
-      return run(shape, AxisPlace<Index>{index.data<Index>(ctx), dims[a], from_end});
+      return run(shape, AxisPlace<Index>{index.data<Index>(ctx), dims[a], from_end,
+                                         gpu::ElementCheck(ctx, "Index")});
     });
   }
 };
@@ -56,12 +60,13 @@ struct NdPlace {
   static constexpr int kMaxDepth = 8;
   const Index* indices;
   int depth;
+  gpu::ElementCheck check;
   int64_t dims[kMaxDepth], strides[kMaxDepth];  // in slices
   WEFT_DEVICE int64_t operator()(int64_t j) const {
     int64_t place = 0;
     for (int d = 0; d < depth; ++d) {
       const int64_t index = indices[j * depth + d];
-      gpu::RequireInRange("Index", index, -dims[d], dims[d], j * depth + d);
+      if (!check.IsInRange(index, -dims[d], dims[d], j * depth + d)) return kWrongPlace;
       place += (index < 0 ? index + dims[d] : index) * strides[d];
     }
     return place;
@@ -83,7 +88,11 @@ struct NdSelector {
     return ForElementType<int64_t, int32_t>(
         "input Index", index(ctx), [&](auto tag) -> absl::Status {
           using Index = typename decltype(tag)::type;
-          NdPlace<Index> place{index.data<Index>(ctx), static_cast<int>(depth), {}, {}};
+          NdPlace<Index> place{index.data<Index>(ctx),
+                               static_cast<int>(depth),
+                               gpu::ElementCheck(ctx, "Index"),
+                               {},
+                               {}};
           if (depth > place.kMaxDepth) {
             return absl::UnimplementedError(
                 absl::StrCat("input Index: no kernel for shape ", DimsToString(index_dims)));
@@ -119,13 +128,17 @@ absl::StatusOr<Kernel> GatherGrad(OpKernel& op, const std::string& slot, Select 
   op.Ignore({slot});
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out(slot + "@GRAD");
-  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_RETURN_IF_ERROR(Clear(ctx, dx(ctx).raw(), dx(ctx).bytes()));
-    return select(ctx, dx(ctx).dims(), [&](const SliceShape& shape, const auto& place) {
-      return ScatterSlices(ctx, shape, place, Write::kAdd, dout.data<T>(ctx), dx.data<T>(ctx));
-    });
-  });
+  return op.Make(
+      Floats(dout),
+      [=, scratch = std::make_shared<Tensor>()](const KernelContext& ctx,
+                                                auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_RETURN_IF_ERROR(Clear(ctx, dx(ctx).raw(), dx(ctx).bytes()));
+        return select(ctx, dx(ctx).dims(), [&](const SliceShape& shape, const auto& place) {
+          return ScatterSlices(ctx, shape, place, Write::kAdd, dout.data<T>(ctx), dx.data<T>(ctx),
+                               ScratchLike(dout(ctx), scratch.get()));
+        });
+      });
 }
 
 template <typename MakeSelect>
@@ -146,13 +159,17 @@ absl::StatusOr<Kernel> Scatter(OpKernel& op, ScatterSlots slots, Types (*types)(
                                Write write) {
   const In x = op.in(slots.x), values = op.in(slots.values);
   const Out out = op.out(slots.out);
-  return op.Make(types(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_RETURN_IF_ERROR(Copy(ctx, x(ctx).raw(), x(ctx).bytes(), out(ctx).raw()));
-    return select(ctx, x(ctx).dims(), [&](const SliceShape& shape, const auto& place) {
-      return ScatterSlices(ctx, shape, place, write, values.data<T>(ctx), out.data<T>(ctx));
-    });
-  });
+  return op.Make(types(x),
+                 [=, scratch = std::make_shared<Tensor>()](const KernelContext& ctx,
+                                                           auto zero) -> absl::Status {
+                   using T = decltype(zero);
+                   WEFT_RETURN_IF_ERROR(Copy(ctx, x(ctx).raw(), x(ctx).bytes(), out(ctx).raw()));
+                   return select(
+                       ctx, x(ctx).dims(), [&](const SliceShape& shape, const auto& place) {
+                         return ScatterSlices(ctx, shape, place, write, values.data<T>(ctx),
+                                              out.data<T>(ctx), ScratchLike(x(ctx), scratch.get()));
+                       });
+                 });
 }
 
 // Every value gets the gradient of its slice, also one that another value replaced.
@@ -194,15 +211,16 @@ void AddScatter(KernelTable* table, const char* type, ScatterSlots slots, Types 
 
 // --- Embeddings ----------------------------------------------------------------------------------
 
-// The row of W for an id; -1 for none. W is a whole table, or a part of one.
+// The row of W for an id. W is a whole table, or a part of one.
 template <typename Id>
 struct RowOfId {
   const Id* ids;
   int64_t rows, limit, start, padding;
+  gpu::ElementCheck check;
   WEFT_DEVICE int64_t operator()(int64_t j) const {
     const int64_t id = ids[j], row = id - start;
-    gpu::RequireInRange("Ids", id, 0, limit, j);
-    return id != padding && row >= 0 && row < rows ? row : -1;
+    if (!check.IsInRange(id, 0, limit, j)) return kWrongPlace;
+    return id != padding && row >= 0 && row < rows ? row : kNoPlace;
   }
 };
 
@@ -218,7 +236,7 @@ struct IdSelector {
     return ForElementType<int64_t, int32_t>("input Ids", ids(ctx), [&](auto tag) {
       using Id = typename decltype(tag)::type;
       return run(shape, RowOfId<Id>{ids.data<Id>(ctx), dims[0], limit < 0 ? dims[0] : limit, start,
-                                    padding});
+                                    padding, gpu::ElementCheck(ctx, "Ids")});
     });
   }
 };

@@ -6,11 +6,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "ops/float16.h"
 #include "ops/gpu/cuda_status.h"
 #include "ops/gpu/gemm.h"
 #include "ops/gpu/launch.h"
@@ -70,32 +72,33 @@ uint32_t AlignmentOf(const void* pointer) {
 
 class GpuGemm::Impl {
  public:
-  Impl() = default;
+  explicit Impl(bool tf32) : tf32_(tf32) {}
   ~Impl() { Forget(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  template <typename T>
+  template <typename T, typename To>
   absl::Status Run(const KernelContext& ctx, const GpuGemmShape& shape, const T* a, const T* b,
-                   T* c) {
+                   To* c) {
     if (shape.m == 0 || shape.n == 0 || shape.batch == 0) return absl::OkStatus();
     if (shape.k == 0) {  // an empty sum
-      return Clear(ctx, c, sizeof(T) * shape.batch * shape.m * shape.n);
+      return Clear(ctx, c, sizeof(To) * shape.batch * shape.m * shape.n);
     }
-    const cudaDataType_t type = sizeof(T) == sizeof(float) ? CUDA_R_32F : CUDA_R_64F;
+    const Types types = {CudaType(T()), CudaType(To())};
     if (library_ == nullptr || stream_ != StreamOf(ctx)) {
       WEFT_ASSIGN_OR_RETURN(library_, Library::Of(StreamOf(ctx)));
       stream_ = StreamOf(ctx);
       Forget();
     }
     const Alignments alignments = {AlignmentOf(a), AlignmentOf(b), AlignmentOf(c)};
-    if (product_ == nullptr || type != type_ || !(shape == shape_) || alignments != alignments_) {
-      const absl::Status planned = Plan(type, shape, alignments);
+    if (product_ == nullptr || types != types_ || !(shape == shape_) || alignments != alignments_) {
+      const absl::Status planned = Plan(types, shape, alignments);
       if (!planned.ok()) Forget();
       WEFT_RETURN_IF_ERROR(planned);
     }
     // Row-major C is column-major C', and C' = B' A'.
-    const T alpha = static_cast<T>(shape.alpha), zero = 0;
+    using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    const Sum alpha = static_cast<Sum>(shape.alpha), zero = 0;
     return CublasStatus(
         cublasLtMatmul(library_->handle, product_, &alpha, b, b_, a, a_, &zero, c, c_, c, c_,
                        &algorithm_, library_->workspace, kWorkspaceBytes, StreamOf(ctx)),
@@ -103,20 +106,28 @@ class GpuGemm::Impl {
   }
 
  private:
-  using Alignments = std::array<uint32_t, 3>;  // of a, b, c
+  using Alignments = std::array<uint32_t, 3>;               // of a, b, c
+  using Types = std::pair<cudaDataType_t, cudaDataType_t>;  // of the operands, of the result
 
-  absl::Status Plan(cudaDataType_t type, const GpuGemmShape& s, const Alignments& alignments) {
+  static cudaDataType_t CudaType(float) { return CUDA_R_32F; }
+  static cudaDataType_t CudaType(double) { return CUDA_R_64F; }
+  static cudaDataType_t CudaType(Float16) { return CUDA_R_16F; }
+  static cudaDataType_t CudaType(BFloat16) { return CUDA_R_16BF; }
+
+  absl::Status Plan(const Types& types, const GpuGemmShape& s, const Alignments& alignments) {
     Forget();
-    const cublasComputeType_t compute =
-        type == CUDA_R_32F ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
-    WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatmulDescCreate(&product_, compute, type),
+    const bool is_double = types.first == CUDA_R_64F;
+    cublasComputeType_t compute = is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    if (tf32_ && types.first == CUDA_R_32F) compute = CUBLAS_COMPUTE_32F_FAST_TF32;
+    const cudaDataType_t sum = is_double ? CUDA_R_64F : CUDA_R_32F;
+    WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatmulDescCreate(&product_, compute, sum),
                                       "cublasLtMatmulDescCreate"));
     // The first operand of cuBLAS is B, the second A.
     WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b));
     WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a));
     // The matrices in memory, column-major.
-    const auto layout = [&](cublasLtMatrixLayout_t* to, int64_t rows, int64_t columns,
-                            bool repeats) -> absl::Status {
+    const auto layout = [&](cublasLtMatrixLayout_t* to, cudaDataType_t type, int64_t rows,
+                            int64_t columns, bool repeats) -> absl::Status {
       WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatrixLayoutCreate(to, type, rows, columns, rows),
                                         "cublasLtMatrixLayoutCreate"));
       const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
@@ -131,13 +142,13 @@ class GpuGemm::Impl {
       return set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
                  repeats ? int64_t{0} : rows * columns);
     };
-    WEFT_RETURN_IF_ERROR(s.transpose_b ? layout(&b_, s.k, s.n, s.repeats_b)
-                                       : layout(&b_, s.n, s.k, s.repeats_b));
-    WEFT_RETURN_IF_ERROR(s.transpose_a ? layout(&a_, s.m, s.k, s.repeats_a)
-                                       : layout(&a_, s.k, s.m, s.repeats_a));
-    WEFT_RETURN_IF_ERROR(layout(&c_, s.n, s.m, false));
+    WEFT_RETURN_IF_ERROR(s.transpose_b ? layout(&b_, types.first, s.k, s.n, s.repeats_b)
+                                       : layout(&b_, types.first, s.n, s.k, s.repeats_b));
+    WEFT_RETURN_IF_ERROR(s.transpose_a ? layout(&a_, types.first, s.m, s.k, s.repeats_a)
+                                       : layout(&a_, types.first, s.k, s.m, s.repeats_a));
+    WEFT_RETURN_IF_ERROR(layout(&c_, types.second, s.n, s.m, false));
     WEFT_RETURN_IF_ERROR(Choose(alignments));
-    type_ = type, shape_ = s;
+    types_ = types, shape_ = s;
     alignments_ = alignments;
     return absl::OkStatus();
   }
@@ -190,27 +201,36 @@ class GpuGemm::Impl {
     product_ = nullptr;
   }
 
+  const bool tf32_;
   std::shared_ptr<Library> library_;  // of stream_
   cudaStream_t stream_ = nullptr;
   cublasLtMatmulDesc_t product_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
   cublasLtMatmulAlgo_t algorithm_;
   // The arguments of the plan.
-  cudaDataType_t type_ = CUDA_R_32F;
+  Types types_ = {CUDA_R_32F, CUDA_R_32F};
   GpuGemmShape shape_;
   Alignments alignments_ = {};
 };
 
-GpuGemm::GpuGemm() : impl_(std::make_unique<Impl>()) {}
+GpuGemm::GpuGemm(bool tf32) : impl_(std::make_unique<Impl>(tf32)) {}
 GpuGemm::~GpuGemm() = default;
 
-absl::Status GpuGemm::Run(const KernelContext& ctx, const GpuGemmShape& shape, const float* a,
-                          const float* b, float* c) {
+template <typename T, typename To>
+absl::Status GpuGemm::Run(const KernelContext& ctx, const GpuGemmShape& shape, const T* a,
+                          const T* b, To* c) {
   return impl_->Run(ctx, shape, a, b, c);
 }
-absl::Status GpuGemm::Run(const KernelContext& ctx, const GpuGemmShape& shape, const double* a,
-                          const double* b, double* c) {
-  return impl_->Run(ctx, shape, a, b, c);
-}
+
+#define WEFT_INSTANTIATE(T, To)                                                           \
+  template absl::Status GpuGemm::Run(const KernelContext&, const GpuGemmShape&, const T*, \
+                                     const T*, To*);
+WEFT_INSTANTIATE(float, float)
+WEFT_INSTANTIATE(double, double)
+WEFT_INSTANTIATE(Float16, Float16)
+WEFT_INSTANTIATE(Float16, float)
+WEFT_INSTANTIATE(BFloat16, BFloat16)
+WEFT_INSTANTIATE(BFloat16, float)
+#undef WEFT_INSTANTIATE
 
 }  // namespace weft

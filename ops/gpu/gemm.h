@@ -26,17 +26,18 @@ struct GpuGemmShape {
   }
 };
 
-// fp32 with fp32 arithmetic (no TF32), or fp64. Keeps the plan for the last shape and alignments;
-// all products on a stream share a workspace of 32 MiB.
+// fp32 and halves with sums in fp32, or fp64. Keeps the plan for the last shape and
+// alignments; all products on a stream share a workspace of 32 MiB.
 class GpuGemm {
  public:
-  GpuGemm();
+  // `tf32`: as in KernelSpec.
+  explicit GpuGemm(bool tf32);
   ~GpuGemm();
 
-  absl::Status Run(const KernelContext& ctx, const GpuGemmShape& shape, const float* a,
-                   const float* b, float* c);
-  absl::Status Run(const KernelContext& ctx, const GpuGemmShape& shape, const double* a,
-                   const double* b, double* c);
+  // T: float, double, Float16 or BFloat16. To: T, or float where that is a half.
+  template <typename T, typename To>
+  absl::Status Run(const KernelContext& ctx, const GpuGemmShape& shape, const T* a, const T* b,
+                   To* c);
 
  private:
   class Impl;

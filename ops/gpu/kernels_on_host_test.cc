@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -12,10 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/testing/test.h"
 #include "nlohmann/json.hpp"
+#include "ops/bound_kernel.h"
 #include "ops/cpu/op_vectors_cases.h"
 #include "ops/cpu/op_vectors_testing.h"
 #include "ops/gpu/image_cases.h"
 #include "ops/kernel.h"
+#include "ops/kernel_types.h"
+#include "ops/kernel_util.h"
 
 namespace weft::testing {
 namespace {
@@ -125,6 +129,108 @@ TEST(GpuKernelsOnHost, IdsOutsideOfTheTableAreErrors) {
                                   "input Ids: 2 at position 1 is not in [0, 2), the rows of W"));
 }
 
+// Elements that are out of range, and integers by which nothing can be divided, end the step with
+// an error.
+TEST(GpuKernelsOnHost, WrongElementsAreErrorsAfterTheStep) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor p = Floats({2, 2}, {0.5F, 0.5F, 0.25F, 0.75F}), ones = Floats({2, 1}, {1, 1});
+  const auto label = [](int64_t wrong) { return Int64s({2, 1}, {1, wrong}); };
+  struct Case {
+    const char* type;
+    SlotTensors inputs;
+    AttrValues attrs;
+    const char* output;  // the slot
+    std::vector<float> expected;
+    const char* error;
+  };
+  const std::vector<Case> cases = {
+      {"softmax_with_cross_entropy",
+       {{"Logits", {p}}, {"Label", {label(2)}}},
+       {{"use_softmax", false}},
+       "Loss",
+       {std::log(2.0F), nan},
+       "input Label: 2 at position 1 is not in [0, 2)"},
+      {"softmax_with_cross_entropy_grad",
+       {{"Softmax", {p}}, {"Label", {label(-1)}}, {"Loss@GRAD", {ones}}},
+       {},
+       "Logits@GRAD",
+       {0.5F, -0.5F, nan, nan},
+       "input Label: -1 at position 1 is not in [0, 2)"},
+      {"cross_entropy",
+       {{"X", {p}}, {"Label", {label(7)}}},
+       {},
+       "Y",
+       {std::log(2.0F), nan},
+       "input Label: 7 at position 1 is not in [0, 2)"},
+      {"cross_entropy_grad",
+       {{"X", {p}}, {"Label", {label(7)}}, {"Y@GRAD", {ones}}},
+       {},
+       "X@GRAD",
+       {0, -2, nan, nan},
+       "input Label: 7 at position 1 is not in [0, 2)"},
+      {"one_hot_v2",
+       {{"X", {Int64s({2}, {1, 3})}}},
+       {{"depth", int32_t{2}}},
+       "Out",
+       {0, 1, nan, nan},
+       "input X: 3 at position 1 is not in [0, 2)"},
+      {"gather",
+       {{"X", {p}}, {"Index", {Int64s({2}, {1, 2})}}},
+       {},
+       "Out",
+       {0.25F, 0.75F, nan, nan},
+       "input Index: 2 at position 1 is not in [-2, 2)"},
+      {"gather_nd",
+       {{"X", {p}}, {"Index", {Int64s({2, 2}, {1, 1, 0, -3})}}},
+       {},
+       "Out",
+       {0.75F, nan},
+       "input Index: -3 at position 3 is not in [-2, 2)"},
+      {"lookup_table_v2",
+       {{"W", {p}}, {"Ids", {Int64s({2}, {1, 5})}}},
+       {},
+       "Out",
+       {0.25F, 0.75F, nan, nan},
+       "input Ids: 5 at position 1 is not in [0, 2)"},
+      {"lookup_table_v2_grad",
+       {{"W", {p}}, {"Ids", {Int64s({2}, {1, 5})}}, {"Out@GRAD", {p}}},
+       {},
+       "W@GRAD",
+       {0, 0, 0.5F, 0.5F},
+       "input Ids: 5 at position 1 is not in [0, 2)"},
+      {"top_k_v2_grad",
+       {{"X", {p}}, {"Indices", {label(2)}}, {"Out@GRAD", {ones}}},
+       {},
+       "X@GRAD",
+       {0, 1, 0, 0},
+       "input Indices: 2 at position 1 is not in [0, 2)"},
+  };
+  for (Case c : cases) {
+    SCOPED_TRACE(c.type);
+    Tensor out;
+    SlotPointers inputs;
+    for (auto& [slot, tensors] : c.inputs) {
+      inputs.push_back({slot, std::vector<Tensor*>{tensors.data()}});
+    }
+    Tensor softmax;
+    SlotPointers outputs = {{c.output, {&out}}};
+    if (c.output == std::string("Loss")) outputs.push_back({"Softmax", {&softmax}});
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        OpRunner op, OpRunner::Make(c.type, inputs, c.attrs, outputs, false, GpuKernels()));
+    EXPECT_THAT(op.Run(), StatusIs(absl::StatusCode::kInvalidArgument, c.error));
+    EXPECT_THAT(Values<float>(out), Pointwise(::testing::NanSensitiveFloatNear(1e-6F), c.expected));
+  }
+  Tensor x = MakeTensor<int32_t>({2}, {7, 7}), y = MakeTensor<int32_t>({2}, {0, 2}), out;
+  for (const char* type : {"elementwise_mod", "elementwise_floordiv"}) {
+    auto op = OpRunner::Make(type, {{"X", {&x}}, {"Y", {&y}}}, {}, {{"Out", {&out}}}, false,
+                             GpuKernels());
+    WEFT_ASSERT_OK(op.status());
+    EXPECT_THAT(op->Run(),
+                StatusIs(absl::StatusCode::kInvalidArgument, "input Y: division by zero"));
+    EXPECT_EQ(Values<int32_t>(out)[1], type == std::string("elementwise_mod") ? 1 : 3);
+  }
+}
+
 // In single and in double precision; dropout draws what the CPU draws.
 TEST(GpuKernelsOnHost, OpsOnImagesGiveWhatCpuKernelsGive) {
   for (OpCase c : ImageCases()) {
@@ -166,6 +272,107 @@ TEST(GpuKernelsOnHost, OpsOnImagesGiveWhatCpuKernelsGive) {
       }
     }
   }
+}
+
+// Operands and results of products in half precision are not converted: the result is that of fp32,
+// rounded once.
+TEST(GpuKernelsOnHost, ProductsTakeHalves) {
+  const auto types_of = [](const char* type) {
+    KernelSpec spec;
+    spec.schema = FindOpSchema(type);
+    spec.attrs = OpAttrs::Make(*spec.schema);
+    spec.inputs["X"] = {0, 1};
+    spec.inputs["Y"] = {1, 1};
+    spec.outputs["Out"] = {0, 1};
+    return (*GpuKernels().Find(type))(spec)->types;
+  };
+  for (const DType half : {DType::kFloat16, DType::kBFloat16}) {
+    SCOPED_TRACE(DTypeName(half));
+    const TensorType type = {half, {2, 2}}, single = {DType::kFloat32, {2, 2}};
+    for (const char* op : {"matmul_v2", "bmm", "mul"}) {
+      EXPECT_TRUE(types_of(op)->TakesHalves({type, type}));
+      EXPECT_FALSE(types_of(op)->TakesHalves({type, single}));
+    }
+    EXPECT_FALSE(types_of("elementwise_add")->TakesHalves({type, type}));
+    const auto rounded = [half](const Tensor& floats) {
+      Tensor to;
+      WEFT_EXPECT_OK(RunOpOn("cast", {{"X", {const_cast<Tensor*>(&floats)}}},
+                             {{"out_dtype", static_cast<int32_t>(half)}}, {{"Out", {&to}}}));
+      return to;
+    };
+    // Y is broadcast: its gradient is a sum of products.
+    Tensor x = rounded(NumbersWithoutPattern({3, 4, 5}, 1));
+    Tensor y = rounded(NumbersWithoutPattern({1, 5, 6}, 2));
+    Tensor dout = rounded(NumbersWithoutPattern({3, 4, 6}, 3));
+    const auto run = [&](const KernelTable& kernels) {
+      std::vector<Tensor> results(3);
+      auto op = OpRunner::Make("matmul_v2", {{"X", {&x}}, {"Y", {&y}}}, {},
+                               {{"Out", {&results[0]}}}, false, kernels);
+      WEFT_EXPECT_OK(op->Run());
+      op = OpRunner::Make("matmul_v2_grad", {{"X", {&x}}, {"Y", {&y}}, {"Out@GRAD", {&dout}}}, {},
+                          {{"X@GRAD", {&results[1]}}, {"Y@GRAD", {&results[2]}}}, false, kernels);
+      WEFT_EXPECT_OK(op->Run());
+      return results;
+    };
+    const std::vector<Tensor> expected = run(CpuKernels()), found = run(GpuKernels());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(found[i].dtype(), half);
+      Tensor want, have;
+      want.Resize(DType::kFloat32, expected[i].dims());
+      have.Resize(DType::kFloat32, found[i].dims());
+      WEFT_ASSERT_OK(ConvertFloats("", expected[i], "", &want));
+      WEFT_ASSERT_OK(ConvertFloats("", found[i], "", &have));
+      // Sums in another order may be rounded to a neighbour.
+      const float unit = half == DType::kFloat16 ? 0x1p-10F : 0x1p-7F;
+      for (int64_t k = 0; k < want.size(); ++k) {
+        const float value = want.data<float>()[k];
+        EXPECT_NEAR(have.data<float>()[k], value, unit * std::abs(value));
+      }
+    }
+  }
+}
+
+TEST(GpuKernelsOnHost, ProductsRoundToTf32OnlyIfTheyMay) {
+  // Of 11 and of 12 bits.
+  Tensor x = Floats({1, 2}, {1 + 0x1p-10F, 1 + 0x1p-11F}), y = Floats({2, 1}, {1, 1});
+  for (const bool tf32 : {false, true}) {
+    KernelSpec spec;
+    spec.schema = FindOpSchema("matmul_v2");
+    spec.attrs = OpAttrs::Make(*spec.schema);
+    spec.inputs["X"] = {0, 1};
+    spec.inputs["Y"] = {1, 1};
+    spec.outputs["Out"] = {0, 1};
+    spec.tf32 = tf32;
+    WEFT_ASSERT_OK_AND_ASSIGN(Kernel unbound, (*GpuKernels().Find("matmul_v2"))(spec));
+    BoundKernel kernel(std::move(unbound));
+    Tensor out;
+    const std::vector<const Tensor*> inputs = {&x, &y};
+    const std::vector<Tensor*> outputs = {&out};
+    KernelContext ctx;
+    ctx.inputs = inputs;
+    ctx.outputs = outputs;
+    WEFT_ASSERT_OK(kernel.Run(ctx));
+    EXPECT_EQ(*out.data<float>(), tf32 ? 2 + 0x1p-10F : 2 + 3 * 0x1p-11F);
+  }
+}
+
+// As many ids as a batch of sentences has, most of them often.
+TEST(GpuKernelsOnHost, GradientsOfManyRowsAreAddedInTheirOrder) {
+  constexpr int64_t kCount = 40000, kRows = 3000, kWidth = 3;
+  std::vector<int64_t> numbers;
+  for (int64_t i = 0; i < kCount; ++i) numbers.push_back(i * i % 7919 % kRows);
+  Tensor table = NumbersWithoutPattern({kRows, kWidth}, 1), ids = Int64s({kCount}, numbers);
+  Tensor dout = NumbersWithoutPattern({kCount, kWidth}, 2);
+  const auto run = [&](const KernelTable& kernels) {
+    Tensor out;
+    auto op = OpRunner::Make("lookup_table_v2_grad",
+                             {{"W", {&table}}, {"Ids", {&ids}}, {"Out@GRAD", {&dout}}},
+                             {{"padding_idx", int64_t{1}}}, {{"W@GRAD", {&out}}}, false, kernels);
+    WEFT_EXPECT_OK(op.status());
+    WEFT_EXPECT_OK(op->Run());
+    return Values<float>(out);
+  };
+  EXPECT_EQ(run(GpuKernels()), run(CpuKernels()));
 }
 
 // In one run, of steps whose draws follow from those of the step before.

@@ -4,6 +4,7 @@
 
 #include "base/status_macros.h"
 #include "ops/formulas/loss.h"
+#include "ops/gpu/element_check.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
 #include "ops/gpu/reduce_loops.h"
@@ -174,12 +175,16 @@ struct HardCrossEntropy {
   int64_t classes, ignored;
   const T* x;
   const Label* labels;
+  gpu::ElementCheck check;
   T *y, *match;  // match may be null
   WEFT_DEVICE void operator()(int64_t row) const {
     const Label label = labels[row];
     const bool counts = label != ignored;
-    if (counts) gpu::RequireInRange("Label", label, 0, classes, row);
-    const T p = counts ? x[row * classes + label] : T(0);
+    T p = T(0);
+    if (counts) {
+      const bool is_known = check.IsInRange(label, 0, classes, row);
+      p = is_known ? x[row * classes + label] : gpu::NoValue<T>();
+    }
     y[row] = counts ? static_cast<T>(formulas::MinusLog(p)) : T(0);
     if (match != nullptr) match[row] = p;
   }
@@ -219,7 +224,8 @@ absl::StatusOr<Kernel> CrossEntropy(OpKernel op) {
       return ForEach(
           ctx, label(ctx).size(),
           HardCrossEntropy<T, Label>{classes, ignored, x.data<T>(ctx), label.data<Label>(ctx),
-                                     y.data<T>(ctx), match.data_or_null<T>(ctx)});
+                                     gpu::ElementCheck(ctx, "Label"), y.data<T>(ctx),
+                                     match.data_or_null<T>(ctx)});
     });
   });
 }
@@ -230,12 +236,16 @@ struct HardCrossEntropyGrad {
   bool has_match;
   const T* x;
   const Label* labels;
+  gpu::ElementCheck check;
   const T* dy;
   T* dx;
   WEFT_DEVICE void operator()(int64_t at) const {
     const int64_t row = at / classes;
     const Label label = labels[row];
-    if (label != ignored) gpu::RequireInRange("Label", label, 0, classes, row);
+    if (label != ignored && !check.IsInRange(label, 0, classes, row)) {
+      dx[at] = gpu::NoValue<T>();
+      return;
+    }
     const bool is_label = label != ignored && at % classes == label;
     dx[at] = is_label ? -dy[row] / x[has_match ? row : at] : T(0);
   }
@@ -268,10 +278,10 @@ absl::StatusOr<Kernel> CrossEntropyGrad(OpKernel op) {
     }
     return ForElementType<int64_t, int32_t>("input Label", label(ctx), [&](auto tag) {
       using Label = typename decltype(tag)::type;
-      return ForEach(
-          ctx, size,
-          HardCrossEntropyGrad<T, Label>{classes, ignored, has_match, x.data<T>(ctx),
-                                         label.data<Label>(ctx), dy.data<T>(ctx), dx.data<T>(ctx)});
+      return ForEach(ctx, size,
+                     HardCrossEntropyGrad<T, Label>{
+                         classes, ignored, has_match, x.data<T>(ctx), label.data<Label>(ctx),
+                         gpu::ElementCheck(ctx, "Label"), dy.data<T>(ctx), dx.data<T>(ctx)});
     });
   });
 }

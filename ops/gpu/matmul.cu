@@ -1,6 +1,7 @@
 // Products of matrices.
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 #include "base/status_macros.h"
 #include "ops/broadcast.h"
@@ -16,10 +17,10 @@ namespace {
 
 // C = alpha op(A) op(B) for every position of the batch dimensions. The innermost loop over them,
 // of which each operand has all matrices or one, is the batch of one product.
-template <typename T>
+template <typename T, typename To>
 absl::Status Multiply(const KernelContext& ctx, GpuGemm* gemm, const Dims& batch,
                       const Dims& a_batch, const Dims& b_batch, GpuGemmShape shape, const T* a,
-                      const T* b, T* c) {
+                      const T* b, To* c) {
   LoopNest nest = MakeLoopNest(batch, a_batch, b_batch);
   if (!nest.extents.empty()) {
     const LoopNest::Loop inner = nest.TakeInnermost();
@@ -41,19 +42,22 @@ absl::Status Multiply(const KernelContext& ctx, GpuGemm* gemm, const Dims& batch
 absl::StatusOr<Kernel> Forward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y);
   const Out out = op.out("Out");
-  return op.Make(Floats(x),
-                 [=, gemm = std::make_shared<GpuGemm>()](const KernelContext& ctx, auto zero) {
-                   using T = decltype(zero);
-                   const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
-                   return Multiply(ctx, gemm.get(), p.batch, p.x_batch, p.y_batch,
-                                   {p.trans_x, p.trans_y, p.m, p.n, p.k, product.alpha},
-                                   x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx));
-                 });
+  return op.TakesHalves({x, y}).Make(
+      FloatsAndHalves(x),
+      [=, gemm = std::make_shared<GpuGemm>(op.spec().tf32)](const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
+        return Multiply(ctx, gemm.get(), p.batch, p.x_batch, p.y_batch,
+                        {p.trans_x, p.trans_y, p.m, p.n, p.k, product.alpha}, x.data<T>(ctx),
+                        y.data<T>(ctx), out.data<T>(ctx));
+      });
 }
 
 // The gradient of an operand: products for every batch position, summed over broadcast dimensions.
 class Gradient {
  public:
+  explicit Gradient(bool tf32) : gemm_(tf32) {}
+
   // For alpha Out@GRAD op(Y)', transposed if X is.
   template <typename T>
   absl::Status OfX(const KernelContext& ctx, const Product& p, double alpha, const T* dout,
@@ -89,10 +93,11 @@ class Gradient {
     full.push_back(shape.m * shape.n);
     summed.push_back(shape.m * shape.n);
     if (!products_.allocated()) products_ = Tensor(gradient->memory());
-    products_.Resize(gradient->dtype(), full);
-    WEFT_RETURN_IF_ERROR(
-        Multiply(ctx, &gemm_, p.batch, a_batch, b_batch, shape, a, b, products_.data<T>()));
-    return SumBroadcastTo(ctx, ElementAt<T>{products_.data<T>()}, full, summed,
+    using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    products_.Resize(DTypeOf<Sum>::value, full);
+    Sum* const products = products_.data<Sum>();
+    WEFT_RETURN_IF_ERROR(Multiply(ctx, &gemm_, p.batch, a_batch, b_batch, shape, a, b, products));
+    return SumBroadcastTo(ctx, ElementAt<Sum>{products}, full, summed,
                           ScratchLike(*gradient, &sums_), gradient->data<T>());
   }
 
@@ -105,21 +110,24 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y), dout = op.in("Out@GRAD");
   const Out dx = op.out(absl::StrCat(product.x, "@GRAD"));
   const Out dy = op.out(absl::StrCat(product.y, "@GRAD"));
-  return op.Make(
-      Floats(dout),
-      [=, of_x = std::make_shared<Gradient>(), of_y = std::make_shared<Gradient>()](
-          const KernelContext& ctx, auto zero) -> absl::Status {
-        using T = decltype(zero);
-        const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
-        const T* douts = dout.data<T>(ctx);
-        if (Tensor* gradient = dx.get(ctx)) {
-          WEFT_RETURN_IF_ERROR(of_x->OfX(ctx, p, product.alpha, douts, y.data<T>(ctx), gradient));
-        }
-        if (Tensor* gradient = dy.get(ctx)) {
-          WEFT_RETURN_IF_ERROR(of_y->OfY(ctx, p, product.alpha, douts, x.data<T>(ctx), gradient));
-        }
-        return absl::OkStatus();
-      });
+  return op.TakesHalves({x, y, dout})
+      .Make(FloatsAndHalves(dout),
+            [=, of_x = std::make_shared<Gradient>(op.spec().tf32),
+             of_y = std::make_shared<Gradient>(op.spec().tf32)](const KernelContext& ctx,
+                                                                auto zero) -> absl::Status {
+              using T = decltype(zero);
+              const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
+              const T* douts = dout.data<T>(ctx);
+              if (Tensor* gradient = dx.get(ctx)) {
+                WEFT_RETURN_IF_ERROR(
+                    of_x->OfX(ctx, p, product.alpha, douts, y.data<T>(ctx), gradient));
+              }
+              if (Tensor* gradient = dy.get(ctx)) {
+                WEFT_RETURN_IF_ERROR(
+                    of_y->OfY(ctx, p, product.alpha, douts, x.data<T>(ctx), gradient));
+              }
+              return absl::OkStatus();
+            });
 }
 
 template <ProductOp (*product)(const KernelSpec&)>

@@ -143,14 +143,18 @@ struct UpdateTensors {
   }
 };
 
-// Advances a power of beta by one step; one element.
+// Advances powers of beta1 and beta2 by one step: one element each.
 template <typename T>
-struct AdvancePower {
-  T beta;
+struct AdvancePowers {
+  // So many that the arguments of a launch hold them.
+  static constexpr int kPowers = 240;
+  T betas[2];
   const bool* skip;
-  T* power;
-  WEFT_DEVICE void operator()(int64_t) const {
-    if (skip == nullptr || !*skip) *power *= beta;
+  int count;        // of all
+  int count_of_b1;  // the first ones
+  T* powers[kPowers];
+  WEFT_DEVICE void operator()(int64_t i) const {
+    if (skip == nullptr || !*skip) *powers[i] *= betas[i < count_of_b1 ? 0 : 1];
   }
 };
 
@@ -335,15 +339,20 @@ absl::StatusOr<Kernel> AdamUpdate(OpKernel op) {
   const auto advance = [=](const KernelContext& ctx, const Operands<2>& o, const bool* skip,
                            auto zero) -> absl::Status {
     using T = decltype(zero);
-    for (const auto& [state, beta] :
-         {std::make_pair(&o.b1, f.beta1), std::make_pair(&o.b2, f.beta2)}) {
+    AdvancePowers<T> step{{static_cast<T>(f.beta1), static_cast<T>(f.beta2)}, skip, 0, 0, {}};
+    const auto launch = [&] {
+      const absl::Status status = ForEach(ctx, step.count, step);
+      step.count = step.count_of_b1 = 0;
+      return status;
+    };
+    for (const auto* state : {&o.b1, &o.b2}) {
       for (int i = 0; advances && i < state->out.count(); ++i) {
-        WEFT_RETURN_IF_ERROR(ForEach(
-            ctx, 1,
-            AdvancePower<T>{static_cast<T>(beta), skip, state->out.template data<T>(ctx, i)}));
+        step.powers[step.count++] = state->out.template data<T>(ctx, i);
+        if (state == &o.b1) ++step.count_of_b1;
+        if (step.count == step.kPowers) WEFT_RETURN_IF_ERROR(launch());
       }
     }
-    return absl::OkStatus();
+    return launch();
   };
   return MakeUpdate(op, operands, AdamStep{f}, advance);
 }

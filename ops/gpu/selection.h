@@ -2,9 +2,17 @@
 #ifndef WEFT_OPS_GPU_SELECTION_H_
 #define WEFT_OPS_GPU_SELECTION_H_
 
+#ifdef __CUDACC__
+#include <cub/device/device_radix_sort.cuh>
+#endif
+#include <algorithm>
 #include <cstdint>
 
+#include "base/status_macros.h"
+#include "ops/gpu/element_check.h"
 #include "ops/gpu/launch.h"
+#include "ops/kernel_util.h"
+#include "ops/tensor.h"
 
 namespace weft {
 
@@ -23,7 +31,11 @@ struct SliceShape {
   }
 };
 
-// to = the slices; zeros where there is no place (-1).
+// What Place may return instead of a place.
+constexpr int64_t kNoPlace = -1;     // of zeros
+constexpr int64_t kWrongPlace = -2;  // of an index that is out of range: the step fails
+
+// to = the slices.
 template <typename T, typename Place>
 struct GatherElement {
   SliceShape shape;
@@ -33,7 +45,11 @@ struct GatherElement {
   WEFT_DEVICE void operator()(int64_t i) const {
     const int64_t c = i / (shape.count * shape.inner) * shape.inner + i % shape.inner;
     const int64_t j = i / shape.inner % shape.count, at = place(j);
-    to[i] = at < 0 ? T(0) : tensor[shape.InTensor(at, c)];
+    if (at >= 0) {
+      to[i] = tensor[shape.InTensor(at, c)];
+    } else {
+      to[i] = at == kNoPlace ? T(0) : gpu::NoValue<T>();
+    }
   }
 };
 
@@ -44,36 +60,80 @@ enum class Write {
   kReplaceByLast,  // the last one replaces it
 };
 
-// A block for each slice j: that of the first (for the last one: the last) j of a place writes it.
-template <typename T, typename Place>
-struct ScatterSlice {
+// The slices by their places, and those of one place by their numbers.
+struct SortedSlices {
+  const int64_t* places;  // ascending; SliceShape::slices for slices without one
+  const int64_t* numbers;
+};
+
+template <typename Place>
+struct WritePlace {
   SliceShape shape;
   Place place;
+  int64_t *places, *numbers;
+  WEFT_DEVICE void operator()(int64_t j) const {
+    const int64_t at = place(j);
+    places[j] = at < 0 ? shape.slices : at;
+    numbers[j] = j;
+  }
+};
+
+// Sorts on the device. `sorted` points into `scratch`, of that memory.
+template <typename Place>
+absl::Status SortSlices(const KernelContext& ctx, const SliceShape& shape, const Place& place,
+                        Tensor* scratch, SortedSlices* sorted) {
+  const int64_t count = shape.count;
+  int64_t bits = 1;  // of a place
+  while (shape.slices >> bits != 0) ++bits;
+  size_t bytes = 0;
+#ifdef __CUDACC__
+  const auto sort = [&](void* workspace, const int64_t* places, int64_t* sorted_places,
+                        const int64_t* numbers, int64_t* sorted_numbers) {
+    return CudaStatus(cub::DeviceRadixSort::SortPairs(workspace, bytes, places, sorted_places,
+                                                      numbers, sorted_numbers, count, 0,
+                                                      static_cast<int>(bits), StreamOf(ctx)),
+                      "cub::DeviceRadixSort");
+  };
+  WEFT_RETURN_IF_ERROR(sort(nullptr, nullptr, nullptr, nullptr, nullptr));
+#endif
+  scratch->Resize(DType::kInt64, {4 * count + static_cast<int64_t>(bytes / sizeof(int64_t)) + 1});
+  int64_t* const places = scratch->data<int64_t>();
+  int64_t *const numbers = places + count, *const sorted_places = numbers + count;
+  int64_t* const sorted_numbers = sorted_places + count;
+  *sorted = {sorted_places, sorted_numbers};
+  WEFT_RETURN_IF_ERROR(ForEach(ctx, count, WritePlace<Place>{shape, place, places, numbers}));
+#ifdef __CUDACC__
+  return sort(sorted_numbers + count, places, sorted_places, numbers, sorted_numbers);
+#else
+  std::copy(numbers, numbers + count, sorted_numbers);
+  std::stable_sort(sorted_numbers, sorted_numbers + count,
+                   [&](int64_t a, int64_t b) { return places[a] < places[b]; });
+  for (int64_t i = 0; i < count; ++i) sorted_places[i] = places[sorted_numbers[i]];
+  return absl::OkStatus();
+#endif
+}
+
+// A block for each slice: that of the first one of a place writes it.
+template <typename T>
+struct ScatterSlice {
+  SliceShape shape;
+  SortedSlices sorted;
   Write write;
   const T* from;
   T* tensor;
-  WEFT_DEVICE void operator()(int64_t j, const gpu::Block& block) const {
-    const int64_t at = place(j);
-    if (at < 0) return;
-    const bool by_last = write == Write::kReplaceByLast;
-    const int64_t first = by_last ? j + 1 : 0, end = by_last ? shape.count : j;
-    const int others = block.Reduce(
-        end - first, 0, [&](int64_t i) -> int { return place(first + i) == at; }, gpu::Larger());
-    if (others != 0) return;
-    if (write != Write::kAdd) {
-      block.ForMine(shape.width, [&](int64_t c) {
-        tensor[shape.InTensor(at, c)] = by_last ? from[shape.Packed(j, c)] : T(0);
-      });
-    }
-    if (by_last) return;
-    block.ForEachMatch(
-        j, shape.count, [&](int64_t i) { return place(i) == at; },
-        [&](int64_t i) {
-          block.ForMine(shape.width, [&](int64_t c) {
-            T& to = tensor[shape.InTensor(at, c)];
-            to = static_cast<T>(Wrapping(to) + Wrapping(from[shape.Packed(i, c)]));
-          });
-        });
+  WEFT_DEVICE void operator()(int64_t first, const gpu::Block& block) const {
+    const int64_t at = sorted.places[first];
+    if (at == shape.slices || (first > 0 && sorted.places[first - 1] == at)) return;
+    block.ForMine(shape.width, [&](int64_t c) {
+      T& to = tensor[shape.InTensor(at, c)];
+      T value = write == Write::kAdd ? to : T(0);
+      for (int64_t i = first; i < shape.count && sorted.places[i] == at; ++i) {
+        const T one = from[shape.Packed(sorted.numbers[i], c)];
+        value =
+            write == Write::kReplaceByLast ? one : static_cast<T>(Wrapping(value) + Wrapping(one));
+      }
+      to = value;
+    });
   }
 };
 
@@ -94,11 +154,15 @@ absl::Status GatherSlices(const KernelContext& ctx, const SliceShape& shape, con
   return ForEach(ctx, shape.count * shape.width, GatherElement<T, Place>{shape, place, tensor, to});
 }
 
+// `scratch`: of the kernel, in the memory of the device.
 template <typename T, typename Place>
 absl::Status ScatterSlices(const KernelContext& ctx, const SliceShape& shape, const Place& place,
-                           Write write, const T* from, T* tensor) {
-  return ForEachRow(ctx, shape.width == 0 ? 0 : shape.count, gpu::kThreads,
-                    ScatterSlice<T, Place>{shape, place, write, from, tensor});
+                           Write write, const T* from, T* tensor, Tensor* scratch) {
+  if (shape.count == 0 || shape.width == 0) return absl::OkStatus();
+  SortedSlices sorted;
+  WEFT_RETURN_IF_ERROR(SortSlices(ctx, shape, place, scratch, &sorted));
+  return ForEachRow(ctx, shape.count, shape.width,
+                    ScatterSlice<T>{shape, sorted, write, from, tensor});
 }
 
 }  // namespace weft

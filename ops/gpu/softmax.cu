@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "ops/gpu/axis_rows.h"
+#include "ops/gpu/element_check.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
 #include "ops/kernel_util.h"
@@ -175,11 +176,6 @@ WEFT_DEVICE T NegativeLog(T p) {
   return loss > T(1e20) ? T(1e20) : loss;
 }
 
-template <typename Label>
-WEFT_DEVICE void CheckLabel(Label label, int64_t classes, int64_t ignore_index, int64_t row) {
-  if (label != ignore_index) gpu::RequireInRange("Label", label, 0, classes, row);
-}
-
 // The loss of a row, from its probabilities p.
 template <typename T, typename Label>
 struct HardLoss {
@@ -187,11 +183,17 @@ struct HardLoss {
   const T* p;
   const Label* labels;
   int64_t ignore_index;
+  gpu::ElementCheck check;
   T* loss;
   WEFT_DEVICE void operator()(int64_t r) const {
     const Label label = labels[r];
-    CheckLabel(label, rows.length, ignore_index, r);
-    loss[r] = label == ignore_index ? T(0) : NegativeLog(p[rows.At(r, label)]);
+    if (label == ignore_index) {
+      loss[r] = T(0);
+    } else if (check.IsInRange(label, 0, rows.length, r)) {
+      loss[r] = NegativeLog(p[rows.At(r, label)]);
+    } else {
+      loss[r] = gpu::NoValue<T>();
+    }
   }
 };
 
@@ -234,7 +236,8 @@ absl::StatusOr<Kernel> SoftmaxWithCrossEntropy(OpKernel op) {
           using Label = typename decltype(tag)::type;
           return ForEach(
               ctx, rows.count(),
-              HardLoss<T, Label>{Rows(rows), p, label.data<Label>(ctx), options.ignore_index, to});
+              HardLoss<T, Label>{Rows(rows), p, label.data<Label>(ctx), options.ignore_index,
+                                 gpu::ElementCheck(ctx, "Label"), to});
         });
       });
 }
@@ -254,16 +257,20 @@ struct HardLossGrad {
   const T* p;
   const Label* labels;
   int64_t ignore_index;
+  gpu::ElementCheck check;
   const T* dloss;
   T* to;
   WEFT_DEVICE void operator()(int64_t at) const {
     const int64_t outer = at / (rows.length * rows.stride);
     const int64_t i = at / rows.stride % rows.length, r = outer * rows.stride + at % rows.stride;
     const Label label = labels[r];
-    CheckLabel(label, rows.length, ignore_index, r);
-    to[at] = label == ignore_index
-                 ? T(0)
-                 : LogitGradient(use_softmax, p[at], T(i == label ? 1 : 0)) * dloss[r];
+    if (label == ignore_index) {
+      to[at] = T(0);
+    } else if (check.IsInRange(label, 0, rows.length, r)) {
+      to[at] = LogitGradient(use_softmax, p[at], T(i == label ? 1 : 0)) * dloss[r];
+    } else {
+      to[at] = gpu::NoValue<T>();
+    }
   }
 };
 
@@ -303,7 +310,8 @@ absl::StatusOr<Kernel> SoftmaxWithCrossEntropyGrad(OpKernel op) {
           return ForEach(
               ctx, size,
               HardLossGrad<T, Label>{Rows(rows), options.use_softmax, p, label.data<Label>(ctx),
-                                     options.ignore_index, dloss.data<T>(ctx), to});
+                                     options.ignore_index, gpu::ElementCheck(ctx, "Label"),
+                                     dloss.data<T>(ctx), to});
         });
       });
 }

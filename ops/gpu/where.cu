@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "ops/gpu/axis_rows.h"
+#include "ops/gpu/element_check.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
 #include "ops/kernel_util.h"
@@ -240,13 +241,13 @@ template <typename T, typename Place>
 struct ScatterChosen {
   gpu::Rows rows, kept;
   const Place* places;
+  gpu::ElementCheck check;
   const T* dout;
   T* dx;
   WEFT_DEVICE void operator()(int64_t i) const {
     const int64_t r = i / kept.length, at = kept.At(r, i % kept.length);
     const int64_t place = places[at];
-    gpu::RequireInRange("Indices", place, 0, rows.length, at);
-    dx[rows.At(r, place)] = dout[at];
+    if (check.IsInRange(place, 0, rows.length, at)) dx[rows.At(r, place)] = dout[at];
   }
 };
 
@@ -264,10 +265,10 @@ absl::StatusOr<Kernel> TopKGrad(OpKernel op, const char* axis_attr) {
     WEFT_RETURN_IF_ERROR(Clear(ctx, dx(ctx).raw(), dx(ctx).bytes()));
     return ForElementType<int64_t, int32_t>("input Indices", indices(ctx), [&](auto tag) {
       using Place = typename decltype(tag)::type;
-      return ForEach(
-          ctx, dout(ctx).size(),
-          ScatterChosen<T, Place>{gpu::Rows(rows), gpu::Rows(kept), indices.data<Place>(ctx),
-                                  dout.data<T>(ctx), dx.data<T>(ctx)});
+      return ForEach(ctx, dout(ctx).size(),
+                     ScatterChosen<T, Place>{
+                         gpu::Rows(rows), gpu::Rows(kept), indices.data<Place>(ctx),
+                         gpu::ElementCheck(ctx, "Indices"), dout.data<T>(ctx), dx.data<T>(ctx)});
     });
   });
 }

@@ -484,6 +484,7 @@ class Run(_run.Run):
     cuda_graph: TEXT:{auto,on,off}. With --device gpu: record a step as a CUDA graph, which
         later steps replay; auto: where nothing in it needs the host; on: otherwise fail
         (default off)
+    tf32: bool. With --device gpu: products of fp32 round their operands to TF32
     sim_memory: BYTES. Memory of the accelerator, which the host simulates, of a program on one
         device or two: more bytes are an error; 0: as much as the host has (default 0)
     sim_copy_bandwidth: BYTES_PER_S. What a copy between the memories of two devices takes at
@@ -520,6 +521,7 @@ class Run(_run.Run):
         backend: Optional[str] = None,
         device: Optional[str] = None,
         cuda_graph: Optional[str] = None,
+        tf32: Optional[bool] = None,
         sim_memory: Optional[int] = None,
         sim_copy_bandwidth: Optional[float] = None,
         threads: Optional[int] = None,

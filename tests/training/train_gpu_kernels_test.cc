@@ -147,5 +147,46 @@ INSTANTIATE_TEST_SUITE_P(
                                     : absl::StrCat(info.param.name, "_", info.param.nranks);
     });
 
+// A label that is no class ends one run, with the rank and the op; the process runs on.
+TEST(TrainGpuKernels, AWrongLabelEndsTheRun) {
+  const std::string folder = "tests/data/mlp_adam/";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadProgram(folder + "main.pb"));
+  RunInputs inputs;
+  inputs.main = &main;
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto params,
+                            LoadParams(folder + "init.params", folder + "persistables.txt"));
+  inputs.params = &params;
+  WEFT_ASSERT_OK_AND_ASSIGN(const FeedSource feeds, FeedsFromFile(folder + "feeds.npz"));
+  RunOptions options;
+  options.kernels = &GpuKernels();
+  options.steps = kSteps;
+  options.new_device = [](int, Memory*) -> std::unique_ptr<Device> {
+    return std::make_unique<RecordingDevice>();
+  };
+  for (const bool check_nan : {false, true}) {
+    options.check_nan = check_nan;
+    for (const bool is_wrong : {true, false}) {
+      inputs.feeds = feeds;
+      inputs.feeds.read = [&feeds, is_wrong](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+        WEFT_ASSIGN_OR_RETURN(std::vector<Tensor> batch, feeds.read(step));
+        for (Tensor& values : batch) {
+          if (values.dtype() != DType::kInt64 || step != 1 || !is_wrong) continue;
+          values.data<int64_t>()[3] = 77;
+        }
+        return batch;
+      };
+      const absl::Status status = RunProgram(inputs, options).status();
+      if (!is_wrong) {
+        WEFT_EXPECT_OK(status);
+        continue;
+      }
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(status.message()),
+                  ::testing::MatchesRegex("step 1, rank 0: op [0-9]+ .softmax_with_cross_entropy.: "
+                                          "input Label: 77 at position 3 is not in .0, 10."));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -422,6 +422,9 @@ absl::Status CheckRunDevice(const RunFlags& flags) {
     return absl::InvalidArgumentError(
         absl::StrCat("--cuda_graph ", flags.cuda_graph, ": expected --device gpu"));
   }
+  if (flags.device != "gpu" && flags.run.tf32) {
+    return absl::InvalidArgumentError("--tf32: expected --device gpu");
+  }
   const auto refuse = [&flags](absl::string_view flag, double value, absl::string_view why) {
     if (flags.device != "gpu") return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, ": --device gpu ", why));

@@ -105,6 +105,8 @@ void AddCourseFlags(CLI::App& app, RunFlags& flags) {
          "where nothing in it needs the host; on: otherwise fail")
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str();
+  app.add_flag("--tf32", run.tf32,
+               "With --device gpu: products of fp32 round their operands to TF32");
   AddInteger(
       app, "--sim_memory,--device_memory", run.sim.memory_bytes, 0,
       std::numeric_limits<int64_t>::max(),

@@ -587,6 +587,8 @@ TEST(WeftRunTest, BackendMustGoWithTheDevice) {
       FailsWith(1, "weft run: error: --backend gloo: ", "--device gpu expected nccl or local"));
   EXPECT_THAT(Train({"--cuda_graph", "auto"}),
               FailsWith(1, "weft run: error: --cuda_graph auto: ", "expected --device gpu"));
+  EXPECT_THAT(Train({"--tf32"}),
+              FailsWith(1, "weft run: error: --tf32: ", "expected --device gpu"));
   EXPECT_THAT(Train({"--nccl_id_file", "ids"}),
               FailsWith(1, "weft run: error: --nccl_id_file: ", "expected --device gpu"));
 }
