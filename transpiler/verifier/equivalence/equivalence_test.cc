@@ -798,6 +798,43 @@ TEST(Equivalence, ClippingComesAfterTheMean) {
               AllOf(Contains(HasSubstr("W313")), Contains(HasSubstr("W601"))));
 }
 
+// A sign, or a gradient divided by its norm, is the same for every positive multiple.
+TEST(Equivalence, ASignLosesTheNumberOfRanks) {
+  const std::string update = absl::StrReplaceAll(kStepUpdate, {{"Grad=[w@GRAD]", "Grad=[s]"}});
+  const auto with = [&](const std::string& program, const std::string& ops) {
+    return absl::StrReplaceAll(program,
+                               {{kStepUpdate, ops + update}, {kStepVars, absl::StrCat(kStepVars, R"(
+    var a, n, s : fp32[1, 1]
+)")}});
+  };
+  const std::string sum = OneDeviceStep(kStepSum);
+  const std::string norm = R"(
+    Out=[a] = abs(X=[w@GRAD]) role=optimize
+    Out=[n] = reduce_max(X=[a]) role=optimize {dim=ints[0], keep_dim=true}
+)";
+  const std::string divide = "    Out=[s] = elementwise_div(X=[w@GRAD], Y=[n]) role=optimize\n";
+  for (const std::string& ops :
+       {std::string("    Out=[s] = sign(X=[w@GRAD]) role=optimize\n"), norm + divide}) {
+    const std::string original = with(OneDeviceStep(), ops);
+    EXPECT_THAT(Differences(original, with(sum, ops)), IsEmpty());
+    EXPECT_THAT(Differences(original, with(TwoRankStep(), ops)), IsEmpty());
+    EXPECT_THAT(Differences(original, original), Contains(HasSubstr("W310")));
+  }
+  const std::string more = "    Out=[n] = scale(X=[n]) role=optimize {scale=1.0, bias=1e-03}\n";
+  for (const std::string& ops : {norm + more + divide,  // another number of each multiple
+                                 std::string("    Out=[s] = abs(X=[w@GRAD]) role=optimize\n")}) {
+    EXPECT_THAT(Differences(with(OneDeviceStep(), ops), with(sum, ops)),
+                Contains(HasSubstr("W601")));
+  }
+  const std::string sign = "    Out=[s] = sign(X=[a]) role=optimize\n";
+  const auto times = [](const char* factor) {
+    return absl::StrCat("    Out=[a] = scale(X=[w@GRAD]) role=optimize {scale=", factor, "}\n");
+  };
+  const std::string original = with(OneDeviceStep(), times("1.0") + sign);
+  EXPECT_THAT(Differences(original, with(sum, times("3.0") + sign)), IsEmpty());
+  EXPECT_THAT(Differences(original, with(sum, times("-1.0") + sign)), Contains(HasSubstr("W601")));
+}
+
 // A step for two gradients whose loss scale follows what is not finite.
 std::string ScaledStep(absl::string_view searched, absl::string_view zeroed) {
   return absl::StrCat(
