@@ -1017,6 +1017,20 @@ void RankFunctions::PutBack(const Op& op, const SignatureFacts& facts, ExprId fi
       }
     }
     if (!exprs.empty()) return;
+    if (facts.algebra == Algebra::kSplitEqual) {
+      std::vector<ExprId> parts;
+      for (const RankValue& out : outs_) parts.push_back(out.expr);
+      undone_moves_.RecordSplit(op, operands_[0], std::move(parts));
+    }
+  }
+  const ExprId joined = facts.algebra == Algebra::kConcat && outs_.size() == 1
+                            ? undone_moves_.JoinedBy(op, operands_)
+                            : ExprId();
+  if (joined.valid()) {
+    const ExpressionTable::Term whole = table().Unscaled(joined);
+    outs_[0].expr = whole.expr;
+    outs_[0].factor *= whole.factor;
+    return;
   }
   if (facts.algebra == Algebra::kReshape || facts.algebra == Algebra::kConcat) {
     undone_moves_.Record(op, facts.algebra, operands_, first);

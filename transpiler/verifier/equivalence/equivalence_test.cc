@@ -798,6 +798,27 @@ TEST(Equivalence, ClippingComesAfterTheMean) {
               AllOf(Contains(HasSubstr("W313")), Contains(HasSubstr("W601"))));
 }
 
+TEST(Equivalence, PartsOfAGradientMayBeReducedAlone) {
+  const auto step = [](const std::string& ops) {
+    const std::string split = "    Out=[a, b] = split(X=[w@GRAD]) role=backward {num=2, axis=1}\n";
+    return absl::StrReplaceAll(
+        OneDeviceStep(ops.empty() ? "" : split + ops),
+        {{"w : fp32[1, 1]", "w : fp32[1, 2]"}, {"longs[4, 1]", "longs[4, 2]"}});
+  };
+  const std::string reduce_a =
+      "    Out=[a] = c_allreduce_avg(X=[a]) role=backward {use_calc_stream=true}\n";
+  const std::string reduce_b = absl::StrReplaceAll(reduce_a, {{"[a]", "[b]"}});
+  const auto join = [](const char* parts) {
+    return absl::StrCat("    Out=[w@GRAD] = concat(X=[", parts, "]) role=backward {axis=1}\n");
+  };
+  EXPECT_THAT(Differences(step(""), step(reduce_a + reduce_b + join("a, b"))), IsEmpty());
+  EXPECT_THAT(Differences(step(""), step(reduce_a + join("a, b"))), Contains(HasSubstr("W310")));
+  for (const char* parts : {"b, a", "a, a"}) {
+    EXPECT_THAT(Differences(step(""), step(reduce_a + reduce_b + join(parts))),
+                Contains(HasSubstr("W601")));
+  }
+}
+
 // A sign, or a gradient divided by its norm, is the same for every positive multiple.
 TEST(Equivalence, ASignLosesTheNumberOfRanks) {
   const std::string update = absl::StrReplaceAll(kStepUpdate, {{"Grad=[w@GRAD]", "Grad=[s]"}});
