@@ -38,10 +38,11 @@ struct JobPrograms {
 //
 // Between passes it checks layers kStructure, kTypes and kRaces. At the end it checks all layers if
 // the passes claim to communicate or `before` communicates. It compares the result with `before` if
-// that does not communicate, or, if the first passes change what is computed, with what they made
-// of it (Stage::kComputationChanged). If later ones do, it compares the result with `changed`, what
-// they make of `before` (MakeReference); without that, there is nothing to compare with. Passes
-// that communicate without a claim are an error.
+// that does not communicate, nor divides by the number of ranks as half of a rewrite, or, if the
+// first passes change what is computed, with what they made of it (Stage::kComputationChanged). If
+// later ones do, it compares the result with `changed`, what they make of `before` (MakeReference);
+// without that, there is nothing to compare with. Passes that communicate without a claim are an
+// error.
 //
 // Findings are FailedPrecondition errors. In the paddle dialect, which reproduces Paddle's known
 // defects, they are messages. So is, at the end, in both dialects, what differs from one device,

@@ -184,6 +184,28 @@ TEST(ClaimVerifier, ChangedComputationIsNotCompared) {
   WEFT_EXPECT_OK(Check(claims, kOneDevice, kFaster));
 }
 
+// Another command has written the division.
+TEST(ClaimVerifier, HalfOfARewriteIsNotCompared) {
+  const auto divided = [](const char* program) {
+    return absl::StrReplaceAll(program, {{"    Y@GRAD=[w@GRAD] = mul_grad",
+                                          "    Out=[loss@GRAD] = scale(X=[loss@GRAD]) "
+                                          "role=backward {scale=0.5, nranks=2}\n"
+                                          "    Y@GRAD=[w@GRAD] = mul_grad"}});
+  };
+  std::vector<Message> messages;
+  PassContext context = TwoRanks();
+  context.sink.messages = &messages;
+  const Claims claims = Claims::Of(Claims::Gradients::kAveraged);
+  WEFT_EXPECT_OK(
+      Check(claims, divided(kOneDevice).c_str(), divided(kSummed).c_str(), Stage::kAtEnd, context));
+  ASSERT_EQ(messages.size(), 1);
+  EXPECT_THAT(messages[0].text, HasSubstr("op 1 (scale) divides by the number of ranks"));
+  // It is no division of Weft's.
+  const std::string half = absl::StrReplaceAll(divided(kOneDevice), {{", nranks=2", ""}});
+  const std::string summed = absl::StrReplaceAll(divided(kSummed), {{", nranks=2", ""}});
+  EXPECT_THAT(Check(claims, half.c_str(), summed.c_str()), StatusIs(kRefused, StartsWith("W312")));
+}
+
 // The first passes make `between` of kOneDevice, and others `after` of that.
 absl::Status CheckFrom(const char* between, const char* after) {
   Claims claims = Claims::Of(Claims::Gradients::kAveraged);

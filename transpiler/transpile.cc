@@ -214,13 +214,22 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspilePlan& plan,
   const bool has_sums = context.target.forecast.sum_losses.any();
   if (is_mean && !has_sums) result.setting.reduction = file.reduction;
 
+  // A copy has the setting of the file, but for what options say of its feeds.
+  absl::optional<Setting> copied;
+  if (plan.is_copy() && !options.feeds.empty() && options.dialect == Dialect::kWeft) {
+    WEFT_ASSIGN_OR_RETURN(copied, SettingOf(*programs.main));
+    copied->feeds = context.setting.feeds;
+  }
+
   PipelineOptions run;
   run.verification = options.verification;
   run.observer = options.observer;
   result.says_setting = read.is_said || result.claims.Communicate();
   run.on_result = [&](const ProgramPair& made) {
     AddShares(shares, &result.setting);
-    if (result.says_setting && !plan.is_copy()) {
+    if (copied.has_value()) {
+      made.main->set_setting(ToJson(*copied));
+    } else if (result.says_setting && !plan.is_copy()) {
       made.main->set_setting(options.dialect == Dialect::kWeft ? ToJson(result.setting) : "");
     }
     if (options.on_result) options.on_result(made);

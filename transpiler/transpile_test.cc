@@ -178,6 +178,19 @@ TEST_F(TranspileTest, SettingThatCannotBeReadIsRefusedOnlyWhereItMatters) {
   EXPECT_EQ(main_.setting(), R"({"lucky":true})");
 }
 
+TEST_F(TranspileTest, ACopyKeepsWhatIsSaidOfItsFeeds) {
+  main_.set_setting(R"({"nranks":4})");
+  TranspileOptions options;
+  options.mode = "none";
+  options.feeds["x"] = FeedLayout::Whole();
+  WEFT_EXPECT_OK(Run(options).status());
+  WEFT_ASSERT_OK_AND_ASSIGN(const Setting setting, SettingOf(main_));
+  EXPECT_EQ(setting.nranks, 4);
+  EXPECT_EQ(setting.feeds.at("x"), FeedLayout::Whole());
+  main_.set_setting(R"({"lucky":true})");
+  EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("'lucky' is unknown")));
+}
+
 TEST_F(TranspileTest, OptionsOfParametersAreReadByModesThatHavePasses) {
   for (const char* mode : {"grad_allreduce", "local_sgd", "singa_plain", "multi_thread"}) {
     Program main = main_, startup = startup_;

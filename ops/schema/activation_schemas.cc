@@ -22,6 +22,7 @@ struct Row {
   std::string pir = "";  // OpSchema::Pir
   PostOpKind post_op = PostOpKind::kNone;
   Algebra algebra = Algebra::kNone;
+  Powers powers = Powers::kNone;
 };
 
 OpSchema Forward(const Row& row) {
@@ -31,6 +32,7 @@ OpSchema Forward(const Row& row) {
       .With(Trait::kElementwise, Trait::kRowSplittable)
       .Infer(OutputsLike("X"))
       .Algebra(row.algebra)
+      .Batch({batch::Elementwise, row.powers})
       .PostOp(row.post_op)
       .Pir(row.pir);
 }
@@ -49,7 +51,7 @@ OpSchema Grad(const Row& row) {
 std::vector<Row> Rows() {
   const std::vector<std::string> kNothing, kX = {"X"}, kOut = {"Out"}, kBoth = {"X", "Out"};
   return {
-      {"abs", kX, {}},
+      {"abs", kX, {}, "", PostOpKind::kNone, Algebra::kNone, Powers::kPositive},
       {"acos", kX, {}},
       {"acosh", kX, {}},
       {"asin", kX, {}},
@@ -176,7 +178,7 @@ void AddActivationSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kElementwise, Trait::kRowSplittable)
                    .Infer(InferLeakyReluGrad));
   // Its gradient is a scale by 0.
-  schemas->Add(Forward({"sign", {}, {}}));
+  schemas->Add(Forward({"sign", {}, {}, "", PostOpKind::kNone, Algebra::kNone, Powers::kSign}));
   AddWithGrad(schemas,
               OpSchema("prelu", "Alpha, X -> Out")
                   .Attr("data_format", "NCHW")

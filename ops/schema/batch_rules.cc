@@ -75,7 +75,8 @@ absl::optional<int> PowerOfOutputs(Powers powers, const BatchContext& c) {
     case Powers::kAffine:
       return all_are(0) ? absl::make_optional(0) : absl::nullopt;
     case Powers::kFirst:
-    case Powers::kMean: {
+    case Powers::kMean:
+    case Powers::kPositive: {
       const int first = c.In("X").power + c.In("Input").power;
       return sum == first ? absl::make_optional(first) : absl::nullopt;
     }
@@ -89,6 +90,7 @@ absl::optional<int> PowerOfOutputs(Powers powers, const BatchContext& c) {
       return sum;
     case Powers::kQuotient:
       return c.In("X").power - c.In("Y").power;
+    case Powers::kSign:
     case Powers::kAny:
     case Powers::kOwn:
       break;
@@ -128,6 +130,7 @@ bool Rounds(Powers powers, const BatchContext& c) {
     case Powers::kFirst:
     case Powers::kTogether:
     case Powers::kProduct:
+    case Powers::kPositive:
       return c.IsFloatIn() && c.IsNoFloatOut();
     default:
       return false;

@@ -164,6 +164,10 @@ TEST(BatchRulesTest, PowersFollowSizesOfTheBatch) {
       {"Out=[y] = elementwise_add(X=[s], Y=[r2]) {axis=-1}", kSum},
       {"Out=[y] = elementwise_add(X=[r2], Y=[c]) {axis=-1}", kUnrelated},
       {"Out=[y] = sqrt(X=[r2])", kUnrelated},
+      {"Out=[y] = abs(X=[r2])", kSize},
+      {"Out=[y] = sign(X=[r2])", kReplicated},
+      {"Out=[y] = abs(X=[p])", kUnrelated},
+      {"Out=[y] = sign(X=[p])", kUnrelated},
       {"Out=[i] = elementwise_floordiv(X=[r], Y=[c]) {axis=-1}", kUnrelated},
       {"Out=[z] = fill_constant(ShapeTensorList=[r, c]) {dtype=5, value=1.0, shape=ints[-1, "
        "4]}",

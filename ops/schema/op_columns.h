@@ -95,6 +95,8 @@ enum class Powers : uint8_t {
   kQuotient,  // that of Y is subtracted from that of X
   kAny,       // the outputs do not depend on the values of the inputs, only on their shapes
   kOwn,       // the rule does everything itself
+  kPositive,  // of one input: positive multiples of it give these multiples, as a norm does
+  kSign,      // of one input: positive multiples of it give the same
 };
 
 // How the outputs of an op relate to the reference values (ops/schema/batch_rules.h).

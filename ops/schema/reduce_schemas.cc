@@ -128,15 +128,18 @@ void AddReduceSchemas(OpSchemaTable* schemas) {
   const struct {
     const char *type, *pir;
     batch::Reduces batch;
+    Powers powers = Powers::kNone;
   } reductions[] = {
-      {"frobenius_norm", "(x, axis:@dim)", batch::Reduces::kOther},
-      {"reduce_amax", "amax {axis=dim, keepdim=keep_dim}", batch::Reduces::kMax},
-      {"reduce_amin", "amin {axis=dim, keepdim=keep_dim}", batch::Reduces::kMin},
-      {"reduce_max", "max(x, axis:@dim) {keepdim=keep_dim}", batch::Reduces::kMax},
-      {"reduce_min", "min(x, axis:@dim) {keepdim=keep_dim}", batch::Reduces::kMin},
+      {"frobenius_norm", "(x, axis:@dim)", batch::Reduces::kOther, Powers::kPositive},
+      {"reduce_amax", "amax {axis=dim, keepdim=keep_dim}", batch::Reduces::kMax, Powers::kPositive},
+      {"reduce_amin", "amin {axis=dim, keepdim=keep_dim}", batch::Reduces::kMin, Powers::kPositive},
+      {"reduce_max", "max(x, axis:@dim) {keepdim=keep_dim}", batch::Reduces::kMax,
+       Powers::kPositive},
+      {"reduce_min", "min(x, axis:@dim) {keepdim=keep_dim}", batch::Reduces::kMin,
+       Powers::kPositive},
       {"reduce_prod", "prod(x, axis:@dim) {keepdim=keep_dim}", batch::Reduces::kProd}};
   for (const auto& r : reductions) {
-    AddReduction(schemas, Reduction(r.type).Batch({batch::Reduced(r.batch)}).Pir(r.pir),
+    AddReduction(schemas, Reduction(r.type).Batch({batch::Reduced(r.batch), r.powers}).Pir(r.pir),
                  {"Out", "X"});
   }
   schemas->Add(Reduction("reduce_any")
@@ -168,7 +171,7 @@ void AddReduceSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("l1_norm", "X -> Out")
                   .Infer(IfKnown("X", InferMean))
-                  .Batch({batch::Whole(BatchRelation::PartialSum())}),
+                  .Batch({batch::Whole(BatchRelation::PartialSum()), Powers::kPositive}),
               GradOfX());
   const GradSlots required = {{"X"}, {"Out"}, {"X"}, /*optional=*/false};
   AddWithGrad(schemas,

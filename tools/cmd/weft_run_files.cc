@@ -111,8 +111,10 @@ void PrintDeviationsOfPaddle(const RunFlags& flags, const Program& main) {
     if (first == ops.end()) return;
     const auto more = absl::c_count_if(ops, is_of) - 1;
     Note(flags,
-         absl::StrCat("Paddle's CPU kernel of ", main.op(first->op).DebugName(), " ", first->how,
-                      more > 0 ? absl::StrCat(" (and ", more, " more ops)") : "", "; ", advice));
+         absl::StrCat(
+             "Paddle's CPU kernel of ", main.op(first->op).DebugName(), " ", first->how,
+             more > 0 ? absl::StrCat(" (and ", more, more == 1 ? " more op)" : " more ops)") : "",
+             "; ", advice));
   };
   if (!flags.run.paddle_cpu_quirks) print(true, "--paddle_cpu_quirks reproduces it");
   print(false, "Weft computes the op as it is defined");

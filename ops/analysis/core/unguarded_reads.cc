@@ -17,6 +17,7 @@
 #include "ops/schema/device_ops.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/uniform_values.h"
 #include "proto/all_ops.h"
 
 namespace weft {
@@ -218,6 +219,8 @@ class Finder {
     if (op.output_args().size() != 1) return absl::nullopt;
     const auto truth = [&](size_t i) { return TruthOf(Resolve(op, op.input_args()[i])); };
     const size_t num_inputs = op.input_args().size();
+    const bool is_filled = FillsConstant(op.type()) && num_inputs == 0;
+    if (is_filled && FilledNumber(op).value_or(0) != 0) return Conditions();  // it always holds
     switch (AlgebraOf(op, schema)) {
       case Algebra::kCast:
         if (op.IntAttr("in_dtype") != pb::VarType::BOOL &&

@@ -72,6 +72,21 @@ TEST(UnguardedReads, BlockWithTheSameConditionReadsWhatIsThere) {
               ElementsAre("v by 4"));
 }
 
+TEST(UnguardedReads, BlockThatAlwaysRunsIsNoBranch) {
+  const auto after = [](const std::string& ops) {
+    return Found(ops + If("no", 1) + kReadV, Block(1, kWriteV));
+  };
+  const auto fill = [](const char* value) {
+    return absl::StrCat("Out=[no] = fill_constant() {shape=longs[1], dtype=0, value=", value,
+                        "}\n");
+  };
+  EXPECT_THAT(after(fill("1.0")), IsEmpty());
+  EXPECT_THAT(after(fill("0.0")), ElementsAre("v by 2"));
+  EXPECT_THAT(after(fill("1.0") + "Out=[no] = logical_not(X=[no])\n"), ElementsAre("v by 3"));
+  EXPECT_THAT(after(fill("1.0") + "Out=[no] = logical_and(X=[no], Y=[c])\n"),
+              ElementsAre("v by 3"));
+}
+
 TEST(UnguardedReads, ConditionThatWasWrittenIsAnother) {
   EXPECT_THAT(Found(If("c", 1) + "Out=[c] = logical_and(X=[c], Y=[d])\n" + If("d", 2),
                     Block(1, kWriteV) + Block(2, kReadV)),

@@ -184,10 +184,13 @@ class LossEditFinder : public EditFinder {
  public:
   // What becomes of a sum that is divided by a sum: a mean, if the number of ranks is known.
   enum class Quotients : uint8_t { kMeans, kSums };
-  LossEditFinder(const ProgramFacts& facts, const BatchFlowOptions& options, Quotients quotients)
+  // `of_sums`: of sums that no gradient flows through, if both help.
+  LossEditFinder(const ProgramFacts& facts, const BatchFlowOptions& options, Quotients quotients,
+                 Reduction of_sums)
       : EditFinder(facts, options, BatchFlowOptions::Extent::kToLosses),
         losses_(facts.Get(FindLosses)),
-        quotients_(quotients) {}
+        quotients_(quotients),
+        of_sums_{of_sums, of_sums == Reduction::kSum ? Reduction::kAvg : Reduction::kSum} {}
 
  private:
   Targets TargetsOf(const BatchFlow& flow) const override {
@@ -214,7 +217,7 @@ class LossEditFinder : public EditFinder {
     const Op op = program_.op(lost.op);
     // In this order: without the gradient's path, as few and as cheap as possible.
     for (const bool with_gradients : {false, true}) {
-      for (const Reduction of_sums : {Reduction::kAvg, Reduction::kSum}) {
+      for (const Reduction of_sums : of_sums_) {
         if (TryEdit(op, lost.inputs, with_gradients, of_sums)) return true;
       }
     }
@@ -288,6 +291,7 @@ class LossEditFinder : public EditFinder {
 
   const std::vector<Symbol>& losses_;
   const Quotients quotients_;
+  const Reduction of_sums_[2];
 };
 
 // Divides means, and values that all ranks have, by the number of ranks where they are added to
@@ -604,10 +608,15 @@ BatchEdits FindSumTermEdits(const ProgramFacts& program, BatchFlowOptions option
 BatchEdits FindLossEdits(const ProgramFacts& program, BatchFlowOptions options) {
   options.edits = {};
   using Quotients = LossEditFinder::Quotients;
-  options.edits = LossEditFinder(program, options, Quotients::kMeans).Find();
-  // Samples may be divided before they are summed: such quotients stay sums.
-  if (options.edits.empty() && options.setting.nranks.has_value()) {
-    options.edits = LossEditFinder(program, options, Quotients::kSums).Find();
+  // Of a count, a mean of it makes the loss a mean for any number of ranks, but is the n-th part of
+  // what a penalty is to be divided by.
+  for (const Reduction of_sums : {Reduction::kAvg, Reduction::kSum}) {
+    // Samples may be divided before they are summed: such quotients stay sums.
+    for (const Quotients quotients : {Quotients::kMeans, Quotients::kSums}) {
+      const bool may_differ = quotients == Quotients::kMeans || options.setting.nranks.has_value();
+      if (!options.edits.empty() || !may_differ) continue;
+      options.edits = LossEditFinder(program, options, quotients, of_sums).Find();
+    }
   }
   // Conditions after the losses.
   BatchEdits edits = ConditionEditFinder(program, options).Find();

@@ -116,6 +116,22 @@ TEST_F(BatchEditsTest, AFunctionOfTheDivisorNeedsTheSum) {
   EXPECT_THAT(Find(loss, 2), ElementsAre(Pair("d", "sum"), Pair("loss", "div")));
 }
 
+// A penalty on weights, e, is divided by a number of samples: all ranks' number, not its mean.
+TEST_F(BatchEditsTest, APenaltyIsDividedByASum) {
+  const std::string penalty =
+      SumOf("w", "e") + "    Out=[q] = elementwise_div(X=[e], Y=[d]) role=forward\n";
+  const std::string add = "    Out=[loss] = elementwise_add(X=[r], Y=[q]) role=forward|loss\n";
+  const std::string weighted =
+      weighted_ + Divide("d", "r", "role=forward") + penalty + add +
+      absl::StrReplaceAll(gradient_of_n_, {{"loss", "r"}}) +
+      "    X@GRAD=[r@GRAD] = elementwise_add_grad(X=[r], Y=[q], Out@GRAD=[loss@GRAD]) "
+      "role=backward\n";
+  EXPECT_THAT(Find(weighted), IsEmpty());
+  EXPECT_THAT(Find(weighted, 2), ElementsAre(Pair("d", "sum"), Pair("r", "div")));
+  const std::string mean = SumOf("weight", "d") + "    Out=[r] = mean(X=[h])\n" + penalty + add;
+  EXPECT_THAT(Find(mean), ElementsAre(Pair("d", "sum")));
+}
+
 // Samples that are divided and then summed are a sum, whatever divides it.
 TEST_F(BatchEditsTest, WhatIsAddedToASumStaysOne) {
   const std::string loss =

@@ -35,6 +35,11 @@ bool IsFloatCast(const Op& op) {
   return is_floating("in_dtype") && is_floating("out_dtype");
 }
 
+// What a schema says of single inputs.
+Powers PowersOf(const SignatureFacts& facts) {
+  return facts.schema == nullptr ? Powers::kNone : facts.schema->batch_rule().powers;
+}
+
 // To a type that holds all values of the other one.
 bool Widens(const Op& op) {
   const auto size_of = [&](absl::string_view attr) -> size_t {
@@ -716,13 +721,14 @@ void RankFunctions::ApplyToRescaled(const Op& op, const SignatureFacts& facts) {
 void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   RankValue out;
   bool has_shard = false, only_shards = true, has_part = false;
+  const Powers powers = PowersOf(facts);
   // The op may be linear in all inputs, in those of some slots, or in one factor of a product.
   int num_varying = 0;
   const bool has_operand =
       std::find(facts.is_operand.begin(), facts.is_operand.end(), true) != facts.is_operand.end();
   // Also where a tensor says the factor, and of matrices.
-  const bool multiplies = facts.algebra == Algebra::kNone && facts.schema != nullptr &&
-                          facts.schema->batch_rule().powers == Powers::kProduct && ins_.size() == 2;
+  const bool multiplies =
+      facts.algebra == Algebra::kNone && powers == Powers::kProduct && ins_.size() == 2;
   const bool is_product = facts.algebra == Algebra::kMultiply ||
                           facts.algebra == Algebra::kDivide ||
                           (facts.algebra == Algebra::kScale && ins_.size() > 1) || multiplies;
@@ -801,7 +807,9 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
       !out.first_nonlinear_op.valid()) {
     out.first_nonlinear_op = op.id();
   }
-  if (is_linear ? takes_power : has_power) {
+  const bool keeps_positive = powers == Powers::kPositive || powers == Powers::kSign;
+  if (powers == Powers::kSign) out.unscaled_sums = 0;
+  if (is_linear ? takes_power : has_power && !keeps_positive) {
     if (!is_linear) out.unscaled_sums = first_unscaled_sums;
     out.has_unknown_scale = true;
     if (!out.unscaled_in.valid()) out.unscaled_in = op.id();
@@ -922,6 +930,11 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
   const RowsRule rows_rule = RowsRuleOf(facts.schema);
   const bool takes_rows = rows_rule == RowsRule::kTakes;
   const bool updates_rows = facts.param.count > 0 && UpdatesRowsAlone(op, facts.schema);
+  const Powers powers = PowersOf(facts);
+  const bool is_positive = ins_.size() == 1 && ins_[0].factor > 0;
+  const bool takes_sign = is_positive && powers == Powers::kSign;
+  const bool keeps_factor =
+      is_homogeneous || takes_sign || (is_positive && powers == Powers::kPositive);
   // A function of each row that is not linear.
   const bool is_product = facts.algebra == Algebra::kMultiply || facts.algebra == Algebra::kDivide;
   const bool depends_on_rows = !is_homogeneous && !is_product && facts.param.count == 0 &&
@@ -941,7 +954,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
       operands_.push_back(table().Zero());
       return;
     }
-    const bool is_pulled = is_homogeneous && is_operand;
+    const bool is_pulled = keeps_factor && is_operand;
     if (is_pulled && !factor.has_value()) {
       // A factor that is 0, or no number, stays where it is.
       factor = std::isfinite(in.factor) && in.factor != 0 ? in.factor : 1;
@@ -977,7 +990,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const SignatureFacts& facts, 
     RankValue& out = outs_[i];
     out.expr = out.is_zero ? table().Zero()
                            : ExpressionTable::Output(first, operations_->OutputIndex(op, i));
-    out.factor = out.is_zero ? 0 : factor.value_or(1);
+    out.factor = out.is_zero ? 0 : takes_sign ? 1 : factor.value_or(1);
     if (HoldsRows(op, op.input_args().size() + i)) SetRows(op, facts, &out);
   }
   if (operands == Operands::kWhole) PutBack(op, facts, first);
@@ -1004,6 +1017,20 @@ void RankFunctions::PutBack(const Op& op, const SignatureFacts& facts, ExprId fi
       }
     }
     if (!exprs.empty()) return;
+    if (facts.algebra == Algebra::kSplitEqual) {
+      std::vector<ExprId> parts;
+      for (const RankValue& out : outs_) parts.push_back(out.expr);
+      undone_moves_.RecordSplit(op, operands_[0], std::move(parts));
+    }
+  }
+  const ExprId joined = facts.algebra == Algebra::kConcat && outs_.size() == 1
+                            ? undone_moves_.JoinedBy(op, operands_)
+                            : ExprId();
+  if (joined.valid()) {
+    const ExpressionTable::Term whole = table().Unscaled(joined);
+    outs_[0].expr = whole.expr;
+    outs_[0].factor *= whole.factor;
+    return;
   }
   if (facts.algebra == Algebra::kReshape || facts.algebra == Algebra::kConcat) {
     undone_moves_.Record(op, facts.algebra, operands_, first);

@@ -61,6 +61,10 @@ absl::flat_hash_set<OpId> FindReducesForAll(const ProgramFacts& facts) {
           if (is_result) found.insert(sum.id());
         }
       }
+      // What the root makes of the sum, it sends to all.
+      const bool scales = AlgebraOf(op, schema) == Algebra::kScale && op.args().size() == 2 &&
+                          op.args()[0] == op.args()[1];
+      if (scales) continue;
       for (Symbol arg : op.args()) open.erase(storage.ClassOf(block, arg));
       if (name.has_value() && collective->kind == CollectiveKind::kReduce &&
           collective->reduction == Reduction::kSum) {

@@ -11,8 +11,9 @@
 
 namespace weft {
 
-// Sums in place to one rank, of which the next op in the block that touches the variable is a
-// broadcast from that rank, in place, on the same ring: the two are an all-reduce. O(arguments).
+// Sums in place to one rank, of which the next op in the block that touches the variable, but for
+// those that scale it in place, is a broadcast from that rank, in place, on the same ring: the two
+// are an all-reduce. O(arguments).
 absl::flat_hash_set<OpId> FindReducesForAll(const ProgramFacts& facts);
 
 // Whether a reshape gives the rows that n ranks have gathered, one rank after the other, a first

@@ -47,6 +47,21 @@ void UndoneMoves::Record(const Op& op, Algebra algebra, absl::Span<const ExprId>
   concatenations_.emplace(out, std::move(made));
 }
 
+void UndoneMoves::RecordSplit(const Op& op, ExprId whole, std::vector<ExprId> parts) {
+  const absl::optional<int64_t> axis = op.IntAttr("axis");
+  if (!axis.has_value() || op.Output("Out").size() != parts.size()) return;
+  const ExprId first = parts[0];
+  splits_.try_emplace(first, Split{*axis, whole, std::move(parts)});
+}
+
+ExprId UndoneMoves::JoinedBy(const Op& op, absl::Span<const ExprId> parts) const {
+  const auto found = parts.empty() ? splits_.end() : splits_.find(parts[0]);
+  if (found == splits_.end() || op.Input("X").size() != parts.size()) return ExprId();
+  const bool joins_all =
+      op.IntAttr("axis") == found->second.axis && parts == absl::MakeConstSpan(found->second.parts);
+  return joins_all ? found->second.whole : ExprId();
+}
+
 void UndoneMoves::RecordStack(const Op& op, absl::Span<const ExprId> operands, ExprId out) {
   const absl::Span<const Symbol> x = op.Input("X");
   if (x.size() != operands.size() || x.size() != op.input_args().size()) return;

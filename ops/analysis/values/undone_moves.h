@@ -1,5 +1,6 @@
-// Ops that put elements back to where they were: the split of a concatenation has its parts, and a
-// reshape to the shape before another reshape is what that had.
+// Ops that put elements back to where they were: the split of a concatenation has its parts, the
+// concatenation of all parts of a split is what was split, and a reshape to the shape before
+// another reshape is what that had.
 #ifndef WEFT_OPS_ANALYSIS_VALUES_UNDONE_MOVES_H_
 #define WEFT_OPS_ANALYSIS_VALUES_UNDONE_MOVES_H_
 
@@ -27,6 +28,10 @@ class UndoneMoves {
   // outputs than those with the elements. Empty if it does not. O(outputs).
   std::vector<ExprId> Undo(const Op& op, Algebra algebra, ExprId in) const;
 
+  // The same of a split into `parts`, and of a concatenation of `parts`; invalid: it is another.
+  void RecordSplit(const Op& op, ExprId whole, std::vector<ExprId> parts);
+  ExprId JoinedBy(const Op& op, absl::Span<const ExprId> parts) const;
+
   // The same of a stack op of one-element tensors. StackedIn: what these hold; empty for another
   // value.
   void RecordStack(const Op& op, absl::Span<const ExprId> operands, ExprId out);
@@ -42,6 +47,11 @@ class UndoneMoves {
     Dims sizes;  // along the axis
     std::vector<ExprId> parts;
   };
+  struct Split {
+    int64_t axis;  // as the attribute says it
+    ExprId whole;
+    std::vector<ExprId> parts;
+  };
   struct Reshaped {
     ExprId before;
     Dims dims;
@@ -52,6 +62,7 @@ class UndoneMoves {
 
   const RankMemory& memory_;
   absl::flat_hash_map<ExprId, Concatenation> concatenations_;
+  absl::flat_hash_map<ExprId, Split> splits_;  // by the first part
   absl::flat_hash_map<ExprId, Reshaped> reshaped_;
   absl::flat_hash_map<ExprId, std::vector<ExprId>> stacked_;
 };

@@ -237,6 +237,9 @@ TEST_F(AllReduceByHand, IsASumOnOneRankThatItSendsToAll) {
   };
   const auto found = [&](absl::string_view ops) { return FoundWith(ops, "w@GRAD"); };
   EXPECT_THAT(found(absl::StrCat(kReduceTo0, send(0, 0), kDivide)), IsEmpty());
+  EXPECT_THAT(found(absl::StrCat(kReduceTo0, kDivide, send(0, 0))), IsEmpty());
+  EXPECT_THAT(found(absl::StrCat(kReduceTo0, kDivide, send(1, 0))),
+              Contains(StartsWith("error: ")));
   EXPECT_THAT(found(absl::StrCat(kReduceTo0, send(0, 0))), Contains(StartsWith("error: W312: ")));
   EXPECT_THAT(found(absl::StrCat(kReduceTo0, kDivide)), Contains(StartsWith("error: ")));
   EXPECT_THAT(found(absl::StrCat(kReduceTo0, send(1, 0), kDivide)),

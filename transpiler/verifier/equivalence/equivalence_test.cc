@@ -798,6 +798,64 @@ TEST(Equivalence, ClippingComesAfterTheMean) {
               AllOf(Contains(HasSubstr("W313")), Contains(HasSubstr("W601"))));
 }
 
+TEST(Equivalence, PartsOfAGradientMayBeReducedAlone) {
+  const auto step = [](const std::string& ops) {
+    const std::string split = "    Out=[a, b] = split(X=[w@GRAD]) role=backward {num=2, axis=1}\n";
+    return absl::StrReplaceAll(
+        OneDeviceStep(ops.empty() ? "" : split + ops),
+        {{"w : fp32[1, 1]", "w : fp32[1, 2]"}, {"longs[4, 1]", "longs[4, 2]"}});
+  };
+  const std::string reduce_a =
+      "    Out=[a] = c_allreduce_avg(X=[a]) role=backward {use_calc_stream=true}\n";
+  const std::string reduce_b = absl::StrReplaceAll(reduce_a, {{"[a]", "[b]"}});
+  const auto join = [](const char* parts) {
+    return absl::StrCat("    Out=[w@GRAD] = concat(X=[", parts, "]) role=backward {axis=1}\n");
+  };
+  EXPECT_THAT(Differences(step(""), step(reduce_a + reduce_b + join("a, b"))), IsEmpty());
+  EXPECT_THAT(Differences(step(""), step(reduce_a + join("a, b"))), Contains(HasSubstr("W310")));
+  for (const char* parts : {"b, a", "a, a"}) {
+    EXPECT_THAT(Differences(step(""), step(reduce_a + reduce_b + join(parts))),
+                Contains(HasSubstr("W601")));
+  }
+}
+
+// A sign, or a gradient divided by its norm, is the same for every positive multiple.
+TEST(Equivalence, ASignLosesTheNumberOfRanks) {
+  const std::string update = absl::StrReplaceAll(kStepUpdate, {{"Grad=[w@GRAD]", "Grad=[s]"}});
+  const auto with = [&](const std::string& program, const std::string& ops) {
+    return absl::StrReplaceAll(program,
+                               {{kStepUpdate, ops + update}, {kStepVars, absl::StrCat(kStepVars, R"(
+    var a, n, s : fp32[1, 1]
+)")}});
+  };
+  const std::string sum = OneDeviceStep(kStepSum);
+  const std::string norm = R"(
+    Out=[a] = abs(X=[w@GRAD]) role=optimize
+    Out=[n] = reduce_max(X=[a]) role=optimize {dim=ints[0], keep_dim=true}
+)";
+  const std::string divide = "    Out=[s] = elementwise_div(X=[w@GRAD], Y=[n]) role=optimize\n";
+  for (const std::string& ops :
+       {std::string("    Out=[s] = sign(X=[w@GRAD]) role=optimize\n"), norm + divide}) {
+    const std::string original = with(OneDeviceStep(), ops);
+    EXPECT_THAT(Differences(original, with(sum, ops)), IsEmpty());
+    EXPECT_THAT(Differences(original, with(TwoRankStep(), ops)), IsEmpty());
+    EXPECT_THAT(Differences(original, original), Contains(HasSubstr("W310")));
+  }
+  const std::string more = "    Out=[n] = scale(X=[n]) role=optimize {scale=1.0, bias=1e-03}\n";
+  for (const std::string& ops : {norm + more + divide,  // another number of each multiple
+                                 std::string("    Out=[s] = abs(X=[w@GRAD]) role=optimize\n")}) {
+    EXPECT_THAT(Differences(with(OneDeviceStep(), ops), with(sum, ops)),
+                Contains(HasSubstr("W601")));
+  }
+  const std::string sign = "    Out=[s] = sign(X=[a]) role=optimize\n";
+  const auto times = [](const char* factor) {
+    return absl::StrCat("    Out=[a] = scale(X=[w@GRAD]) role=optimize {scale=", factor, "}\n");
+  };
+  const std::string original = with(OneDeviceStep(), times("1.0") + sign);
+  EXPECT_THAT(Differences(original, with(sum, times("3.0") + sign)), IsEmpty());
+  EXPECT_THAT(Differences(original, with(sum, times("-1.0") + sign)), Contains(HasSubstr("W601")));
+}
+
 // A step for two gradients whose loss scale follows what is not finite.
 std::string ScaledStep(absl::string_view searched, absl::string_view zeroed) {
   return absl::StrCat(
