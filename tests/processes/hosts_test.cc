@@ -42,8 +42,8 @@ class HostsTest : public ::testing::Test {
   }
 
   static ElasticOutcome ExpectSurvives(const std::string& mode, const std::string& fault,
-                                       int generations) {
-    const ElasticOutcome outcome = Run(mode, fault);
+                                       int generations, const Args& launch_flags = {}) {
+    const ElasticOutcome outcome = Run(mode, fault, launch_flags);
     EXPECT_EQ(outcome.status, 0) << fault << "\n" << outcome.err;
     EXPECT_EQ(outcome.difference, "") << fault << "\n" << outcome.err;
     EXPECT_EQ(outcome.generations, generations) << fault << "\n" << outcome.err;
@@ -84,6 +84,44 @@ TEST_F(HostsTest, TheOtherHostIsLost) {
 TEST_F(HostsTest, AStoppedProcessOfTheOtherHostIsLost) {
   const ElasticOutcome outcome = ExpectSurvives("local_sgd", "kernel:1:2:3:1:stop", 2);
   EXPECT_THAT(outcome.err, HasSubstr("process 3 of host 1 is stopped, and is killed"));
+}
+
+TEST_F(HostsTest, AnotherProcessTakesThePlaceOfALostOneOnItsHost) {
+  const Args one = {"--max_replacements", "1"}, two = {"--max_replacements", "2"};
+  for (const char* mode : {"local_sgd", "topk"}) {
+    const ElasticOutcome outcome = ExpectSurvives(mode, "kernel:1:2:2:1:kill", 2, one);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("note: process 2 of host 1 was killed by SIGKILL; a "
+                                             "new one takes its place\n"),
+                                   HasSubstr("; ranks of processes: 0, 1, 2, 3\n")));
+  }
+  ExpectSurvives("topk", "result:1:2:1:0:kill", 2, one);  // process 0, which reports
+  ExpectSurvives("topk", "kernel:1:2:3:1:kill+kernel:2:3:2:1:kill", 3, one);
+  ExpectSurvives("topk", "kernel:1:2:3:1:stop", 2, one);
+}
+
+TEST_F(HostsTest, AllProcessesOfAHostAreReplaced) {
+  for (const char* fault :
+       {"kernel:1:2:2:1:kill+kernel:1:2:3:1:kill", "kernel:1:2:0:1:kill+kernel:1:2:1:1:kill"}) {
+    const ElasticOutcome outcome = Run("topk", fault, {"--max_replacements", "2"});
+    EXPECT_EQ(outcome.status, 0) << fault << "\n" << outcome.err;
+    EXPECT_EQ(outcome.difference, "") << fault << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("; ranks of processes: 0, 1, 2, 3\n"));
+  }
+}
+
+TEST_F(HostsTest, AHostIsLostWhileANewProcessStarts) {
+  const ElasticOutcome outcome = ExpectSurvives("topk", "kernel:1:2:2:1:kill+begin:1:0:2:0:host", 2,
+                                                {"--max_replacements", "9"});
+  EXPECT_THAT(outcome.err, HasSubstr("note: host 1 is lost: "));
+}
+
+TEST_F(HostsTest, NewProcessesThatAreLostAtOnceEndTheJob) {
+  const ElasticOutcome outcome =
+      Run("allreduce", "kernel:1:2:3:1:kill+kernel:2:2:3:0:kill+kernel:3:2:3:1:kill",
+          {"--max_replacements", "9"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("error: process 3 of host 1 is lost: it is the third with its "
+                                     "ranks that is lost before a further step\n"));
 }
 
 // The half of the first launcher goes on, and the other half ends.
