@@ -20,8 +20,8 @@ using ::testing::Not;
 class HostsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const ProcessResult check = RunProcess(
-        {"/usr/bin/env", "unshare", "--net", "--mount", "tests/processes/two_hosts.sh", "--check"});
+    const ProcessResult check = RunProcess({"/usr/bin/env", "unshare", "--net", "--mount",
+                                            "tests/processes/hosts.sh", "2", "--check"});
     if (check.status != 0) GTEST_SKIP() << "hosts cannot be simulated here: " << check.err;
   }
 
@@ -33,17 +33,18 @@ class HostsTest : public ::testing::Test {
   }
 
   static ElasticOutcome Run(const std::string& mode, const std::string& fault,
-                            const Args& launch_flags = {}) {
+                            const Args& launch_flags = {}, int hosts = 2) {
     ElasticProgram program(ModeOf(mode));
     ElasticOptions options;
-    options.hosts = 2;
+    options.hosts = hosts;
     options.launch_flags = launch_flags;
     return program.Run(fault, options);
   }
 
   static ElasticOutcome ExpectSurvives(const std::string& mode, const std::string& fault,
-                                       int generations, const Args& launch_flags = {}) {
-    const ElasticOutcome outcome = Run(mode, fault, launch_flags);
+                                       int generations, const Args& launch_flags = {},
+                                       int hosts = 2) {
+    const ElasticOutcome outcome = Run(mode, fault, launch_flags, hosts);
     EXPECT_EQ(outcome.status, 0) << fault << "\n" << outcome.err;
     EXPECT_EQ(outcome.difference, "") << fault << "\n" << outcome.err;
     EXPECT_EQ(outcome.generations, generations) << fault << "\n" << outcome.err;
@@ -132,6 +133,22 @@ TEST_F(HostsTest, OneHalfOfACutNetworkGoesOn) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("host 1 is lost: "),
                                  HasSubstr("error: the launcher of host 0 is lost: "),
                                  HasSubstr("host 1 ended with status 1\n")));
+}
+
+// Of four hosts with a process each. The half of the first launcher goes on even if it is alone:
+// the others, which are more, cannot tell that it has not ended.
+TEST_F(HostsTest, NoHalfWithoutTheFirstLauncherGoesOn) {
+  const ElasticOutcome three = ExpectSurvives("topk", "kernel:1:2:0:1:cut_last", 2, {}, 4);
+  EXPECT_THAT(
+      three.err,
+      AllOf(HasSubstr("note: host 3 is lost: "), HasSubstr("; ranks of processes: 0, 1, 2 to 3\n"),
+            HasSubstr("host 2 ended with status 0\nhost 3 ended with status 1\n")));
+  const ElasticOutcome one = Run("topk", "kernel:1:2:0:1:cut", {}, 4);
+  EXPECT_EQ(one.status, 0) << one.err;
+  EXPECT_EQ(one.difference, "") << one.err;
+  EXPECT_THAT(one.err, AllOf(HasSubstr("; ranks of processes: 0 to 3\n"),
+                             HasSubstr("host 1 ended with status 1\nhost 2 ended with status 1\n"
+                                       "host 3 ended with status 1\n")));
 }
 
 TEST_F(HostsTest, WithoutAProcessOfTheFirstHostTheJobEnds) {
