@@ -116,6 +116,20 @@ TEST_F(HostsTest, AHostIsLostWhileANewProcessStarts) {
   EXPECT_THAT(outcome.err, HasSubstr("note: host 1 is lost: "));
 }
 
+// It dies of that: it has not come so far that it takes part. The others leave a checkpoint.
+TEST_F(HostsTest, AHostIsStoppedWhileANewProcessStarts) {
+  ElasticProgram program(ModeOf("adam"));
+  ElasticOptions options;
+  options.hosts = 2;
+  options.launch_flags = {"--max_replacements", "9"};
+  const ElasticOutcome outcome = program.Run("kernel:1:2:2:1:kill+begin:1:0:2:0:term", options);
+  EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("note: stopped by SIGTERM before step "),
+                    HasSubstr("host 1 ended with status 143\n"), Not(HasSubstr("error"))));
+  EXPECT_TRUE(program.ResumesWell(4));
+}
+
 TEST_F(HostsTest, NewProcessesThatAreLostAtOnceEndTheJob) {
   const ElasticOutcome outcome =
       Run("allreduce", "kernel:1:2:3:1:kill+kernel:2:2:3:0:kill+kernel:3:2:3:1:kill",

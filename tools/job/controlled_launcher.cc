@@ -152,12 +152,12 @@ void HostLauncher::OnStop(int signal) {
 
 void HostLauncher::OnEnd(Process* process) {
   ReadControls();
-  const bool is_lost = process->killed_by != 0 && !WasStopped(process->exit_status);
-  links()->Send(0, absl::StrCat(is_lost ? "killed " : "exited ", process->rank, " ",
-                                is_lost ? process->killed_by : process->exit_status));
-  process->is_lost = is_lost;
-  if (!is_lost) return Launcher::OnEnd(process);
-  if (!is_alone_) lost_[process->rank] = absl::nullopt;
+  const bool is_killed = process->killed_by != 0;
+  links()->Send(0, absl::StrCat(is_killed ? "killed " : "exited ", process->rank, " ",
+                                is_killed ? process->killed_by : process->exit_status));
+  if (is_killed && !is_alone_) lost_[process->rank] = absl::nullopt;
+  process->is_lost = is_killed && !WasStopped(process->exit_status);
+  if (!process->is_lost) return Launcher::OnEnd(process);
   kill(-process->pid, SIGKILL);  // as ElasticLauncher::OnEnd
 }
 

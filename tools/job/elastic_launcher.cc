@@ -111,8 +111,9 @@ void ElasticLauncher::OnOtherEnd(int rank, int signal, int exit_status) {
   if (std::exchange(member.has_ended, true) && !was_ordered) return;
   member.killed_by = signal;
   if (signal != 0 && IsElastic()) {
-    member.is_lost = true;
     generations_->OnKilled(rank);
+    if (WasStopped(exit_status)) return DropPlace(rank);
+    member.is_lost = true;
     if (!generations_->IsDone() && TakesReplacement(rank)) return;
     DropPlace(rank);
     if (!generations_->IsDone()) {
