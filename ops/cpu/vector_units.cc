@@ -19,8 +19,8 @@ namespace {
 
 constexpr absl::string_view kLoops = "AVX2, oneDNN ", kNoLoops = "no AVX2, oneDNN ";
 
-// What oneDNN tells apart, by its name in ONEDNN_MAX_CPU_ISA. One has what another one has if the
-// bits of its number include the other's.
+// What oneDNN tells apart, by its name in ONEDNN_MAX_CPU_ISA; other names limit nothing. One has
+// what another one has if the bits of its number include the other's.
 struct Level {
   absl::string_view name;
   dnnl::cpu_isa isa;

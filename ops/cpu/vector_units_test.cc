@@ -1,6 +1,7 @@
 // In the environment of a test that limits vector units, oneDNN and loops keep to the limits.
 #include "ops/cpu/vector_units.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
@@ -23,6 +24,46 @@ TEST(VectorUnitsDeathTest, WhatProcessesAgreeOnIsWhatThisOneHasFromThenOn) {
     std::exit(own != other && is_kept && is_limited && VectorUnits(nullptr) == other ? 0 : 1);
   };
   EXPECT_EXIT(agree(), ::testing::ExitedWithCode(0), "");
+}
+
+std::string NameOf(dnnl::cpu_isa isa) {
+  switch (isa) {
+    case dnnl::cpu_isa::sse41:
+      return "SSE41";
+    case dnnl::cpu_isa::avx:
+      return "AVX";
+    case dnnl::cpu_isa::avx2:
+      return "AVX2";
+    case dnnl::cpu_isa::avx2_vnni:
+      return "AVX2_VNNI";
+    case dnnl::cpu_isa::avx512_core:
+      return "AVX512_CORE";
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "AVX512_CORE_VNNI";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "AVX512_CORE_BF16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "AVX512_CORE_AMX";
+    default:
+      return "another";
+  }
+}
+
+// All that are documented for any version of oneDNN: this one may not know them.
+TEST(VectorUnitsDeathTest, AWordLimitsThemAsItLimitsOneDnn) {
+  if (!__builtin_cpu_supports("sse4.1")) GTEST_SKIP() << "this processor has no SSE4.1";
+  for (const char* word :
+       {"ALL", "DEFAULT", "SSE41", "sse41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_MIC",
+        "AVX512_MIC_4OPS", "AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16",
+        "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16", "AVX10_1_512"}) {
+    const auto limit = [word] {
+      setenv("ONEDNN_MAX_CPU_ISA", word, /*overwrite=*/1);
+      const std::string own = VectorUnits(word), name = NameOf(dnnl::get_effective_cpu_isa());
+      std::fprintf(stderr, "%s: %s, oneDNN says %s\n", word, own.c_str(), name.c_str());
+      std::exit(own == "no AVX2, oneDNN " + name ? 0 : 1);
+    };
+    EXPECT_EXIT(limit(), ::testing::ExitedWithCode(0), "");
+  }
 }
 
 TEST(VectorUnitsTest, AreLimited) {

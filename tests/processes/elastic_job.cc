@@ -132,9 +132,13 @@ ElasticOutcome ElasticProgram::Run(const std::string& fault, const ElasticOption
   for (const std::string& file : {save_, checkpoint_, checkpoint_ + ".best", metrics_})
     unlink(file.c_str());
   const Args launch = options.hosts == 1 ? Args{"tools/weft", "launch", "--elastic"}
-                                         : Args{"/usr/bin/env", "WEFT_JOB_TOKEN=" + NewJobToken(),
-                                                "unshare",      "--net",
-                                                "--mount",      "tests/processes/two_hosts.sh"};
+                                         : Args{"/usr/bin/env",
+                                                "WEFT_JOB_TOKEN=" + NewJobToken(),
+                                                "unshare",
+                                                "--net",
+                                                "--mount",
+                                                "tests/processes/hosts.sh",
+                                                absl::StrCat(options.hosts)};
   const ProcessResult result =
       RunProcess(launch + Args{"-n", absl::StrCat(options.processes / options.hosts)} +
                  options.launch_flags + Args{"--", "tests/processes/weft_with_faults", fault} +

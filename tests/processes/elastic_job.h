@@ -15,12 +15,12 @@ struct ElasticOptions {
   int ranks = 1;  // of each
   Args launch_flags = {};
   Args run_flags = {};
-  int hosts = 1;  // or 2, which share out the processes
+  int hosts = 1;  // or more, which share out the processes
 };
 
 struct ElasticOutcome {
   int status = 0;
-  std::string out, err;       // of 2 hosts, the standard output is that of the first
+  std::string out, err;       // of several hosts, the standard output is that of the first
   bool has_happened = false;  // the fault
   int generations = 1;
   // From the fault until the others know; until the run goes on. None: it does not.

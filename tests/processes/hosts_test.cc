@@ -20,8 +20,8 @@ using ::testing::Not;
 class HostsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const ProcessResult check = RunProcess(
-        {"/usr/bin/env", "unshare", "--net", "--mount", "tests/processes/two_hosts.sh", "--check"});
+    const ProcessResult check = RunProcess({"/usr/bin/env", "unshare", "--net", "--mount",
+                                            "tests/processes/hosts.sh", "2", "--check"});
     if (check.status != 0) GTEST_SKIP() << "hosts cannot be simulated here: " << check.err;
   }
 
@@ -33,17 +33,18 @@ class HostsTest : public ::testing::Test {
   }
 
   static ElasticOutcome Run(const std::string& mode, const std::string& fault,
-                            const Args& launch_flags = {}) {
+                            const Args& launch_flags = {}, int hosts = 2) {
     ElasticProgram program(ModeOf(mode));
     ElasticOptions options;
-    options.hosts = 2;
+    options.hosts = hosts;
     options.launch_flags = launch_flags;
     return program.Run(fault, options);
   }
 
   static ElasticOutcome ExpectSurvives(const std::string& mode, const std::string& fault,
-                                       int generations) {
-    const ElasticOutcome outcome = Run(mode, fault);
+                                       int generations, const Args& launch_flags = {},
+                                       int hosts = 2) {
+    const ElasticOutcome outcome = Run(mode, fault, launch_flags, hosts);
     EXPECT_EQ(outcome.status, 0) << fault << "\n" << outcome.err;
     EXPECT_EQ(outcome.difference, "") << fault << "\n" << outcome.err;
     EXPECT_EQ(outcome.generations, generations) << fault << "\n" << outcome.err;
@@ -86,6 +87,58 @@ TEST_F(HostsTest, AStoppedProcessOfTheOtherHostIsLost) {
   EXPECT_THAT(outcome.err, HasSubstr("process 3 of host 1 is stopped, and is killed"));
 }
 
+TEST_F(HostsTest, AnotherProcessTakesThePlaceOfALostOneOnItsHost) {
+  const Args one = {"--max_replacements", "1"}, two = {"--max_replacements", "2"};
+  for (const char* mode : {"local_sgd", "topk"}) {
+    const ElasticOutcome outcome = ExpectSurvives(mode, "kernel:1:2:2:1:kill", 2, one);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("note: process 2 of host 1 was killed by SIGKILL; a "
+                                             "new one takes its place\n"),
+                                   HasSubstr("; ranks of processes: 0, 1, 2, 3\n")));
+  }
+  ExpectSurvives("topk", "result:1:2:1:0:kill", 2, one);  // process 0, which reports
+  ExpectSurvives("topk", "kernel:1:2:3:1:kill+kernel:2:3:2:1:kill", 3, one);
+  ExpectSurvives("topk", "kernel:1:2:3:1:stop", 2, one);
+}
+
+TEST_F(HostsTest, AllProcessesOfAHostAreReplaced) {
+  for (const char* fault :
+       {"kernel:1:2:2:1:kill+kernel:1:2:3:1:kill", "kernel:1:2:0:1:kill+kernel:1:2:1:1:kill"}) {
+    const ElasticOutcome outcome = Run("topk", fault, {"--max_replacements", "2"});
+    EXPECT_EQ(outcome.status, 0) << fault << "\n" << outcome.err;
+    EXPECT_EQ(outcome.difference, "") << fault << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("; ranks of processes: 0, 1, 2, 3\n"));
+  }
+}
+
+TEST_F(HostsTest, AHostIsLostWhileANewProcessStarts) {
+  const ElasticOutcome outcome = ExpectSurvives("topk", "kernel:1:2:2:1:kill+begin:1:0:2:0:host", 2,
+                                                {"--max_replacements", "9"});
+  EXPECT_THAT(outcome.err, HasSubstr("note: host 1 is lost: "));
+}
+
+// It dies of that: it has not come so far that it takes part. The others leave a checkpoint.
+TEST_F(HostsTest, AHostIsStoppedWhileANewProcessStarts) {
+  ElasticProgram program(ModeOf("adam"));
+  ElasticOptions options;
+  options.hosts = 2;
+  options.launch_flags = {"--max_replacements", "9"};
+  const ElasticOutcome outcome = program.Run("kernel:1:2:2:1:kill+begin:1:0:2:0:term", options);
+  EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("note: stopped by SIGTERM before step "),
+                    HasSubstr("host 1 ended with status 143\n"), Not(HasSubstr("error"))));
+  EXPECT_TRUE(program.ResumesWell(4));
+}
+
+TEST_F(HostsTest, NewProcessesThatAreLostAtOnceEndTheJob) {
+  const ElasticOutcome outcome =
+      Run("allreduce", "kernel:1:2:3:1:kill+kernel:2:2:3:0:kill+kernel:3:2:3:1:kill",
+          {"--max_replacements", "9"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("error: process 3 of host 1 is lost: it is the third with its "
+                                     "ranks that is lost before a further step\n"));
+}
+
 // The half of the first launcher goes on, and the other half ends.
 TEST_F(HostsTest, OneHalfOfACutNetworkGoesOn) {
   const ElasticOutcome outcome = ExpectSurvives("topk", "kernel:1:2:1:1:cut", 2);
@@ -94,6 +147,22 @@ TEST_F(HostsTest, OneHalfOfACutNetworkGoesOn) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("host 1 is lost: "),
                                  HasSubstr("error: the launcher of host 0 is lost: "),
                                  HasSubstr("host 1 ended with status 1\n")));
+}
+
+// Of four hosts with a process each. The half of the first launcher goes on even if it is alone:
+// the others, which are more, cannot tell that it has not ended.
+TEST_F(HostsTest, NoHalfWithoutTheFirstLauncherGoesOn) {
+  const ElasticOutcome three = ExpectSurvives("topk", "kernel:1:2:0:1:cut_last", 2, {}, 4);
+  EXPECT_THAT(
+      three.err,
+      AllOf(HasSubstr("note: host 3 is lost: "), HasSubstr("; ranks of processes: 0, 1, 2 to 3\n"),
+            HasSubstr("host 2 ended with status 0\nhost 3 ended with status 1\n")));
+  const ElasticOutcome one = Run("topk", "kernel:1:2:0:1:cut", {}, 4);
+  EXPECT_EQ(one.status, 0) << one.err;
+  EXPECT_EQ(one.difference, "") << one.err;
+  EXPECT_THAT(one.err, AllOf(HasSubstr("; ranks of processes: 0 to 3\n"),
+                             HasSubstr("host 1 ended with status 1\nhost 2 ended with status 1\n"
+                                       "host 3 ended with status 1\n")));
 }
 
 TEST_F(HostsTest, WithoutAProcessOfTheFirstHostTheJobEnds) {

@@ -22,7 +22,8 @@
 //   preempt  SIGTERM to the launcher, and kill
 //   leave    signals of the launcher do not reach the process any more, and it waits
 //   host     kill of its launcher
-//   cut      the network to the other host is cut (two_hosts.sh)
+//   cut      the network to the other hosts is cut (hosts.sh)
+//   cut_last the network to the last of four hosts is cut
 //
 // Several faults are joined by "+". Says on standard error at which
 // seconds, on a clock of the host, the fault happens, others notice it, and the run goes on.
@@ -110,7 +111,9 @@ struct Fault {
       for (int i = 0; i < 10000 && StopSignal() == 0; ++i) usleep(1000);
       if (StopSignal() == 0) std::abort();
     } else if (what == "cut") {
-      if (system("ip link set to_other down") != 0) std::abort();
+      if (system("ip link set to_others down") != 0) std::abort();
+    } else if (what == "cut_last") {
+      if (system("ip link set to_3 down") != 0) std::abort();
     } else if (what == "leave") {
       signal(SIGTERM, SIG_DFL);  // when the launcher ends
       if (setpgid(0, getpgid(launcher)) == 0) std::this_thread::sleep_for(std::chrono::hours(1));

@@ -198,7 +198,8 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
       ->needs(elastic_flag)
       ->capture_default_str();
   AddInteger(*app, "--max_replacements", elastic->max_replacements, 0, 1000000,
-             "Start new processes in place of killed ones, at most N times")
+             "Start new processes in place of killed ones, at most N times; of several hosts, N of "
+             "host 0 counts")
       ->needs(elastic_flag)
       ->capture_default_str();
   HostOptions& hosts = options->hosts;
@@ -230,8 +231,8 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
                          of_job.host));
     Require((of_job.hosts > 1) != of_job.address.empty(), "--at",
             "expected it with --hosts, of 2 or more");
-    Require(of_job.hosts == 1 || (options->max_restarts == 0 && elastic->max_replacements == 0),
-            "--hosts", "expected neither --max_restarts nor --max_replacements");
+    Require(of_job.hosts == 1 || options->max_restarts == 0, "--hosts",
+            "expected no --max_restarts");
     Require(elastic->min_processes <= processes, "--min_processes",
             absl::StrCat("expected at most the ", processes, " processes of -n, found ",
                          elastic->min_processes));

@@ -83,6 +83,9 @@ absl::StatusOr<int> ControlledLauncher::FileOf(int rank, std::vector<std::string
     return status;
   }
   variables->push_back(absl::StrCat(kControlVariable, "=", *text));
+  if (joins_after_ > 0) {
+    variables->push_back(absl::StrCat(kGenerationVariable, "=", joins_after_));
+  }
   return fds[1];
 }
 
@@ -95,8 +98,13 @@ void ControlledLauncher::SayTo(int rank, absl::string_view text) {
   send(controls_[rank], text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void ControlledLauncher::CloseControl(int rank) {
-  if (controls_[rank] >= 0) close(std::exchange(controls_[rank], -1));
+absl::Status ControlledLauncher::ReplaceAfter(int generation, Process* process) {
+  int& control = controls_[process->rank];
+  if (control >= 0) close(std::exchange(control, -1));
+  joins_after_ = generation;
+  const absl::Status status = Replace(process);
+  joins_after_ = 0;
+  return status;
 }
 
 void ControlledLauncher::ReadControls() {
@@ -137,23 +145,27 @@ void HostLauncher::OnMessage(int rank, absl::string_view text) {
 }
 
 void HostLauncher::OnStop(int signal) {
-  const bool has_ended = absl::c_all_of(processes(), [](const Process& p) { return p.is_reaped; });
+  const bool has_ended =
+      lost_.empty() && absl::c_all_of(processes(), [](const Process& p) { return p.is_reaped; });
   if (!has_ended && num_stops() > stops_of_others()) SendStop(0, signal);
 }
 
 void HostLauncher::OnEnd(Process* process) {
   ReadControls();
-  const bool is_lost = process->killed_by != 0 && !WasStopped(process->exit_status);
-  links()->Send(0, absl::StrCat(is_lost ? "killed " : "exited ", process->rank, " ",
-                                is_lost ? process->killed_by : process->exit_status));
-  process->is_lost = is_lost;
-  if (!is_lost) return Launcher::OnEnd(process);
+  const bool is_killed = process->killed_by != 0;
+  links()->Send(0, absl::StrCat(is_killed ? "killed " : "exited ", process->rank, " ",
+                                is_killed ? process->killed_by : process->exit_status));
+  if (is_killed && !is_alone_) lost_[process->rank] = absl::nullopt;
+  process->is_lost = is_killed && !WasStopped(process->exit_status);
+  if (!process->is_lost) return Launcher::OnEnd(process);
   kill(-process->pid, SIGKILL);  // as ElasticLauncher::OnEnd
 }
 
 void HostLauncher::TakeEvents() {
   for (const HostLinks::Event& event : links()->Take()) {
     if (!event.end.ok()) {
+      is_alone_ = true;
+      lost_.clear();
       if (IsStopping()) continue;
       Fail(absl::StrCat("the launcher of host 0 is lost: ", event.end.message()));
       const std::string fails = ControlMessage{ControlMessage::Kind::kFail}.Encode();
@@ -162,13 +174,38 @@ void HostLauncher::TakeEvents() {
     }
     if (TakeStop(event.text)) continue;
     const std::vector<std::string> words = absl::StrSplit(event.text, absl::MaxSplits(' ', 2));
-    int number = 0;
+    int number = 0, generation = 0;
     if (words.size() < 2 || !absl::SimpleAtoi(words[1], &number)) continue;
+    if (words[0] == "left") lost_.erase(number);
     for (Process& process : processes()) {
       if (process.rank != number) continue;
       if (words[0] == "say" && words.size() == 3) SayTo(number, words[2]);
       if (words[0] == "kill" && process.IsRunning()) kill(-process.pid, SIGKILL);
+      if (words[0] == "replace" && words.size() == 3 && absl::SimpleAtoi(words[2], &generation)) {
+        lost_[number] = generation;
+      }
     }
+  }
+}
+
+void HostLauncher::StartReplacements() {
+  for (Process& process : processes()) {
+    const int rank = process.rank;
+    const auto lost = lost_.find(rank);
+    if (lost == lost_.end() || !lost->second.has_value() || !process.is_reaped) continue;
+    const int generation = *lost->second;
+    if (HasFailed() || IsStopping()) {  // as if the new one had started, and were lost
+      lost->second = absl::nullopt;
+      links()->Send(0, absl::StrCat("killed ", rank, " ", SIGKILL));
+      continue;
+    }
+    lost_.erase(lost);
+    stopped_looks_.erase(rank);
+    const absl::Status status = ReplaceAfter(generation, &process);
+    links()->Send(0,
+                  status.ok() ? absl::StrCat("runs ", rank) : absl::StrCat("exited ", rank, " 1"));
+    if (status.ok()) continue;
+    Fail(absl::StrCat("cannot replace ", Describe(process), ": ", status.message()));
   }
 }
 
@@ -189,6 +226,7 @@ void HostLauncher::LookForStopped(Time now) {
 void HostLauncher::OnRound(Time now) {
   ReadControls();
   TakeEvents();
+  StartReplacements();
   LookForStopped(now);
 }
 

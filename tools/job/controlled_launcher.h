@@ -32,8 +32,10 @@ class ControlledLauncher : public Launcher {
   int PolledFile() const override { return polled_; }
   void OnDone() override;
 
+  // Starts another process in place of one that is reaped: it joins after the generation.
+  absl::Status ReplaceAfter(int generation, Process* process);
+
   void SayTo(int rank, absl::string_view text);
-  void CloseControl(int rank);
   // Calls OnMessage for all that processes have said.
   void ReadControls();
   virtual void OnMessage(int rank, absl::string_view text) = 0;
@@ -53,29 +55,37 @@ class ControlledLauncher : public Launcher {
   void CloseAll();
 
   int stops_of_others_ = 0;
+  int joins_after_ = 0;        // a generation; 0: a process that starts belongs to the first one
   int polled_ = -1;            // epoll
   std::vector<int> controls_;  // by rank of the job
   std::unique_ptr<HostLinks> links_;
 };
 
 // The launcher of a host that is not the first: starts processes, and tells the first launcher, an
-// ElasticLauncher, what they say and how they end. Does what it says. When it is lost, all end.
+// ElasticLauncher, what they say and how they end. Does what it says, which follows each loss of a
+// process. When it is lost, all end.
 class HostLauncher : public ControlledLauncher {
  protected:
   // The others go on without its processes, which would ask them to stop after SIGTERM.
   int DeathSignal() const override { return SIGKILL; }
   Time NextRound() const override { return look_stopped_at_; }
   void OnRound(Time now) override;
+  bool HaveOthersEnded() const override { return lost_.empty(); }
   void OnStop(int signal) override;
   void OnEnd(Process* process) override;
   void OnMessage(int rank, absl::string_view text) override;
 
  private:
   void TakeEvents();
+  void StartReplacements();
   void LookForStopped(Time now);
 
   Time look_stopped_at_;
   std::map<int, int> stopped_looks_;  // by rank
+  // By rank of a process that is lost: after which generation another joins; none: launcher 0 has
+  // not said whether one does.
+  std::map<int, absl::optional<int>> lost_;
+  bool is_alone_ = false;  // launcher 0 is lost
 };
 
 }  // namespace weft

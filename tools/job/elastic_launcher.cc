@@ -39,13 +39,6 @@ absl::Status ElasticLauncher::OnAttempt(const LaunchOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> ElasticLauncher::FileOf(int rank, std::vector<std::string>* variables) {
-  if (members_[rank].is_replaced) {
-    variables->push_back(absl::StrCat(kGenerationVariable, "=", generations_->number()));
-  }
-  return ControlledLauncher::FileOf(rank, variables);
-}
-
 ElasticLauncher::Process* ElasticLauncher::LocalOf(int rank) {
   return members_[rank].host == 0 ? &processes()[rank] : nullptr;
 }
@@ -80,7 +73,9 @@ void ElasticLauncher::OnStop(int signal) {
 }
 
 bool ElasticLauncher::HaveOthersEnded() const {
-  return absl::c_all_of(members_, [](const Member& m) { return m.host == 0 || m.has_ended; });
+  return absl::c_all_of(members_, [](const Member& m) {
+    return m.host == 0 || (m.has_ended && !m.is_replaced && !m.is_ordered);
+  });
 }
 
 void ElasticLauncher::TakeEvents() {
@@ -98,7 +93,10 @@ void ElasticLauncher::TakeEvents() {
       continue;
     }
     if (words[0] == "stopped") members_[rank].stopped_looks = kMaxLooks;
-    if (words[0] == "runs") members_[rank].stopped_looks = 0;
+    if (words[0] == "runs") {
+      members_[rank].stopped_looks = 0;
+      if (std::exchange(members_[rank].is_ordered, false)) members_[rank].has_ended = false;
+    }
     if (words.size() < 3) continue;
     if (words[0] == "say") OnMessage(rank, words[2]);
     if (!absl::SimpleAtoi(words[2], &number)) continue;
@@ -108,16 +106,24 @@ void ElasticLauncher::TakeEvents() {
 }
 
 void ElasticLauncher::OnOtherEnd(int rank, int signal, int exit_status) {
-  if (std::exchange(members_[rank].has_ended, true)) return;
+  Member& member = members_[rank];
+  const bool was_ordered = std::exchange(member.is_ordered, false);
+  if (std::exchange(member.has_ended, true) && !was_ordered) return;
+  member.killed_by = signal;
   if (signal != 0 && IsElastic()) {
-    members_[rank].is_lost = true;
     generations_->OnKilled(rank);
+    if (WasStopped(exit_status)) return DropPlace(rank);
+    member.is_lost = true;
+    if (!generations_->IsDone() && TakesReplacement(rank)) return;
+    DropPlace(rank);
     if (!generations_->IsDone()) {
-      NoteLoss(DescribeRank(rank), signal, DescribeLeft());
+      NoteLoss(rank, DescribeLeft());
       if (generations_->num_left() == 0) FailOfLosses("");
       return;
     }
     if (generations_->TakesPart(rank)) return;
+  } else if (signal != 0) {
+    DropPlace(rank);
   }
   generations_->OnExit(rank, exit_status);
   // It has taken over nothing.
@@ -129,8 +135,12 @@ void ElasticLauncher::OnOtherEnd(int rank, int signal, int exit_status) {
 void ElasticLauncher::OnHostLoss(int host, absl::string_view reason) {
   bool has_lost = false, do_all_take_part = true;
   for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
-    if (members_[rank].host != host || std::exchange(members_[rank].has_ended, true)) continue;
-    has_lost = members_[rank].is_lost = true;
+    Member& member = members_[rank];
+    if (member.host != host) continue;
+    const bool was_due =
+        std::exchange(member.is_replaced, false) || std::exchange(member.is_ordered, false);
+    if (std::exchange(member.has_ended, true) && !was_due) continue;
+    has_lost = member.is_lost = true;
     do_all_take_part = do_all_take_part && generations_->TakesPart(rank);
     generations_->OnKilled(rank);
   }
@@ -161,67 +171,94 @@ void ElasticLauncher::OnLoss(Process* process) {
   if (generations_->IsDone())
     return generations_->TakesPart(process->rank) ? void() : OnFailure(process);
   if (generations_->num_left() == 0) return OnFailure(process);
-  if (links() != nullptr &&
-      absl::c_none_of(processes(), [](const Process& p) { return p.IsRunning(); })) {
-    process->consequence = ": no process of the first host is left";
-    return OnFailure(process);
-  }
-  members_[process->rank].is_replaced = replacements_left_ > 0;
-  if (members_[process->rank].is_replaced) {
-    --replacements_left_;
-    generations_->OnReplaced(process->rank);
-  }
-  if (!members_[process->rank].is_replaced) {
-    NoteLoss(Describe(*process), process->killed_by, DescribeLeft());
-  }
+  members_[process->rank].killed_by = process->killed_by;
+  if (TakesReplacement(process->rank)) return;
+  if (IsFirstHostMissed(process)) return OnFailure(process);
+  NoteLoss(process->rank, DescribeLeft());
 }
 
-void ElasticLauncher::NoteLoss(const std::string& who, int signal, const std::string& consequence) {
-  Note(absl::StrCat(who, " was killed by ", SignalName(signal), "; ", consequence));
+bool ElasticLauncher::TakesReplacement(int rank) {
+  if (replacements_left_ == 0 || generations_->num_left() == 0) return false;
+  --replacements_left_;
+  members_[rank].is_replaced = true;
+  generations_->OnReplaced(rank);
+  return true;
+}
+
+void ElasticLauncher::DropPlace(int rank) {
+  members_[rank].is_replaced = false;
+  if (LocalOf(rank) == nullptr) links()->Send(members_[rank].host, absl::StrCat("left ", rank));
+}
+
+bool ElasticLauncher::IsFirstHostMissed(Process* lost) {
+  const bool is_left = absl::c_any_of(processes(), [this](const Process& process) {
+    return process.IsRunning() || members_[process.rank].is_replaced;
+  });
+  if (links() == nullptr || is_left) return false;
+  lost->consequence = ": no process of the first host is left";
+  return true;
+}
+
+void ElasticLauncher::NoteLoss(int rank, const std::string& consequence) {
+  Note(absl::StrCat(DescribeRank(rank), " was killed by ", SignalName(members_[rank].killed_by),
+                    "; ", consequence));
 }
 
 void ElasticLauncher::StartReplacements() {
-  for (Process& process : processes()) {
-    Member& member = members_[process.rank];
-    if (!member.is_replaced || !process.is_reaped) continue;
-    const bool is_lost_again = generations_->IsLostAgain(process.rank);
+  const int num_ranks = static_cast<int>(members_.size());
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    Member& member = members_[rank];
+    Process* const local = LocalOf(rank);
+    if (!member.is_replaced || (local != nullptr && !local->is_reaped)) continue;
+    const bool is_lost_again = generations_->IsLostAgain(rank);
     // Whoever runs may tell of a further step.
-    const bool may_wait =
-        generations_->IsDone() ||
-        absl::c_any_of(processes(), [](const Process& p) { return p.IsRunning(); });
+    bool may_wait = generations_->IsDone();
+    for (int other = 0; other < num_ranks; ++other) may_wait = may_wait || IsRunning(other);
     if (is_lost_again && !generations_->IsAnyWaiting() && may_wait) continue;
     if (is_lost_again || IsStopping()) {  // the others go on to the end of their step
-      member.is_replaced = false;
-      generations_->OnKilled(process.rank);
-      if (!is_lost_again) {
-        NoteLoss(Describe(process), process.killed_by, DescribeLeft());
-        continue;
+      generations_->OnKilled(rank);
+      DropPlace(rank);
+      if (is_lost_again) {
+        return FailOfLoss(rank,
+                          ": it is the third with its ranks that is lost before a further step");
       }
-      process.consequence = ": it is the third with its ranks that is lost before a further step";
-      return OnFailure(&process);
+      if (local != nullptr && IsFirstHostMissed(local)) return OnFailure(local);
+      NoteLoss(rank, DescribeLeft());
+      continue;
     }
-    NoteLoss(Describe(process), process.killed_by, "a new one takes its place");
-    CloseControl(process.rank);
-    member.num_lines_lost += process.num_lines - member.num_lines_before;
-    member.num_lines_before = 0;
+    NoteLoss(rank, "a new one takes its place");
+    member.is_replaced = member.is_lost = false;
     member.stopped_looks = 0;
     member.killed_at = absl::nullopt;
-    const absl::Status status = Replace(&process);
-    member.is_replaced = false;
+    if (local == nullptr) {
+      member.is_ordered = true;
+      links()->Send(member.host, absl::StrCat("replace ", rank, " ", generations_->number()));
+      continue;
+    }
+    member.num_lines_lost += local->num_lines - member.num_lines_before;
+    member.num_lines_before = 0;
+    const absl::Status status = ReplaceAfter(generations_->number(), local);
     if (status.ok()) continue;
-    generations_->OnKilled(process.rank);
-    return Fail(absl::StrCat("cannot replace ", Describe(process), ": ", status.message()));
+    generations_->OnKilled(rank);
+    return Fail(absl::StrCat("cannot replace ", Describe(*local), ": ", status.message()));
   }
 }
 
+void ElasticLauncher::FailOfLoss(int rank, const std::string& consequence) {
+  Process* const local = LocalOf(rank);
+  if (local == nullptr) {
+    return Fail(absl::StrCat(DescribeRank(rank), " is lost", consequence));
+  }
+  local->consequence = consequence;
+  OnFailure(local);
+}
+
 void ElasticLauncher::FailOfLosses(const std::string& consequence) {
-  for (Process& process : processes()) {
-    if (!process.is_lost) continue;
-    process.consequence = consequence;
-    OnFailure(&process);
+  for (const Process& process : processes()) {
+    if (process.is_lost) FailOfLoss(process.rank, consequence);
   }
   for (int rank = 0; rank < static_cast<int>(members_.size()) && !HasFailed(); ++rank) {
-    if (members_[rank].is_lost) Fail(absl::StrCat(DescribeRank(rank), " is lost", consequence));
+    if (members_[rank].is_lost) FailOfLoss(rank, consequence);
   }
 }
 
@@ -309,6 +346,9 @@ void ElasticLauncher::OnRound(Time now) {
     EndLateMembers(now);
   } else {
     look_stopped_at_ = Time::max();
+    for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+      if (members_[rank].is_replaced) DropPlace(rank);
+    }
   }
   if (!generations_->IsDue()) return;
   // If the job does not go on, they report their errors, and end.

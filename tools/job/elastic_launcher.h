@@ -25,14 +25,14 @@ namespace weft {
 // left, the job ends: process 0, which reports and writes, is always there.
 class ElasticLauncher : public ControlledLauncher {
  public:
-  // `max_replacements`: so many new processes take the places of lost ones, before the next
-  // generation forms. The third loss in one place before a further step ends the job. On one host.
+  // `max_replacements`: so many new processes take the places of lost ones, each on its host,
+  // before the next generation forms. The third loss in one place before a further step ends the
+  // job.
   explicit ElasticLauncher(int min_processes, int max_replacements = 0)
       : min_processes_(min_processes), replacements_left_(max_replacements) {}
 
  protected:
   absl::Status OnAttempt(const LaunchOptions& options) override;
-  absl::StatusOr<int> FileOf(int rank, std::vector<std::string>* variables) override;
   Time NextRound() const override { return look_stopped_at_; }
   void OnRound(Time now) override;
   void OnStop(int signal) override;
@@ -44,6 +44,9 @@ class ElasticLauncher : public ControlledLauncher {
   struct Member {
     int host = 0;
     bool has_ended = false, is_lost = false;  // on another host
+    bool is_ordered =
+        false;          // its launcher is to start another there, and has not said that it runs
+    int killed_by = 0;  // signal
     int stopped_looks = 0;
     absl::optional<Time> killed_at;  // by the launcher, as it would hold up the others
     int64_t num_lines_before = 0;    // of standard output, before its part has begun
@@ -65,8 +68,15 @@ class ElasticLauncher : public ControlledLauncher {
   // Of a process of another host: killed by a signal, if it is not 0.
   void OnOtherEnd(int rank, int signal, int exit_status);
   void OnHostLoss(int host, absl::string_view reason);
-  void NoteLoss(const std::string& who, int signal, const std::string& consequence);
-  // A loss ends the job.
+  // Whether another process takes the place of one that is lost.
+  bool TakesReplacement(int rank);
+  // Nobody does.
+  void DropPlace(int rank);
+  // Whether the job ends, as no process of the first host is left.
+  bool IsFirstHostMissed(Process* lost);
+  void NoteLoss(int rank, const std::string& consequence);
+  // The loss of a process ends the job; those of all that are lost do.
+  void FailOfLoss(int rank, const std::string& consequence);
   void FailOfLosses(const std::string& consequence);
   void LookForStopped(Time now);
   void EndLateMembers(Time now);
@@ -76,7 +86,7 @@ class ElasticLauncher : public ControlledLauncher {
   std::string DescribeLeft() const;
   void Kill(int rank, Time now);
 
-  // Starts those that take the places of processes that are reaped.
+  // Starts those that take the places of lost ones, when these are reaped.
   void StartReplacements();
 
   const int min_processes_;

@@ -28,6 +28,9 @@ namespace weft {
 namespace {
 
 constexpr auto kSameTime = std::chrono::milliseconds(100);
+// So long after a stop that another launcher has passed on, one that this process receives may be
+// the same: of all hosts at once.
+constexpr auto kSameStop = std::chrono::seconds(5);
 // How often, and after which time, the launcher looks for whom it waits.
 constexpr auto kLookEvery = std::chrono::milliseconds(500);
 constexpr auto kSayWhomAfter = std::chrono::seconds(10);
@@ -357,14 +360,19 @@ void Launcher::ReadSignals() {
   while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
-    // What another launcher has passed on may be the same stop, of all hosts at once.
-    if (++num_own_stops_ > num_stops()) OnStopSignal(signal == SIGHUP ? SIGTERM : signal);
+    const bool is_same =
+        ++num_own_stops_ <= num_stops() && Clock::now() < stopped_last_ + kSameStop;
+    if (is_same) continue;
+    OnStopSignal(signal == SIGHUP ? SIGTERM : signal);
+    num_own_stops_ = num_stops();
   }
 }
 
 void Launcher::OnStopSignal(int signal) {
+  stopped_last_ = Clock::now();
   // The processes have ended: somebody has stopped to read their output.
-  if (absl::c_all_of(processes_, [](const Process& p) { return p.is_reaped; })) {
+  if (HaveOthersEnded() &&
+      absl::c_all_of(processes_, [](const Process& p) { return p.is_reaped; })) {
     give_up_at_ = Clock::now();
     launcher_failure_ = 128 + signal;
   }

@@ -200,7 +200,8 @@ class Launcher {
   bool gave_up_ = false;
   const char* sent_ = "";                 // the signal with which the time of grace began
   std::vector<int> stop_signals_;         // with which the processes were asked to stop
-  int num_own_stops_ = 0;                 // that this process has received
+  int num_own_stops_ = 0;                 // of these, those that this process has received
+  Time stopped_last_;                     // when the last of these came
   absl::optional<int> launcher_failure_;  // exit status
 };
 
