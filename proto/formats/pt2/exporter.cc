@@ -126,7 +126,9 @@ class Exporter {
       const std::string var(program_.name(arg));
       const auto value = plain_value_.find(var);
       const auto mutation = graph_.mutations.find(var);
-      if (mutation != graph_.mutations.end()) {
+      if (translator_.unfinished().contains(op.id().value())) {
+        current_.erase(var);
+      } else if (mutation != graph_.mutations.end()) {
         current_[var] = mutation->second;
         replaced_.erase(var);
       } else if (value != plain_value_.end()) {
