@@ -132,6 +132,44 @@ TEST_F(Pt2ExporterTest, OpsAfterAnUpdateMakeWhatTheStepLeaves) {
   EXPECT_EQ(module["graph"]["outputs"][3]["as_tensor"]["name"], made);
 }
 
+// As LocalSGD averages. The update is found before what follows it.
+TEST_F(Pt2ExporterTest, AveragesOfParametersComeAfterTheirUpdates) {
+  InsertAfter(FindOp(program_, "sgd"), Scale("2.bias", 0.5));
+  InsertAfter(FindOp(program_, "sgd"), AllReduce("2.bias"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program_));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program again, ImportProgram(FileOf(bytes)));
+  EXPECT_EQ(again.num_ops(), program_.num_ops());
+  const Op update = FindOp(again, "sgd", "2.bias"), sum = FindOp(again, "all_reduce", "2.bias"),
+           mean = FindOp(again, "scale", "2.bias");
+  EXPECT_LT(update.id().value(), sum.id().value());
+  EXPECT_LT(sum.id().value(), mean.id().value());
+  // What is inserted again comes after all of it, not between.
+  WEFT_ASSERT_OK_AND_ASSIGN(Program between, ImportProgram(FileOf(bytes)));
+  Rewriter rewriter(&between);
+  rewriter.InsertAfter(update.id(), Scale("2.bias", 3));
+  WEFT_ASSERT_OK(rewriter.Commit());
+  EXPECT_THAT(std::string(ExportProgram(between).status().message()), HasSubstr("reads 2.bias"));
+  Rewriter after(&again);
+  after.InsertAfter(mean.id(), Scale("2.bias", 3));
+  WEFT_ASSERT_OK(after.Commit());
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string twice, ExportProgram(again));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program thrice, ImportProgram(FileOf(twice)));
+  EXPECT_EQ(thrice.num_ops(), again.num_ops());
+}
+
+// Weight decay is two ops, the second of which reads the gradient.
+TEST_F(Pt2ExporterTest, OpsAmongThoseOfANodeComeBeforeIt) {
+  OpId scale;
+  for (const Op& op : AllOps(program_)) {
+    if (op.type() == "scale" && program_.name(op.Input("X")[0]) == "0.bias") scale = op.id();
+  }
+  InsertAfter(program_.op(scale), AllReduce("0.bias@GRAD"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program_));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program again, ImportProgram(FileOf(bytes)));
+  EXPECT_EQ(again.name(FindOp(again, "all_reduce").Output("out")[0]), "0.bias@GRAD");
+  EXPECT_EQ(again.num_ops(), program_.num_ops());
+}
+
 // A transposed weight, which the forward pass reads, stands before the weight changes.
 TEST_F(Pt2ExporterTest, NodesWithoutOpsAreThereOnceMore) {
   program_ = ImportProgram(Archived("mlp_sgd")).value();
