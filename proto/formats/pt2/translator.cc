@@ -338,7 +338,8 @@ void Translator::FindNeeded() {
   for (const Update& update : updates_.updates) {
     values.push_back(update.grad);
     for (const std::string& value : update.averages) {
-      averaged_[value] = update.param;
+      const bool is_in_place = MetaOf(value).dtype == MetaOf(update.value).dtype;
+      if (is_in_place) averaged_[value] = update.param;
       averaging_.insert(makers_.Of(value));
     }
     if (update.beta1_power.empty()) continue;

@@ -372,6 +372,7 @@ const Node* Makers::Of(const std::string& value) const {
 std::string Makers::Before(const std::string& value, const Node** node) const {
   *node = Of(value);
   const bool makes = *node != nullptr && (absl::StartsWith((*node)->target, "_c10d_functional.") ||
+                                          (*node)->target == "aten._to_copy.default" ||
                                           absl::StartsWith((*node)->target, "aten.mul.") ||
                                           absl::StartsWith((*node)->target, "aten.div."));
   if (!makes) return "";
