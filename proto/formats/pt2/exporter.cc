@@ -111,8 +111,12 @@ class Exporter {
     }
     const size_t node = translator_.node_of_op()[op.id().value()];
     if (node >= num_written_) {
-      WEFT_RETURN_IF_ERROR(RepeatStale());
-      WEFT_RETURN_IF_ERROR(WriteUntil(std::min(node + 1, graph_.nodes.size())));
+      if (node != open_) {
+        WEFT_RETURN_IF_ERROR(WriteUntil(node));
+        open_ = node;
+        read_by_open_.clear();
+      }
+      for (const Symbol arg : op.input_args()) read_by_open_.emplace(program_.name(arg));
     } else if (node < graph_.nodes.size()) {
       // The node stands before what was inserted between its ops.
       for (const Symbol arg : op.input_args()) {
@@ -126,7 +130,9 @@ class Exporter {
       const std::string var(program_.name(arg));
       const auto value = plain_value_.find(var);
       const auto mutation = graph_.mutations.find(var);
-      if (mutation != graph_.mutations.end()) {
+      if (translator_.unfinished().contains(op.id().value())) {
+        current_.erase(var);
+      } else if (mutation != graph_.mutations.end()) {
         current_[var] = mutation->second;
         replaced_.erase(var);
       } else if (value != plain_value_.end()) {
@@ -146,8 +152,12 @@ class Exporter {
     return absl::OkStatus();
   }
 
+  // Writes the node whose ops are visited, before what comes next.
+  absl::Status WriteOpen() { return WriteUntil(std::min(open_ + 1, graph_.nodes.size())); }
+
   // Nodes of the file before number `end`.
   absl::Status WriteUntil(size_t end) {
+    if (num_written_ < end) WEFT_RETURN_IF_ERROR(RepeatStale());
     for (; num_written_ < end; ++num_written_) {
       const Node& node = graph_.nodes[num_written_];
       absl::Status lost;
@@ -311,6 +321,7 @@ class Exporter {
                        "op has written; write .pb, .pbtxt or .prog"));
     }
     std::string value = Now(found->second);
+    if (!is_made_.contains(value)) WEFT_RETURN_IF_ERROR(WriteOpen());
     if (is_made_.contains(value)) return value;
     return absl::UnimplementedError(absl::StrCat(
         "reads ", var, " before the node that makes its value; write .pb, .pbtxt or .prog"));
@@ -318,6 +329,7 @@ class Exporter {
 
   // `var` has a new value.
   absl::Status Replace(const std::string& var, const std::string& value) {
+    if (read_by_open_.contains(var)) WEFT_RETURN_IF_ERROR(WriteOpen());
     current_[var] = value;
     is_made_.insert(value);
     replaced_since_node_.insert(var);
@@ -344,6 +356,7 @@ class Exporter {
   }
 
   absl::Status Insert(const std::string& node) {
+    if (num_written_ == 0 && num_old_ > 0) WEFT_RETURN_IF_ERROR(WriteOpen());
     if (num_written_ == 0) {
       return absl::UnimplementedError(
           "expected an op after one of the step, found none: write .pb or .prog");
@@ -498,7 +511,11 @@ class Exporter {
   // Nodes that no op stands for: the last text of each that is written.
   std::map<size_t, std::string> without_ops_;
   std::map<std::string, std::vector<std::string>> buffers_;
-  size_t num_written_ = 0;                  // nodes
+  size_t num_written_ = 0;  // nodes
+  // The node whose ops are visited, and what these read so far. It is written after them, if no op
+  // is inserted among them that must come after it.
+  size_t open_ = 0;
+  absl::flat_hash_set<std::string> read_by_open_;
   size_t num_old_ = 0;                      // ops
   std::map<size_t, std::string> inserted_;  // by the node before
   std::string new_metas_;

@@ -71,6 +71,18 @@ pb::OpDesc Scale(const std::string& var, float factor) {
   return op;
 }
 
+pb::OpDesc Cast(const std::string& from, int from_type, const std::string& to, int to_type) {
+  pb::OpDesc op = InPlace("cast", "X", "Out", from);
+  op.mutable_outputs(0)->set_arguments(0, to);
+  for (const auto& [name, type] : {std::make_pair("in_dtype", from_type), {"out_dtype", to_type}}) {
+    auto* const attr = op.add_attrs();
+    attr->set_name(name);
+    attr->set_type(pb::INT);
+    attr->set_i(type);
+  }
+  return op;
+}
+
 pb::OpDesc AllReduce(const std::string& var) { return InPlace("all_reduce", "x", "out", var); }
 
 class Pt2ExporterTest : public ::testing::Test {
@@ -132,6 +144,44 @@ TEST_F(Pt2ExporterTest, OpsAfterAnUpdateMakeWhatTheStepLeaves) {
   EXPECT_EQ(module["graph"]["outputs"][3]["as_tensor"]["name"], made);
 }
 
+// As LocalSGD averages. The update is found before what follows it.
+TEST_F(Pt2ExporterTest, AveragesOfParametersComeAfterTheirUpdates) {
+  InsertAfter(FindOp(program_, "sgd"), Scale("2.bias", 0.5));
+  InsertAfter(FindOp(program_, "sgd"), AllReduce("2.bias"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program_));
+  WEFT_ASSERT_OK_AND_ASSIGN(Program again, ImportProgram(FileOf(bytes)));
+  EXPECT_EQ(again.num_ops(), program_.num_ops());
+  const Op update = FindOp(again, "sgd", "2.bias"), sum = FindOp(again, "all_reduce", "2.bias"),
+           mean = FindOp(again, "scale", "2.bias");
+  EXPECT_LT(update.id().value(), sum.id().value());
+  EXPECT_LT(sum.id().value(), mean.id().value());
+  // What is inserted again comes after all of it, not between.
+  WEFT_ASSERT_OK_AND_ASSIGN(Program between, ImportProgram(FileOf(bytes)));
+  Rewriter rewriter(&between);
+  rewriter.InsertAfter(update.id(), Scale("2.bias", 3));
+  WEFT_ASSERT_OK(rewriter.Commit());
+  EXPECT_THAT(std::string(ExportProgram(between).status().message()), HasSubstr("reads 2.bias"));
+  Rewriter after(&again);
+  after.InsertAfter(mean.id(), Scale("2.bias", 3));
+  WEFT_ASSERT_OK(after.Commit());
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string twice, ExportProgram(again));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program thrice, ImportProgram(FileOf(twice)));
+  EXPECT_EQ(thrice.num_ops(), again.num_ops());
+}
+
+// Weight decay is two ops, the second of which reads the gradient.
+TEST_F(Pt2ExporterTest, OpsAmongThoseOfANodeComeBeforeIt) {
+  OpId scale;
+  for (const Op& op : AllOps(program_)) {
+    if (op.type() == "scale" && program_.name(op.Input("X")[0]) == "0.bias") scale = op.id();
+  }
+  InsertAfter(program_.op(scale), AllReduce("0.bias@GRAD"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program_));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program again, ImportProgram(FileOf(bytes)));
+  EXPECT_EQ(again.name(FindOp(again, "all_reduce").Output("out")[0]), "0.bias@GRAD");
+  EXPECT_EQ(again.num_ops(), program_.num_ops());
+}
+
 // A transposed weight, which the forward pass reads, stands before the weight changes.
 TEST_F(Pt2ExporterTest, NodesWithoutOpsAreThereOnceMore) {
   program_ = ImportProgram(Archived("mlp_sgd")).value();
@@ -144,20 +194,37 @@ TEST_F(Pt2ExporterTest, NodesWithoutOpsAreThereOnceMore) {
 
 // aten._to_copy takes no dtype by position.
 TEST_F(Pt2ExporterTest, CastsNameTheElementType) {
-  pb::OpDesc cast = InPlace("cast", "X", "Out", "2.bias");
-  for (const auto& [name, dtype] : {std::make_pair("in_dtype", 5), {"out_dtype", 5}}) {
-    auto* const attr = cast.add_attrs();
-    attr->set_name(name);
-    attr->set_type(pb::INT);
-    attr->set_i(dtype);
-  }
-  InsertAfter(FindOp(program_, "sgd"), cast);
+  InsertAfter(FindOp(program_, "sgd"),
+              Cast("2.bias", pb::VarType::FP32, "2.bias", pb::VarType::FP32));
   WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program_));
   const nlohmann::json module = GraphOf(FileOf(bytes));
   const auto node = module["graph"]["nodes"].back();
   EXPECT_EQ(node["target"], "torch.ops.aten._to_copy.default");
   EXPECT_EQ(node["inputs"][1]["arg"]["as_scalar_type"], 7);
   EXPECT_EQ(node["inputs"][1]["kind"], 2);
+}
+
+// Two layers have biases of one shape.
+TEST_F(Pt2ExporterTest, GradientsThatAreCastBelongToTheirParameters) {
+  program_ = ImportProgram(Archived("vit")).value();
+  const std::string gradient = "block.fc2.bias@GRAD";
+  const Op before = FindOp(program_, "elementwise_add_grad", gradient);
+  const std::string bias(program_.name(before.Input("Y")[0]));
+  Rewriter rewriter(&program_);
+  pb::VarDesc half = program_.var(program_.block(0).FindVar(gradient)).ToProto();
+  half.set_name("half");
+  half.mutable_type()->mutable_lod_tensor()->mutable_tensor()->set_data_type(pb::VarType::FP16);
+  rewriter.AddVar(0, half);
+  rewriter.InsertAfter(before.id(), Cast(gradient, pb::VarType::FP32, "half", pb::VarType::FP16));
+  rewriter.InsertAfter(before.id(), Cast("half", pb::VarType::FP16, gradient, pb::VarType::FP32));
+  WEFT_ASSERT_OK(rewriter.Commit());
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program_));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program again, ImportProgram(FileOf(bytes)));
+  int read = 0;
+  for (const Op& op : AllOps(again)) {
+    if (op.type() == "elementwise_add_grad" && again.name(op.Input("Y")[0]) == bias) ++read;
+  }
+  EXPECT_EQ(read, 1);
 }
 
 TEST_F(Pt2ExporterTest, ChangedOpsAreRefusedByName) {

@@ -79,12 +79,6 @@ bool HasOneElement(const TensorMeta& meta) {
   return std::all_of(meta.dims.begin(), meta.dims.end(), [](int64_t dim) { return dim == 1; });
 }
 
-// Each output is one input times a number, or what a collective makes of it.
-bool ScalesOrReduces(const Node& node) {
-  return absl::StartsWith(node.target, "_c10d_functional.") ||
-         absl::StartsWith(node.target, "aten.mul.") || absl::StartsWith(node.target, "aten.div.");
-}
-
 }  // namespace
 
 Translator::Translator(const Graph& graph, const Makers& makers, const Updates& updates)
@@ -111,6 +105,7 @@ absl::StatusOr<pb::ProgramDesc> Translator::Run() {
   node_ = nullptr;
   MakeNewValues();
   WEFT_RETURN_IF_ERROR(AddUpdates());
+  WEFT_RETURN_IF_ERROR(AddAverages());
   for (const auto& [rate, schedule] : graph_.schedules) {
     if (rate_variables_.count(rate) > 0) continue;
     return absl::InvalidArgumentError(absl::StrCat("the file has a schedule for the learning rate ",
@@ -296,7 +291,7 @@ absl::Status Translator::FindGradients() {
   for (const Update& update : updates_.updates) {
     WEFT_ASSIGN_OR_RETURN(const std::string gradient, GradientIn(update));
     const auto [found, is_new] = param_of_gradient_.emplace(gradient, update.param);
-    WEFT_RETURN_IF_ERROR(FindParts(gradient, update.param));
+    FindParts(gradient, update.param);
     if (is_new) continue;
     return absl::UnimplementedError(absl::StrCat("parameters ", found->second, " and ",
                                                  update.param, " have one gradient, value ",
@@ -305,19 +300,14 @@ absl::Status Translator::FindGradients() {
   return absl::OkStatus();
 }
 
-absl::Status Translator::FindParts(const std::string& gradient, const std::string& param) {
+void Translator::FindParts(const std::string& gradient, const std::string& param) {
   std::vector<std::string> parts = {gradient};
   const TensorMeta& meta = MetaOf(gradient);
   bool is_in_place = true;
   for (;;) {
-    const std::string& value = parts.back();
-    const Node* const node = makers_.Of(value);
-    if (node == nullptr || !ScalesOrReduces(*node)) break;
-    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> reads, node->Tensors());
-    const auto at = std::find(node->outputs.begin(), node->outputs.end(), value);
-    if (reads.size() != node->outputs.size() || at == node->outputs.end()) break;
-    std::string part = makers_.Origin(reads[at - node->outputs.begin()]);
-    if (!linear_.contains(part)) break;
+    const Node* node;
+    std::string part = makers_.Before(parts.back(), &node);
+    if (part.empty() || !linear_.contains(part)) break;
     const bool is_result =
         std::any_of(graph_.results.begin(), graph_.results.end(),
                     [&](const std::string& result) { return makers_.Origin(result) == part; });
@@ -328,7 +318,6 @@ absl::Status Translator::FindParts(const std::string& gradient, const std::strin
   for (const std::string& part : parts) param_of_part_[part] = param;
   if (is_in_place) gradient_vars_[param];
   completed_[is_in_place ? parts.back() : gradient] = param;
-  return absl::OkStatus();
 }
 
 absl::flat_hash_set<const Node*> Translator::NodesFor(std::vector<std::string> values) const {
@@ -348,6 +337,11 @@ void Translator::FindNeeded() {
   std::vector<std::string> values = graph_.results;
   for (const Update& update : updates_.updates) {
     values.push_back(update.grad);
+    for (const std::string& value : update.averages) {
+      const bool is_in_place = MetaOf(value).dtype == MetaOf(update.value).dtype;
+      if (is_in_place) averaged_[value] = update.param;
+      averaging_.insert(makers_.Of(value));
+    }
     if (update.beta1_power.empty()) continue;
     values.push_back(update.beta1_power);
     values.push_back(update.beta2_power);
@@ -392,7 +386,8 @@ absl::Status Translator::CheckRules() const {
   const Node* first = nullptr;
   std::map<std::string, int> missing;
   for (const Node& node : graph_.nodes) {
-    if (!needed_.contains(&node) || Rules().count(node.target) > 0) continue;
+    const bool is_read = needed_.contains(&node) || averaging_.contains(&node);
+    if (!is_read || Rules().count(node.target) > 0) continue;
     if (first == nullptr) first = &node;
     ++missing[node.target];
   }
@@ -442,6 +437,8 @@ bool Translator::IsDividedSeed(const std::string& value) const {
 }
 
 std::string Translator::Output(const std::string& value, const TensorMeta& meta) {
+  const auto averaged = averaged_.find(value);
+  if (averaged != averaged_.end()) return vars_[value] = averaged->second;
   std::string name = value;
   const auto part = param_of_part_.find(value);
   const auto in_place =
@@ -677,55 +674,84 @@ bool Translator::IsComputedState(const Input& input) const {
          makers_.Origin(mutation->second) != input.value;
 }
 
+// What comes after the updates, which has written parameters in place.
+absl::Status Translator::AddAverages() {
+  const auto& ops = desc_.blocks(0).ops();
+  node_of_op_.resize(ops.size(), graph_.nodes.size());
+  for (const Node& node : graph_.nodes) {
+    if (!averaging_.contains(&node)) continue;
+    if (needed_.contains(&node)) {
+      return node.Error("expected a collective on what updates make alone, found other values");
+    }
+    const size_t first = ops.size();
+    WEFT_RETURN_IF_ERROR(TranslateNode(node));
+    node_of_op_.resize(ops.size(), &node - graph_.nodes.data());
+    for (size_t i = 0; i < node.outputs.size(); ++i) {  // an op for each
+      const auto param = averaged_.find(node.outputs[i]);
+      const bool is_last = param == averaged_.end() ||
+                           makers_.Origin(graph_.mutations.at(param->second)) == node.outputs[i];
+      if (!is_last) unfinished_.insert(first + i);
+    }
+  }
+  node_ = nullptr;
+  return absl::OkStatus();
+}
+
 absl::Status Translator::AddUpdates() {
   for (const Update& update : updates_.updates) {
-    const std::string& p = update.param;
-    if (update.rule == Update::Rule::kComputed) {
-      Add("assign", {{"X", {VarOf(update.grad)}}}, {{"Out", {p}}});
-      continue;
-    }
-    Slots inputs = {{"Grad", {VarOf(update.grad)}},
-                    {"LearningRate", {RateVariable(update.rate)}},
-                    {"Param", {p}}};
-    Slots outputs = {{"ParamOut", {p}}};
-    switch (update.rule) {
-      case Update::Rule::kComputed:
-        break;
-      case Update::Rule::kAdagrad:
-        inputs.insert(inputs.begin() + 2, {"Moment", {update.square}});
-        outputs.insert(outputs.begin(), {"MomentOut", {update.square}});
-        Add("adagrad", inputs, outputs).Float("epsilon", update.epsilon);
-        break;
-      case Update::Rule::kSgd:
-        Add("sgd", inputs, outputs);
-        break;
-      case Update::Rule::kMomentum:
-        inputs.push_back({"Velocity", {update.velocity}});
-        outputs.push_back({"VelocityOut", {update.velocity}});
-        Add("momentum", inputs, outputs)
-            .Float("mu", update.mu)
-            .Bool("use_nesterov", update.nesterov);
-        break;
-      case Update::Rule::kAdam:
-      case Update::Rule::kAdamW: {
-        const std::string b1 = VarOf(update.beta1_power), b2 = VarOf(update.beta2_power);
-        inputs.insert(inputs.end(), {{"Beta1Pow", {b1}},
-                                     {"Beta2Pow", {b2}},
-                                     {"Moment1", {update.mean}},
-                                     {"Moment2", {update.square}}});
-        outputs.insert(outputs.end(), {{"Beta1PowOut", {b1}},
-                                       {"Beta2PowOut", {b2}},
-                                       {"Moment1Out", {update.mean}},
-                                       {"Moment2Out", {update.square}}});
-        const bool decays = update.rule == Update::Rule::kAdamW;
-        NewOp op = Add(decays ? "adamw" : "adam", inputs, outputs);
-        op.Float("beta1", update.beta1)
-            .Float("beta2", update.beta2)
-            .Float("epsilon", update.epsilon)
-            .Bool("use_global_beta_pow", true);
-        if (decays) op.Float("coeff", update.decay).Bool("with_decay", true);
-        break;
-      }
+    WEFT_RETURN_IF_ERROR(AddUpdate(update));
+    if (update.averages.empty()) continue;
+    vars_[update.value] = update.param;
+    unfinished_.insert(desc_.blocks(0).ops_size() - 1);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Translator::AddUpdate(const Update& update) {
+  const std::string& p = update.param;
+  if (update.rule == Update::Rule::kComputed) {
+    Add("assign", {{"X", {VarOf(update.grad)}}}, {{"Out", {p}}});
+    return absl::OkStatus();
+  }
+  Slots inputs = {{"Grad", {VarOf(update.grad)}},
+                  {"LearningRate", {RateVariable(update.rate)}},
+                  {"Param", {p}}};
+  Slots outputs = {{"ParamOut", {p}}};
+  switch (update.rule) {
+    case Update::Rule::kComputed:
+      break;
+    case Update::Rule::kAdagrad:
+      inputs.insert(inputs.begin() + 2, {"Moment", {update.square}});
+      outputs.insert(outputs.begin(), {"MomentOut", {update.square}});
+      Add("adagrad", inputs, outputs).Float("epsilon", update.epsilon);
+      break;
+    case Update::Rule::kSgd:
+      Add("sgd", inputs, outputs);
+      break;
+    case Update::Rule::kMomentum:
+      inputs.push_back({"Velocity", {update.velocity}});
+      outputs.push_back({"VelocityOut", {update.velocity}});
+      Add("momentum", inputs, outputs).Float("mu", update.mu).Bool("use_nesterov", update.nesterov);
+      break;
+    case Update::Rule::kAdam:
+    case Update::Rule::kAdamW: {
+      const std::string b1 = VarOf(update.beta1_power), b2 = VarOf(update.beta2_power);
+      inputs.insert(inputs.end(), {{"Beta1Pow", {b1}},
+                                   {"Beta2Pow", {b2}},
+                                   {"Moment1", {update.mean}},
+                                   {"Moment2", {update.square}}});
+      outputs.insert(outputs.end(), {{"Beta1PowOut", {b1}},
+                                     {"Beta2PowOut", {b2}},
+                                     {"Moment1Out", {update.mean}},
+                                     {"Moment2Out", {update.square}}});
+      const bool decays = update.rule == Update::Rule::kAdamW;
+      NewOp op = Add(decays ? "adamw" : "adam", inputs, outputs);
+      op.Float("beta1", update.beta1)
+          .Float("beta2", update.beta2)
+          .Float("epsilon", update.epsilon)
+          .Bool("use_global_beta_pow", true);
+      if (decays) op.Float("coeff", update.decay).Bool("with_decay", true);
+      break;
     }
   }
   return absl::OkStatus();

@@ -69,6 +69,9 @@ class Translator {
   // parameters. Other variables may have another form of a value.
   std::vector<std::string> plain_values() const;
 
+  // Numbers of ops that write a parameter before the last op that does.
+  const absl::flat_hash_set<size_t>& unfinished() const { return unfinished_; }
+
   using Rule = absl::Status (Translator::*)(const Node&);
 
  private:
@@ -91,7 +94,7 @@ class Translator {
   absl::StatusOr<bool> IsLinearInSeed(const Node& node) const;
   absl::Status FindGradients();
   // Fills param_of_part_, gradient_vars_ and completed_.
-  absl::Status FindParts(const std::string& gradient, const std::string& param);
+  void FindParts(const std::string& gradient, const std::string& param);
   absl::StatusOr<std::string> GradientIn(const Update& update) const;
   // Nodes that make the values, or what these follow from.
   absl::flat_hash_set<const Node*> NodesFor(std::vector<std::string> values) const;
@@ -112,6 +115,8 @@ class Translator {
   void MakeNewValues();
   bool IsComputedState(const Input& input) const;
   absl::Status AddUpdates();
+  absl::Status AddUpdate(const Update& update);
+  absl::Status AddAverages();
   absl::Status AddMutations();
   std::string RateVariable(double rate);
 
@@ -162,7 +167,9 @@ class Translator {
   absl::Status Negate(const Node& node);
   absl::Status PowerOfNumber(const Node& node);
   absl::Status Power(const Node& node);
+  absl::Status Binary(const Node& node);
   absl::Status Clamp(const Node& node);
+  absl::Status ClampByTensors(const Node& node);
   absl::Status Lerp(const Node& node);
   absl::Status AddProduct(const Node& node);
   absl::Status Convert(const Node& node);
@@ -331,6 +338,10 @@ class Translator {
   // By value: the parameter whose gradient, of a rank, is complete with it.
   absl::flat_hash_map<std::string, std::string> completed_;
   absl::flat_hash_set<const Node*> needed_, needed_before_updates_;
+  // By value that is made of a parameter after its update: the parameter; and the nodes that do.
+  absl::flat_hash_map<std::string, std::string> averaged_;
+  absl::flat_hash_set<const Node*> averaging_;
+  absl::flat_hash_set<size_t> unfinished_;
   // By value: the needed nodes that read it, under any name.
   absl::flat_hash_map<std::string, std::vector<const Node*>> readers_;
 

@@ -1,8 +1,10 @@
 #include "proto/formats/pt2/updates.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -94,7 +96,15 @@ class Matcher {
 class Finder {
  public:
   Finder(const Graph& graph, const Makers& makers)
-      : graph_(graph), makers_(makers), match_(graph, makers) {}
+      : graph_(graph), makers_(makers), match_(graph, makers) {
+    for (const Node& node : graph.nodes) {
+      const absl::StatusOr<std::vector<std::string>> reads = node.Tensors();
+      if (Makers::HandsOn(node) || !reads.ok()) continue;
+      for (const std::string& value : *reads) ++num_readers_[makers.Origin(value)];
+    }
+    for (const std::string& value : graph.results) ++num_readers_[makers.Origin(value)];
+    for (const auto& [name, value] : graph.mutations) ++num_readers_[makers.Origin(value)];
+  }
 
   absl::StatusOr<Updates> Run() {
     for (const Input& input : graph_.inputs) {
@@ -102,23 +112,50 @@ class Finder {
       if (input.kind != Input::Kind::kParameter || mutation == graph_.mutations.end()) continue;
       const std::string value = makers_.Origin(mutation->second);
       if (value == input.value) continue;  // it stays
-      Update update;
-      update.param = input.name;
-      if (!IsAdam(value, &update) && !IsAdagrad(value, &update) && !IsSgd(value, &update)) {
-        update.rule = Update::Rule::kComputed;
-        update.grad = value;
-      }
+      const Update update = FindUpdate(input.name, value);
       for (const std::string& state : {update.velocity, update.mean, update.square}) {
         if (state.empty() || result_.states.insert(state).second) continue;
         return absl::InvalidArgumentError(absl::StrCat(
             "parameter ", input.name, ": its state ", state, " belongs to another parameter, too"));
       }
-      result_.updates.push_back(std::move(update));
+      result_.updates.push_back(update);
     }
     return std::move(result_);
   }
 
  private:
+  Update FindUpdate(const std::string& param, const std::string& last) {
+    Update update;
+    update.param = param;
+    update.value = last;
+    if (FindRule(&update)) return update;
+    bool reduces = false;
+    const Node* node;
+    for (;;) {
+      const std::string before = makers_.Before(update.value, &node);
+      if (before.empty() || num_readers_[before] != 1 ||
+          graph_.tensors.at(before).dims != graph_.tensors.at(last).dims) {
+        break;
+      }
+      reduces = reduces || node->Has("group_name");
+      update.averages.insert(update.averages.begin(), update.value);
+      update.value = before;
+    }
+    if (FindRule(&update)) return update;
+    if (!reduces) {
+      update.averages.clear();
+      update.value = last;
+    }
+    update.rule = Update::Rule::kComputed;
+    update.grad = update.value;
+    return update;
+  }
+
+  bool FindRule(Update* update) {
+    return IsAdam(update->value, update) || IsAdagrad(update->value, update) ||
+           IsSgd(update->value, update);
+  }
+
   // Whether the step leaves `value` in the state `name`.
   bool Leaves(const std::string& name, const std::string& value) const {
     const auto found = graph_.mutations.find(name);
@@ -243,8 +280,7 @@ class Finder {
   bool IsAdam(const std::string& value, Update* update) {
     const Node* const node = match_.Find(value, "aten.addcdiv.default");
     if (node == nullptr || !match_.IsNumber(*node, "value", 1, 1)) return false;
-    Update found;
-    found.param = update->param;
+    Update found = *update;
     found.rule = Update::Rule::kAdam;
     std::string square, param = match_.Operand(*node, "self"), whole;
     double kept = 1;
@@ -296,6 +332,7 @@ class Finder {
   const Graph& graph_;
   const Makers& makers_;
   Matcher match_;
+  absl::flat_hash_map<std::string, int> num_readers_;  // by value, under any name
   Updates result_;
 };
 
@@ -330,6 +367,20 @@ std::string Makers::Origin(absl::string_view value) const {
 const Node* Makers::Of(const std::string& value) const {
   const auto found = maker_.find(Origin(value));
   return found == maker_.end() ? nullptr : found->second;
+}
+
+std::string Makers::Before(const std::string& value, const Node** node) const {
+  *node = Of(value);
+  const bool makes = *node != nullptr && (absl::StartsWith((*node)->target, "_c10d_functional.") ||
+                                          (*node)->target == "aten._to_copy.default" ||
+                                          absl::StartsWith((*node)->target, "aten.mul.") ||
+                                          absl::StartsWith((*node)->target, "aten.div."));
+  if (!makes) return "";
+  const absl::StatusOr<std::vector<std::string>> reads = (*node)->Tensors();
+  const std::vector<std::string>& outputs = (*node)->outputs;
+  const auto at = std::find(outputs.begin(), outputs.end(), Origin(value));
+  if (!reads.ok() || reads->size() != outputs.size() || at == outputs.end()) return "";
+  return Origin((*reads)[at - outputs.begin()]);
 }
 
 bool Makers::HandsOn(const Node& node) {

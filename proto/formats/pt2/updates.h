@@ -27,6 +27,9 @@ class Makers {
   const Node* Of(const std::string& value) const;
 
   static bool HandsOn(const Node& node);
+  // What a collective, a number by which it is multiplied or divided, or another element type makes
+  // the value of, and the node that does; empty: none of these makes it.
+  std::string Before(const std::string& value, const Node** node) const;
 
  private:
   absl::flat_hash_map<std::string, const Node*> maker_;
@@ -39,6 +42,10 @@ struct Update {
   enum class Rule : uint8_t { kSgd, kMomentum, kAdam, kAdamW, kAdagrad, kComputed };
   Rule rule = Rule::kSgd;
   std::string param;
+  // What the rule makes. The step leaves the last of `averages` if there are any: values, each what
+  // a collective or a factor makes of the one before, as of LocalSGD.
+  std::string value;
+  std::vector<std::string> averages;
   // A value: what the rule takes for the gradient, with decay that is added to it, clipped.
   // kComputed: the new parameter.
   std::string grad;
@@ -68,7 +75,8 @@ struct Updates {
 //   adamw     the same, of p (1 - rate decay)
 //   adagrad   s' = s + g g; p - rate g / (√s' + epsilon)
 //
-// Any other update is kComputed. InvalidArgument: two parameters share a state. O(nodes).
+// Any other update is kComputed. All-reduces and factors that come after an update are averages, if
+// nothing else reads what they do. InvalidArgument: two parameters share a state. O(nodes).
 absl::StatusOr<Updates> FindUpdates(const Graph& graph, const Makers& makers);
 
 }  // namespace weft::pt2
