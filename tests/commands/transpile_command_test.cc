@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -682,30 +685,68 @@ TEST_F(TranspileTest, TimesThatNoPassReadsAreRefused) {
             0);
 }
 
-TEST_F(TranspileTest, RankMemoryNamesTheStageThatFits) {
+// What `weft stats` predicts that a step takes, besides what a rank keeps and with it.
+int64_t PredictedBytes(const std::string& file) {
+  const ProcessResult stats = RunProcess({"tools/weft", "stats", file, "--batch", "1"});
+  int64_t kept = 0, in_step = 0;
+  const size_t at = stats.out.find("values of a rank: ");
+  EXPECT_NE(at, std::string::npos) << stats.out << stats.err;
+  if (at == std::string::npos) return 0;
+  EXPECT_EQ(std::sscanf(stats.out.c_str() + at,
+                        "values of a rank: %" SCNd64 " bytes kept between steps, %" SCNd64, &kept,
+                        &in_step),
+            2)
+      << stats.out;
+  return kept + in_step;
+}
+
+TEST_F(TranspileTest, RankMemoryNamesTheFirstStageThatFits) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto files, testing::ReadTarXz("tests/data/paddle3_pir.tar.xz"));
-  const std::string in = MakeFile("main.json", files.at("mlp_adam/main.json"));
-  const std::string startup = MakeFile("startup.json", files.at("mlp_adam/startup.json"));
-  const auto errors = [&](const std::string& memory, std::vector<std::string> more) {
-    std::vector<std::string> args = {"--mode",        "grad_allreduce", "--nranks", "4",
-                                     "--rank_memory", memory,           in,         Path("out.pb")};
+  const std::string in = MakeFile("main.json", files.at("bert_tiny/main.json"));
+  const std::string startup = MakeFile("startup.json", files.at("bert_tiny/startup.json"));
+  const std::vector<std::string> both = {"--startup_in", startup, "--startup_out", Path("s.pb")};
+  const auto transpile = [&](std::vector<std::string> args, std::vector<std::string> more) {
+    args.insert(args.end(), {"--nranks", "4", "--buckets", "bytes{first_bytes=1000,max_bytes=4000}",
+                             in, Path("out.pb")});
     args.insert(args.end(), more.begin(), more.end());
     const ProcessResult result = Run(args);
     EXPECT_EQ(result.status, 0) << result.err;
     return result.err;
   };
-  const std::vector<std::string> both = {"--startup_in", startup, "--startup_out", Path("s.pb")};
-  EXPECT_EQ(errors("100000000", both), "");
-  EXPECT_THAT(errors("170000", both),
-              ::testing::ContainsRegex(
-                  "warning: .*main.json: a step takes [0-9]+ bytes on a rank \\(estimated, "
-                  "a batch of 32\\), and --rank_memory is 170000; --mode zero --stage 1 "
-                  "takes 1[0-9]+ bytes and sends [0-9]+ bytes in a step instead of "));
-  EXPECT_THAT(errors("1000", both),
-              AllOf(HasSubstr(", the least of all stages, and sends "),
-                    HasSubstr("weft run may take less, which weft stats predicts")));
-  EXPECT_THAT(errors("170000", both), Not(HasSubstr("weft stats")));
-  EXPECT_THAT(errors("1000", {}), HasSubstr("it needs --startup_in"));
+  const auto errors = [&](int64_t memory, const std::vector<std::string>& more) {
+    return transpile(
+        {"--mode", "grad_allreduce", "--rank_memory", absl::StrCat(memory), "--batch", "1"}, more);
+  };
+  transpile({"--mode", "grad_allreduce"}, both);
+  const int64_t of_all = PredictedBytes(Path("out.pb"));
+  std::vector<int64_t> of_stage;
+  for (const char* stage : {"1", "2", "3"}) {
+    transpile({"--mode", "zero", "--stage", stage}, both);
+    of_stage.push_back(PredictedBytes(Path("out.pb")));
+  }
+  ASSERT_LT(of_stage[0], of_all);
+  ASSERT_LT(of_stage[1], of_stage[0]);
+  ASSERT_LT(of_stage[2], of_stage[1]);
+
+  EXPECT_EQ(errors(of_all, both), "");
+  EXPECT_THAT(errors(of_all - 1, both),
+              HasSubstr(absl::StrCat("main.json: a step takes ", of_all,
+                                     " bytes on a rank (predicted, a batch of 1), and "
+                                     "--rank_memory is ",
+                                     of_all - 1, "; --mode zero --stage 1 takes ", of_stage[0],
+                                     " bytes and sends ")));
+  for (const int stage : {1, 2, 3}) {
+    EXPECT_THAT(errors(of_stage[stage - 1], both),
+                ::testing::ContainsRegex(absl::StrCat("; --mode zero --stage ", stage, " takes ",
+                                                      of_stage[stage - 1],
+                                                      " bytes and sends [0-9]+ bytes in a step "
+                                                      "instead of [0-9]+\n")));
+  }
+  EXPECT_THAT(errors(of_stage[2] - 1, both),
+              HasSubstr(absl::StrCat("; no stage of --mode zero fits: --mode zero --stage 3 takes "
+                                     "least, ",
+                                     of_stage[2], " bytes and sends ")));
+  EXPECT_THAT(errors(1000, {}), HasSubstr("it needs --startup_in"));
   ExpectFails(2, {"--mode", "none", "--batch", "8", Path("in.pb"), Path("out.pb")},
               "only --device_memory and --rank_memory read it");
 }

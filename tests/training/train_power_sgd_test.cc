@@ -354,8 +354,8 @@ TEST_P(PowerSgdOfPaddle3Test, RanksTrainAsTheReference) {
   WEFT_ASSERT_OK_AND_ASSIGN(Program main, Read("main"));
   WEFT_ASSERT_OK_AND_ASSIGN(Program startup, Read("startup"));
   WEFT_ASSERT_OK(Rewrite(2, {&main, &startup}));
-  // PIR has no form of its ops that Weft writes.
-  const std::string main_path = Path("main.pb"), startup_path = Path("startup.pb");
+  const std::string ending = GetParam().ending;
+  const std::string main_path = Path("main" + ending), startup_path = Path("startup" + ending);
   WEFT_ASSERT_OK(WritePrograms({{&main, main_path}, {&startup, startup_path}}));
   WEFT_ASSERT_OK_AND_ASSIGN(auto begin,
                             LoadParams(Shared("init.params"), Shared("persistables.txt")));
@@ -369,27 +369,26 @@ TEST_P(PowerSgdOfPaddle3Test, RanksTrainAsTheReference) {
     }
   }
   WEFT_ASSERT_OK(WriteNpz(Path("params.npz"), begin));
-  std::vector<std::string> args = {"tools/weft",
-                                   "run",
-                                   main_path,
-                                   "--startup",
-                                   startup_path,
-                                   "--params",
-                                   Path("params.npz"),
-                                   "--feeds",
-                                   Shared("feeds.npz"),
-                                   "--steps",
-                                   absl::StrCat(test["losses"].size()),
-                                   "--save",
-                                   Path("saved.npz")};
-  if (GetParam().has_processes) {
-    const std::vector<std::string> launch = {"tools/weft", "launch", "-n", "2", "--"};
-    args.insert(args.begin(), launch.begin(), launch.end());
-  } else {
-    args.insert(args.end(), {"--ranks", "2"});
-  }
-  const ProcessResult result = RunProcess(args);
-  ASSERT_EQ(result.status, 0) << result.err;
+  // In two runs, of which the second goes on with what each rank keeps.
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"tools/weft", "run", main_path, "--feeds",
+                                     Shared("feeds.npz")};
+    args.insert(args.end(), more.begin(), more.end());
+    if (GetParam().has_processes) {
+      const std::vector<std::string> launch = {"tools/weft", "launch", "-n", "2", "--"};
+      args.insert(args.begin(), launch.begin(), launch.end());
+    }
+    const ProcessResult result = RunProcess(args);
+    EXPECT_EQ(result.status, 0) << result.err;
+  };
+  const size_t half = test["losses"].size() / 2;
+  std::vector<std::string> begin_with = {"--startup",        startup_path, "--params",
+                                         Path("params.npz"), "--steps",    absl::StrCat(half),
+                                         "--checkpoint",     Path("half")};
+  if (!GetParam().has_processes) begin_with.insert(begin_with.end(), {"--ranks", "2"});
+  run(begin_with);
+  run({"--resume", Path("half"), "--steps", absl::StrCat(test["losses"].size() - half), "--save",
+       Path("saved.npz")});
   WEFT_ASSERT_OK_AND_ASSIGN(const auto saved, ReadNpz(Path("saved.npz")));
   EXPECT_EQ(test["heads"].size(), 6U);
   for (const auto& [name, head] : test["heads"].items()) {

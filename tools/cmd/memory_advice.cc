@@ -13,6 +13,7 @@
 #include "ops/schema/collective_bytes.h"
 #include "ops/schema/communication_ops.h"
 #include "tools/inspect/program_stats.h"
+#include "tools/inspect/run_memory.h"
 #include "transpiler/modes.h"
 #include "transpiler/transpile.h"
 
@@ -26,9 +27,10 @@ struct Need {
   double sent = 0;    // bytes in a step
 };
 
-Need NeedOf(const Program& program, int64_t batch, int nranks) {
+absl::StatusOr<Need> NeedOf(const Program& program, int64_t batch, int nranks) {
+  WEFT_ASSIGN_OR_RETURN(const MemoryEstimate estimate, PredictRunMemory(program, batch));
+  Need need{estimate.memory.kept + estimate.memory.arena, 0};
   const ProgramStats stats = ComputeProgramStats(program, batch);
-  Need need{stats.peak_memory.bytes, 0};
   for (const auto& [key, totals] : stats.collectives) {
     const CollectiveOp* const collective = FindCollectiveOp(key.op_type);
     if (collective == nullptr) continue;
@@ -64,11 +66,16 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
                                   const Program& written, const Setting& setting) {
   const int64_t batch = flags.batch.value_or(kDefaultBatch);
   const int nranks = setting.nranks.value_or(1);
-  const Need now = NeedOf(written, batch, nranks);
+  const absl::StatusOr<Need> now = NeedOf(written, batch, nranks);
+  if (!now.ok()) {
+    return Said{Severity::kWarning,
+                absl::StrCat(flags.in, ": option:rank_memory: what a step takes is unknown: ",
+                             now.status().message())};
+  }
   const int64_t limit = *flags.rank_memory;
-  if (now.bytes <= limit) return absl::nullopt;
-  std::string text = absl::StrCat(flags.in, ": a step takes ", now.bytes,
-                                  " bytes on a rank (estimated, a batch of ", batch,
+  if (now->bytes <= limit) return absl::nullopt;
+  std::string text = absl::StrCat(flags.in, ": a step takes ", now->bytes,
+                                  " bytes on a rank (predicted, a batch of ", batch,
                                   "), and option:rank_memory is ", limit);
   // Sharding is another algorithm than averages of parameters.
   if (setting.averaging.has_value()) return Said{Severity::kWarning, text};
@@ -84,8 +91,7 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
   }
   absl::optional<Need> least;
   int of = 0;
-  // Stage 2 takes what stage 1 takes, by the estimate, which does not know when a bucket arrives.
-  for (const int stage : {1, 3}) {
+  for (const int stage : {1, 2, 3}) {
     const absl::StatusOr<Need> need = NeedOfStage(flags, original, stage, batch, nranks);
     if (!need.ok()) return say(absl::StrCat("option:mode zero: ", need.status().message()));
     if (least.has_value() && need->bytes >= least->bytes) continue;
@@ -93,14 +99,13 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
     of = stage;
     if (need->bytes <= limit) break;
   }
-  if (least->bytes >= now.bytes) return say("no stage of option:mode zero takes less");
-  absl::StrAppend(&text, "; option:mode zero option:stage ", of, " takes ", least->bytes, " bytes",
-                  least->bytes <= limit ? "" : ", the least of all stages,", " and sends ",
-                  std::llround(least->sent), " bytes in a step instead of ",
-                  std::llround(now.sent));
-  // It shares memory between values, and computes several ops at once.
-  if (least->bytes > limit) return say("weft run may take less, which weft stats predicts");
-  return Said{Severity::kWarning, text};
+  if (least->bytes >= now->bytes) return say("no stage of option:mode zero takes less");
+  const std::string stage = absl::StrCat("option:mode zero option:stage ", of);
+  const std::string sends = absl::StrCat(" bytes and sends ", std::llround(least->sent),
+                                         " bytes in a step instead of ", std::llround(now->sent));
+  return least->bytes <= limit ? say(absl::StrCat(stage, " takes ", least->bytes, sends))
+                               : say(absl::StrCat("no stage of option:mode zero fits: ", stage,
+                                                  " takes least, ", least->bytes, sends));
 }
 
 }  // namespace weft

@@ -12,8 +12,8 @@
 namespace weft {
 
 // A warning if a step of `written` takes more than TranspileFlags::rank_memory. Where ranks reduce
-// gradients in each step, it names the stage of sharding that fits and what that sends; if none
-// fits, the one that takes least. Memory is EstimatePeakMemory with TranspileFlags::batch.
+// gradients in each step, it names the first stage of sharding that fits and what that sends; if
+// none fits, the one that takes least. Memory is PredictRunMemory with TranspileFlags::batch.
 // `original`: as read; it is rewritten for each stage.
 absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair& original,
                                   const Program& written, const Setting& setting);

@@ -630,10 +630,8 @@ TEST_F(WeftProcessesTest, ProgramsOfAllFormatsTrainToTheStatesOfThreads) {
           absl::StrCat("tests/data/", archive == "programs" ? "" : "paddle3_", model, "/feeds.npz");
       const auto expect_same_states = [&](const Args& mode, int nranks) {
         SCOPED_TRACE(absl::StrCat(archive, " ", model, " ", absl::StrJoin(mode, " ")));
-        // The blocks of low rank have no form in PIR.
-        const std::string written = mode[0] == "power_sgd" ? ".pb" : ending;
-        main_ = TestPath("main" + written);
-        startup_ = TestPath("startup" + written);
+        main_ = TestPath("main" + ending);
+        startup_ = TestPath("startup" + ending);
         Transpile(Args{"--nranks", absl::StrCat(nranks), "--mode"} + mode, main, startup);
         ExpectSameStates(nranks / 2);
       };

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -14,17 +13,13 @@
 #include "executor/run/memory_estimate.h"
 #include "executor/run/runner.h"
 #include "executor/servers/server_part.h"
-#include "ops/analysis/core/communication.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/analysis/devices/parameter_bytes.h"
-#include "ops/analysis/training/num_ranks.h"
-#include "ops/kernel.h"
-#include "ops/schema/communication_ops.h"
-#include "proto/all_ops.h"
 #include "tools/cmd/program_texts.h"
 #include "tools/cmd/weft_commands.h"
 #include "tools/flags/shown_program.h"
 #include "tools/inspect/program_stats.h"
+#include "tools/inspect/run_memory.h"
 #include "tools/inspect/run_report.h"
 #include "tools/inspect/server_stats.h"
 
@@ -33,37 +28,9 @@ namespace {
 
 constexpr char kCommand[] = "weft stats";
 
-// So many ranks that all groups are ranks of the run.
-int RanksOfGroups(const Program& program) {
-  int most = 1;
-  for (const Op& op : AllOps(program)) {
-    const absl::StatusOr<std::vector<int>> ranks = GroupRanksOf(op);
-    if (ranks.ok() && !ranks->empty()) most = std::max(most, ranks->back() + 1);
-  }
-  return most;
-}
-
-// Ranks with messages, up to the last one that this program names; 0: it has none.
-int RanksOfPeers(const Program& program) {
-  int most = 0;
-  for (const Op& op : AllOps(program)) {
-    if (!FindMessageOp(op.type()).has_value()) continue;
-    most = std::max(most, static_cast<int>(op.IntAttr("peer").value_or(0)) + 1);
-  }
-  return most;
-}
-
 // What weft run would print about memory, or why it does not run the program.
 std::string MemoryText(const Program& program, int64_t batch) {
-  PlanOptions options;
-  options.kernels = &CpuKernels();
-  options.nranks = std::max(FindNumRanks(program, nullptr).value_or(1), RanksOfGroups(program));
-  const int peers = RanksOfPeers(program);
-  if (peers > 0) {  // the program of one rank, which is none of these
-    options.nranks = std::max(options.nranks, peers + 1);
-    options.rank = options.nranks - 1;
-  }
-  const absl::StatusOr<MemoryEstimate> estimate = EstimateMemory(program, options, batch);
+  const absl::StatusOr<MemoryEstimate> estimate = PredictRunMemory(program, batch);
   if (!estimate.ok()) {
     return absl::StrCat("weft run does not run it: ", estimate.status().message(), "\n");
   }

@@ -104,7 +104,18 @@ absl::Status Exporter::WriteBranch(const Op& op) {
     bool is_replaced;
   };
   std::vector<Value> around;
+  std::vector<Symbol> made_before;  // of the step: bound in the block only
   for (Symbol arg : op.Output("Out")) {
+    if (CurrentOf(arg).id == 0 && program_.block(0).FindVar(arg).valid()) {
+      WEFT_ASSIGN_OR_RETURN(const std::string type, DeclaredType(arg));
+      WEFT_ASSIGN_OR_RETURN(const NewOp zeros, new_ops_.Zeros(type));
+      WEFT_RETURN_IF_ERROR(Append(zeros));
+      SetCurrent(arg, zeros.results[0], type);
+      is_made_for_blocks_.insert(arg);
+    }
+    if (is_made_for_blocks_.contains(arg) && is_bound_.insert(arg).second) {
+      made_before.push_back(arg);
+    }
     if (is_bound_.contains(arg)) around.push_back({arg, CurrentOf(arg), is_replaced_[arg.value()]});
   }
   is_in_branch_ = true;
@@ -115,6 +126,7 @@ absl::Status Exporter::WriteBranch(const Op& op) {
     CurrentOf(value.var) = value.now;
     is_replaced_[value.var.value()] = value.is_replaced;
   }
+  for (Symbol var : made_before) is_bound_.erase(var);
   if (is_behind_collectives_ && !around.empty()) last_collective_ = around[0].now;
   const auto region = [this](absl::string_view ops) {
     const size_t number = num_blocks_++;

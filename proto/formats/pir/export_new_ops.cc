@@ -171,7 +171,7 @@ absl::Status Exporter::AddBuffer(const Op& op) {
     buffer_of_part_[part] = made.name;
     if (!CurrentOf(part).type.empty()) continue;
     // What takes the buffer apart makes the part.
-    WEFT_ASSIGN_OR_RETURN(std::string type, DeclaredType(part));
+    WEFT_ASSIGN_OR_RETURN(std::string type, DeclaredType(part, op.block()));
     types_.push_back(std::make_unique<std::string>(std::move(type)));
     CurrentOf(part).type = *types_.back();
   }

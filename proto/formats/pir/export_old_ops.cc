@@ -435,8 +435,8 @@ Symbol Exporter::VariableOf(ValueIndex result) const {
   return renamed != renamed_results_.end() ? renamed->second : import_.variable_of_value[result];
 }
 
-absl::StatusOr<std::string> Exporter::DeclaredType(Symbol var) const {
-  const VarId declared = program_.block(0).FindVar(var);
+absl::StatusOr<std::string> Exporter::DeclaredType(Symbol var, int block) const {
+  const VarId declared = program_.block(block).Resolve(var);
   if (!declared.valid() || program_.var(declared).type() != pb::VarType::LOD_TENSOR) {
     return absl::UnimplementedError(
         absl::StrCat(program_.name(var), ": expected a variable that is a dense tensor"));

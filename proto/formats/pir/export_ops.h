@@ -64,7 +64,7 @@ class Exporter {
   // Unimplemented for other changes.
   absl::Status TakeChanges(const Op& op);
   // Of a dense tensor, as JSON; Unimplemented for another variable.
-  absl::StatusOr<std::string> DeclaredType(Symbol var) const;
+  absl::StatusOr<std::string> DeclaredType(Symbol var, int block = 0) const;
   // That of the variable that holds a result of the file; empty: the result has it.
   absl::StatusOr<std::string> NewTypeOf(const Value& result, Symbol var) const;
 
@@ -139,7 +139,8 @@ class Exporter {
   // is named after the last op that writes it.
   absl::Status DeclareState();
   absl::Status NameState(OpId op);
-  // A conditional_block, as 1.if without results: its ops write parameters and state in place.
+  // A conditional_block, as 1.if without results: its ops write parameters and state in place, and
+  // variables of the step that have no value before blocks.
   // Paddle's executor takes these for outputs of the 1.if. Their values keep their ids around it.
   absl::Status WriteBranch(const Op& op);
   absl::Status WriteBody(int block);
@@ -183,6 +184,8 @@ class Exporter {
   // Parameters, feeds and state, which outlive the step: what writes one must write in place, as
   // Paddle keeps the variable and not the value.
   absl::flat_hash_set<Symbol> is_bound_;
+  // Variables of the step that first a new block writes: zeros before, which blocks write over.
+  absl::flat_hash_set<Symbol> is_made_for_blocks_;
   NewOps new_ops_;
   size_t num_blocks_;  // of the file that is written
   bool is_in_branch_ = false;

@@ -70,6 +70,11 @@ absl::StatusOr<NewOp> NewOps::Full(absl::Span<const int64_t> dims, double value,
               {json}, is_persistable);
 }
 
+absl::StatusOr<NewOp> NewOps::Zeros(absl::string_view type) {
+  WEFT_ASSIGN_OR_RETURN(const ValueType read, ReadType(type));
+  return Full(read.dims, 0, read.dtype, AnyPlaceJson(), /*is_persistable=*/false);
+}
+
 absl::StatusOr<NewOp> NewOps::Constant(double value, pb::VarType::Type dtype) {
   return Full({1}, value, dtype, HostJson(), /*is_persistable=*/false);
 }

@@ -61,6 +61,9 @@ class NewOps {
                              absl::Span<const std::string> attrs, std::vector<std::string> types,
                              bool is_persistable = false);
 
+  // Zeros in a tensor of that type (JSON), which ops write in place.
+  absl::StatusOr<NewOp> Zeros(absl::string_view type);
+
   // An op of kind kWritten, after the constants and lists that it reads. The last op has the
   // results, one for each output; `output` is the only one, or not bound. `stream`: on which it
   // runs; empty: that of computation.
@@ -89,9 +92,13 @@ class NewOps {
   static absl::Status AddCast(const Op& op, Form* form);
   absl::Status AddClip(const Op& op, Form* form);
   absl::Status AddSlice(const Op& op, Form* form);
+  absl::Status AddDraw(const Op& op, Form* form);
+  static absl::Status AddProduct(const Op& op, absl::Span<const NewOpInput> inputs, Form* form);
   absl::Status AddSum(absl::Span<const NewOpInput> inputs, Form* form);
   absl::StatusOr<NewOp> Fill(const Op& op, bool is_persistable);
 
+  // Q and R of a matrix.
+  absl::StatusOr<std::vector<NewOp>> Factors(const Op& op, const NewOpInput& input);
   // Equal parts, as results of the last op.
   absl::StatusOr<std::vector<NewOp>> SplitEqually(const Op& op, const NewOpInput& input);
   // A tensor of one value, in place `place` (proto/formats/pir/attribute_json.h).

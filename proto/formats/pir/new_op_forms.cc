@@ -45,12 +45,16 @@ constexpr FormRow kForms[] = {
     {"elementwise_sub", ""},
     {"equal", "", true},
     {"fill_constant", "dtype shape str_value value"},
+    {"gaussian_random", "dtype mean seed shape std"},
     {"greater_equal", "", true},
     {"increment", "step", false, true},
     {"less_than", "", true},
     {"logical_and", "", true},
+    {"logical_not", "", true},
     {"logical_or", "", true},
+    {"matmul_v2", "trans_x trans_y"},
     {"not_equal", "", true},
+    {"qr", "mode"},
     {"reduce_scatter", "nranks ring_id"},
     {"scale", "bias bias_after_scale scale", false, true},
     {"slice", "axes ends starts"},
@@ -228,6 +232,58 @@ absl::Status NewOps::AddSum(absl::Span<const NewOpInput> inputs, Form* form) {
   return absl::OkStatus();
 }
 
+absl::Status NewOps::AddDraw(const Op& op, Form* form) {
+  const std::vector<int64_t> dims = op.IntsAttr("shape").value_or(std::vector<int64_t>());
+  const auto dtype =
+      static_cast<pb::VarType::Type>(op.IntAttr("dtype").value_or(pb::VarType::FP32));
+  WEFT_ASSIGN_OR_RETURN(form->type, TensorTypeJson(dtype, dims));
+  WEFT_ASSIGN_OR_RETURN(const absl::string_view name, DTypeName(dtype));
+  WEFT_ASSIGN_OR_RETURN(NewOp shape, Integers(dims));
+  form->operands.push_back(shape.results[0]);
+  form->before.push_back(std::move(shape));
+  form->attrs = {FloatJson("mean", op.FloatAttr("mean").value_or(0)),
+                 FloatJson("std", op.FloatAttr("std").value_or(1)),
+                 IntJson("seed", op.IntAttr("seed").value_or(0)), DTypeJson(name), AnyPlaceJson()};
+  return absl::OkStatus();
+}
+
+absl::Status NewOps::AddProduct(const Op& op, absl::Span<const NewOpInput> inputs, Form* form) {
+  std::vector<int64_t> dims;
+  const bool transposed[] = {op.BoolAttr("trans_x").value_or(false),
+                             op.BoolAttr("trans_y").value_or(false)};
+  for (size_t k = 0; k < 2 && inputs.size() == 2; ++k) {
+    WEFT_ASSIGN_OR_RETURN(const ValueType type, ReadType(inputs[k].type));
+    if (type.kind != ValueType::Kind::kTensor || type.dims.size() != 2) break;
+    // The rows of the first, the columns of the second.
+    dims.push_back(type.dims[(k == 1) != transposed[k] ? 1 : 0]);
+  }
+  if (dims.size() != 2) return absl::UnimplementedError("expected two matrices");
+  WEFT_ASSIGN_OR_RETURN(const ValueType first, ReadType(inputs[0].type));
+  WEFT_ASSIGN_OR_RETURN(form->type, TensorTypeJson(first.dtype, dims));
+  form->attrs = {BoolJson("transpose_x", transposed[0]), BoolJson("transpose_y", transposed[1])};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<NewOp>> NewOps::Factors(const Op& op, const NewOpInput& input) {
+  WEFT_ASSIGN_OR_RETURN(const ValueType type, ReadType(input.type));
+  const std::string mode = op.StringAttr("mode").value_or("reduced");
+  const bool is_tall = type.kind == ValueType::Kind::kTensor && type.dims.size() == 2 &&
+                       type.dims[0] >= type.dims[1] && type.dims[1] >= 0;
+  if (!is_tall || mode != "reduced" || op.output_args().size() != 2) {
+    return absl::UnimplementedError(
+        absl::StrCat("expected two factors, mode reduced, of a matrix with at least as many rows "
+                     "as columns, found mode ",
+                     mode, " and ", input.type.substr(0, 128)));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string triangle,
+                        TensorTypeJson(type.dtype, {type.dims[1], type.dims[1]}));
+  std::vector<NewOp> ops;
+  WEFT_ASSIGN_OR_RETURN(ops.emplace_back(),
+                        Make(FindRuleOfDesc(op.type())->pir, {input.id}, {StringJson("mode", mode)},
+                             {std::string(input.type), triangle}));
+  return ops;
+}
+
 absl::StatusOr<NewOp> NewOps::Fill(const Op& op, bool is_persistable) {
   double value = op.FloatAttr("value").value_or(0);
   const std::string text = op.StringAttr("str_value").value_or("");
@@ -249,25 +305,28 @@ absl::StatusOr<std::vector<NewOp>> NewOps::Translate(const Op& op,
   const FormRow& row = *FindForm(desc);
   WEFT_RETURN_IF_ERROR(CheckAttributes(op, row));
   if (desc == "split" && inputs.size() == 1) return SplitEqually(op, inputs[0]);
-  const bool fills = desc == "fill_constant";
-  if (inputs.empty() != fills || op.output_args().size() != 1) {
-    return absl::UnimplementedError(absl::StrCat("expected ", fills ? "no inputs" : "inputs",
-                                                 " and one output, found ", inputs.size(), " and ",
-                                                 op.output_args().size()));
+  if (desc == "qr" && inputs.size() == 1) return Factors(op, inputs[0]);
+  const bool fills = desc == "fill_constant", draws = desc == "gaussian_random";
+  if (inputs.empty() != (fills || draws) || op.output_args().size() != 1) {
+    return absl::UnimplementedError(
+        absl::StrCat("expected ", fills || draws ? "no inputs" : "inputs",
+                     " and one output, found ", inputs.size(), " and ", op.output_args().size()));
   }
-  const bool is_in_place = !fills && op.output_args()[0] == inputs[0].var;
+  const bool is_in_place = !inputs.empty() && op.output_args()[0] == inputs[0].var;
   Form form;
   if (fills) {
     WEFT_ASSIGN_OR_RETURN(NewOp made, Fill(op, output.is_persistable));
     form.before.push_back(std::move(made));
   } else {
     form.name = std::string(FindRuleOfDesc(desc)->pir);
-    form.type = std::string(inputs[0].type);
+    if (!inputs.empty()) form.type = std::string(inputs[0].type);
     for (const NewOpInput& input : inputs) form.operands.push_back(input.id);
     if (desc == "scale") WEFT_RETURN_IF_ERROR(AddScale(op, &form));
     if (IsCollective(form.name)) WEFT_RETURN_IF_ERROR(AddCollective(op, &form));
     if (desc == "cast") WEFT_RETURN_IF_ERROR(AddCast(op, &form));
     if (desc == "clip") WEFT_RETURN_IF_ERROR(AddClip(op, &form));
+    if (draws) WEFT_RETURN_IF_ERROR(AddDraw(op, &form));
+    if (desc == "matmul_v2") WEFT_RETURN_IF_ERROR(AddProduct(op, inputs, &form));
     if (desc == "slice") WEFT_RETURN_IF_ERROR(AddSlice(op, &form));
     if (desc == "sum") WEFT_RETURN_IF_ERROR(AddSum(inputs, &form));
     if (desc == "increment") form.attrs = {FloatJson("value", op.FloatAttr("step").value_or(1))};

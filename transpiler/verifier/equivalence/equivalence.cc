@@ -387,14 +387,17 @@ std::string EquivalenceChecker::WhyNoShare(absl::string_view variable) const {
 void EquivalenceChecker::CheckSharesAtStart(const Program& startup, const RankValues& whole,
                                             Reporter* reporter) {
   const bool is_original = &startup == original_.startup;
+  auto value = startup_values_.end();
+  bool is_share = false;
   for (const Shared& shared : shares_) {
+    if (shared.index == 0) {  // of another variable
+      value = startup_values_.find(shared.variable);
+      is_share = value != startup_values_.end() && HoldsAtStart(shared.variable, value->second);
+    }
     const VarId var = startup.block(0).FindVar(shared.name);
     const bool is_known =
         var.valid() && whole.IsWritten(var) && (startup.var(var).persistable() || !is_original);
     if (is_original && !is_known) continue;
-    const auto value = startup_values_.find(shared.variable);
-    const bool is_share =
-        value != startup_values_.end() && HoldsAtStart(shared.variable, value->second);
     RankValue found;
     if (value != startup_values_.end()) found = ValueOf(value->second, shared.index, &table_);
     std::string expected = shared.name.empty() ? "padding" : std::string(shared.name);
@@ -427,29 +430,29 @@ bool EquivalenceChecker::HoldsAtStart(absl::string_view variable, RankValue valu
 
 void EquivalenceChecker::CheckShares() {
   const Program& original = *original_.main;
-  std::set<absl::string_view> reported;
+  std::string why;
+  RankValue several;
+  VarId share;
   for (const Shared& shared : shares_) {
-    if (reported.count(shared.variable) > 0) continue;
-    std::string why = WhyNoShare(shared.variable);
-    RankValue several;
-    VarId share;
-    if (why.empty()) {
-      share = rewritten_.main->block(0).FindVar(shared.variable);
-      several = after_->AtEnd(share);
-      // Nobody has written it.
-      if (!several.expr.valid() && !several.is_zero) {
-        several.expr = InitialOfShare(shared.variable, given_.values.setting, &table_);
-      } else if (!HoldsShare(shared.variable, several)) {
-        why = absl::StrCat("after a step, it is ", ToString(several.placement), ": ",
-                           table_.ToString(several.expr, 2));
+    if (shared.index == 0) {  // of another variable
+      why = WhyNoShare(shared.variable);
+      if (why.empty()) {
+        share = rewritten_.main->block(0).FindVar(shared.variable);
+        several = after_->AtEnd(share);
+        // Nobody has written it.
+        if (!several.expr.valid() && !several.is_zero) {
+          several.expr = InitialOfShare(shared.variable, given_.values.setting, &table_);
+        } else if (!HoldsShare(shared.variable, several)) {
+          why = absl::StrCat("after a step, it is ", ToString(several.placement), ": ",
+                             table_.ToString(several.expr, 2));
+        }
+      }
+      if (!why.empty()) {
+        Report("W603", shared.variable,
+               absl::StrCat("the setting says that it holds ", shared.name, "; ", why));
       }
     }
-    if (!why.empty()) {
-      reported.insert(shared.variable);
-      Report("W603", shared.variable,
-             absl::StrCat("the setting says that it holds ", shared.name, "; ", why));
-      continue;
-    }
+    if (!why.empty()) continue;
     const VarId var = original.block(0).FindVar(shared.name);
     if (!var.valid() || !original.var(var).persistable()) continue;
     RankValue found = ValueOf(several, shared.index, &table_);

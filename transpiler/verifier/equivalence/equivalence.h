@@ -182,7 +182,7 @@ class EquivalenceChecker {
     absl::string_view variable, name;
     size_t index;
   };
-  std::vector<Shared> shares_;
+  std::vector<Shared> shares_;  // those of a variable one after another, from 0 on
   absl::flat_hash_set<absl::string_view> is_shared_;  // by name
   // Conditions on which parameters are averaged; invalid: in every step.
   absl::flat_hash_set<ExprId> averaged_on_, averaged_in_groups_on_;

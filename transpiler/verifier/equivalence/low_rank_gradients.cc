@@ -49,6 +49,9 @@ class LowRankChecker {
   }
 
   void CheckResiduals() {
+    for (VarId var : main_.block(0).vars()) {
+      if (main_.var(var).persistable()) states_[table_.Initial(main_.var(var).name())] = var;
+    }
     FindSent();
     for (const std::string& name : claim_.residuals) CheckResidual(name);
     CheckOtherStates();
@@ -104,6 +107,7 @@ class LowRankChecker {
         if (!table_.IsSelect(expr)) continue;
         const absl::Span<const ExprId> operands = table_.Operands(expr);
         const ExprId condition = operands[0], yes = operands[1], no = operands[2];
+        by_rest_[SumOf({{no, 1}, {yes, -1}})].push_back(sent_.size());
         sent_.push_back({expr, condition, yes, no, update.op,
                          main_.op(update.op).Input("Param")[update.index], false});
       }
@@ -136,10 +140,14 @@ class LowRankChecker {
                                  "; expected another value from step ", claim_.first_step, " on"));
     }
     const ExprId condition = table_.Operands(found)[0], kept = table_.Operands(found)[1];
-    const Sent* closest = nullptr;
-    for (Sent& sent : sent_) {
-      if (sent.condition != condition || sent.is_kept) continue;
-      if (kept == SumOf({{sent.gradient, 1}, {before, 1}, {sent.value, -1}})) {
+    const auto is_open = [&](const Sent& sent) {
+      return sent.condition == condition && !sent.is_kept;
+    };
+    const auto of_rest = by_rest_.find(SumOf({{kept, 1}, {before, -1}}));
+    if (of_rest != by_rest_.end()) {
+      for (size_t i : of_rest->second) {
+        Sent& sent = sent_[i];
+        if (!is_open(sent)) continue;
         sent.is_kept = true;
         if (!HasCondition(condition)) conditions_.emplace_back(condition, sent.update);
         const std::string problem =
@@ -147,15 +155,16 @@ class LowRankChecker {
         if (!problem.empty()) Report(sent.update, name, problem);
         return;
       }
-      if (closest == nullptr) closest = &sent;
     }
-    Report(closest == nullptr ? OpId() : closest->update, name,
-           absl::StrCat("it becomes ", table_.ToString(kept), ", expected ",
-                        closest == nullptr
-                            ? "a gradient and what was kept of it, less what is sent instead"
-                            : table_.ToString(SumOf(
-                                  {{closest->gradient, 1}, {before, 1}, {closest->value, -1}})),
-                        ": what is sent and what is kept are not the gradient"));
+    const auto closest = absl::c_find_if(sent_, is_open);
+    const bool has_closest = closest != sent_.end();
+    Report(
+        has_closest ? closest->update : OpId(), name,
+        absl::StrCat("it becomes ", table_.ToString(kept), ", expected ",
+                     has_closest ? table_.ToString(SumOf(
+                                       {{closest->gradient, 1}, {before, 1}, {closest->value, -1}}))
+                                 : "a gradient and what was kept of it, less what is sent instead",
+                     ": what is sent and what is kept are not the gradient"));
   }
 
   // --- The two matrices
@@ -217,24 +226,19 @@ class LowRankChecker {
     }
     const std::vector<ExprId> of_left = Copied(FactorsOf(projected, false, false));
     const ExprId basis_before = of_left.size() == 2 ? MadeOrthonormal(of_left[1]) : ExprId();
-    const auto kept_for = [&](VarId var) {
-      const Var basis = main_.var(var);
+    const auto is_kept_in = [&](VarId var) {
       const RankValue& end = values_.AtEnd(var);
-      return basis.persistable() && end.expr.valid() &&
-             table_.Initial(basis.name()) == basis_before &&
-             table_.Scaled(end.expr, end.factor) ==
-                 table_.Select(sent.condition, right, table_.Initial(basis.name()));
+      return end.expr.valid() && table_.Scaled(end.expr, end.factor) ==
+                                     table_.Select(sent.condition, right, basis_before);
     };
-    const absl::Span<const VarId> vars = main_.block(0).vars();
-    const auto basis =
-        basis_before.valid() && of_left[0] == whole ? absl::c_find_if(vars, kept_for) : vars.end();
-    if (basis == vars.end()) {
+    const auto basis = states_.find(basis_before);
+    if (basis == states_.end() || of_left[0] != whole || !is_kept_in(basis->second)) {
       return unlike(
           projected,
           "the gradient, with what was kept, times what op qr makes orthonormal of a state that "
           "becomes the right matrix");
     }
-    bases_.insert(*basis);
+    bases_.insert(basis->second);
     return "";
   }
 
@@ -340,7 +344,10 @@ class LowRankChecker {
   absl::flat_hash_map<OperationId, uint32_t> factorizations_;  // which output is Q
   absl::flat_hash_set<VarId> bases_;
   absl::optional<StartupValues> start_;
+  absl::flat_hash_map<ExprId, VarId> states_;  // by their values when a step begins
   std::vector<Sent> sent_;
+  // Of sent_, by what is not sent, the gradient less `value`.
+  absl::flat_hash_map<ExprId, std::vector<size_t>> by_rest_;
   std::vector<std::pair<ExprId, OpId>> conditions_;  // on which residuals change, and an update
 };
 
