@@ -1,4 +1,4 @@
-// weft launch --elastic on two hosts: jobs that lose processes, a host or the network between them
+// weft launch --elastic on several hosts: jobs that lose processes, a host or the network between them
 // go on to the bits of a run that loses nothing.
 #include <signal.h>
 
