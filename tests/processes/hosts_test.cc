@@ -1,5 +1,5 @@
-// weft launch --elastic on two hosts: jobs that lose processes, a host or the network between them
-// go on to the bits of a run that loses nothing.
+// weft launch --elastic on several hosts: jobs that lose processes, a host or the network between
+// them go on to the bits of a run that loses nothing.
 #include <signal.h>
 
 #include <string>
