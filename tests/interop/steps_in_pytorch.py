@@ -12,9 +12,9 @@ import tempfile
 
 import numpy as np
 
+import trained_values
+
 TOLERANCE, BF16_TOLERANCE = 1e-5, 0.06
-# Gradients that are zero but for rounding, which Adam makes as large as others.
-NOISE = ("qkv.bias", "in_proj_bias", "k.bias")
 
 
 def compare(name, folder, weft):
@@ -22,16 +22,8 @@ def compare(name, folder, weft):
     path = os.path.join(folder, name)
     subprocess.run([weft, "run", path + ".pt2", "--feeds", path + "_feeds.npz", "--save",
                     path + "_saved.npz", "--quiet"], check=True, stderr=subprocess.DEVNULL)
-    reference, found = np.load(path + "_reference.npz"), np.load(path + "_saved.npz")
-    worst = 0.0
-    for key in reference.files:
-        if key == "losses" or key.endswith(NOISE):
-            continue
-        expected = reference[key].astype(float)
-        difference = np.abs(found[key] - expected).max() / max(np.abs(expected).max(), 1e-30)
-        assert difference <= tolerance, f"{name}: {key} differs by {difference:.2g}"
-        worst = max(worst, difference)
-    print(f"{name}: {len(reference.files) - 1} tensors after 5 steps within {worst:.1g}")
+    count, worst = trained_values.compare(name, path, tolerance)
+    print(f"{name}: {count} tensors after 5 steps within {worst:.1g}")
 
 
 def load(name, folder, make_steps, load_trained):
