@@ -18,11 +18,17 @@ from unittest import mock
 import numpy as np
 import torch
 from torch import nn
+from torch._decomp import get_decompositions
 from torch.fx.experimental import _config as shapes
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.adam import adam
 from torch.optim.rmsprop import rmsprop
 from torch.optim.sgd import sgd
+
+aten = torch.ops.aten
+# Operators that are written as what PyTorch composes them of.
+COMPOSED = (aten._prelu_kernel, aten._prelu_kernel_backward, aten.baddbmm, aten.glu,
+            aten.glu_backward, aten.pixel_shuffle, aten.pixel_unshuffle)
 
 
 class CannotExport(Exception):
@@ -138,7 +144,7 @@ def export_function(step, params, state, batch, path, dynamic_batch=True, multip
             multiple * torch.export.Dim("micro_batch")} if dynamic_batch else None
     program = torch.export.export(module, tuple(batch.values()),
                                   dynamic_shapes={name: axes for name in batch})
-    program = program.run_decompositions({})
+    program = program.run_decompositions(get_decompositions(COMPOSED))
     for node in program.graph.nodes:
         node.meta.pop("from_node", None)  # half of the file
         stack = _user_frames(node.meta.pop("stack_trace", None) or "")

@@ -151,13 +151,21 @@ absl::Status Translator::MatrixProduct(const Node& node) {
 
 absl::Status Translator::AddMatrixProduct(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  for (const char* factor : {"alpha", "beta"}) {
-    WEFT_ASSIGN_OR_RETURN(const double number, node.Number(factor, 1));
-    if (number != 1) return node.ArgumentError(factor, "1");
-  }
+  WEFT_ASSIGN_OR_RETURN(const double alpha, node.Number("alpha", 1));
+  WEFT_ASSIGN_OR_RETURN(const double beta, node.Number("beta", 1));
+  if (beta == 0)
+    return node.ArgumentError("beta", "another number than 0; take mm for the product");
   WEFT_ASSIGN_OR_RETURN(const Operand product, MultiplyMatrices(node, "mat1", "mat2",
                                                                 /*is_temporary=*/true));
-  return AddBias(node, "self", product, -1);
+  if (alpha == 1 && beta == 1) return AddBias(node, "self", product, -1);
+  WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
+  const std::string scaled = Temporary("scaled", product.meta),
+                    bias = Temporary("bias", MetaOf(value));
+  WEFT_RETURN_IF_ERROR(MultiplyBy(node, product.var, alpha, 0, scaled));
+  WEFT_RETURN_IF_ERROR(MultiplyBy(node, VarOf(value), beta, 0, bias));
+  const std::string out = ProductOutput(node, product, /*is_temporary=*/false).var;
+  Add("elementwise_add", {{"X", {scaled}}, {"Y", {bias}}}, {{"Out", {out}}}).Int("axis", -1);
+  return absl::OkStatus();
 }
 
 absl::Status Translator::Softmax(const Node& node) {

@@ -57,6 +57,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.arange.default", {&T::Range}},
       {"aten.arange.start", {&T::Range}},
       {"aten.arange.start_step", {&T::Range}},
+      {"aten.atan.default", {&T::Unary, kNot, "atan"}},
       {"aten.avg_pool2d.default", {&T::AveragePool, kInAll}},
       {"aten.avg_pool2d_backward.default", {&T::AveragePoolGrad, kInFirst}},
       {"aten.binary_cross_entropy_with_logits.default", {&T::BinaryLoss}},
@@ -66,11 +67,13 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.bmm.default", {&T::MatrixProduct, kInEach}},
       {"aten.cat.default", {&T::Join, kInAll, "concat"}},
       {"aten.clamp.default", {&T::Clamp}},
+      {"aten.clamp.Tensor", {&T::ClampByTensors}},
       {"aten.clamp_max.default", {&T::Clamp}},
       {"aten.clamp_min.default", {&T::Clamp}},
       {"aten.convolution.default", {&T::Convolution}},
       {"aten.convolution_backward.default", {&T::ConvolutionGrad, kInFirst, "", 3}},
       {"aten.cos.default", {&T::Unary, kNot, "cos"}},
+      {"aten.cosh.default", {&T::Unary, kNot, "cosh"}},
       {"aten.div.Scalar", {&T::Divide, kInFirst}},
       {"aten.div.Tensor", {&T::Divide, kInFirst}},
       {"aten.elu.default", {&T::Activation, kNot, "elu"}},
@@ -82,6 +85,8 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.erf.default", {&T::Unary, kNot, "erf"}},
       {"aten.exp.default", {&T::Unary, kNot, "exp"}},
       {"aten.expand.default", {&T::Expand, kInAll}},
+      {"aten.expm1.default", {&T::Unary, kNot, "expm1"}},
+      {"aten.floor.default", {&T::Unary, kNot, "floor"}},
       {"aten.full.default", {&T::FillShape}},
       {"aten.full_like.default", {&T::Fill}},
       {"aten.ge.Scalar", {&T::Compare, kNot, "greater_equal"}},
@@ -105,6 +110,8 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.lerp.Scalar", {&T::Lerp}},
       {"aten.linalg_vector_norm.default", {&T::Norm}},
       {"aten.log.default", {&T::Unary, kNot, "log"}},
+      {"aten.log1p.default", {&T::Unary, kNot, "log1p"}},
+      {"aten.log2.default", {&T::Unary, kNot, "log2"}},
       {"aten.logical_and.default", {&T::Logic, kNot, "logical_and"}},
       {"aten.logical_not.default", {&T::Logic, kNot, "logical_not"}},
       {"aten.logical_or.default", {&T::Logic, kNot, "logical_or"}},
@@ -114,8 +121,10 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.max_pool2d_with_indices.default",
        {&T::MaxPool, kNot, "", 2, "aten.max_pool2d_with_indices_backward.default"}},
       {"aten.max_pool2d_with_indices_backward.default", {&T::MaxPoolGrad, kInFirst}},
+      {"aten.maximum.default", {&T::Binary, kNot, "elementwise_max"}},
       {"aten.mean.default", {&T::Reduce, kInAll, "reduce_mean"}},
       {"aten.mean.dim", {&T::Reduce, kInAll, "reduce_mean"}},
+      {"aten.minimum.default", {&T::Binary, kNot, "elementwise_min"}},
       {"aten.mm.default", {&T::MatrixProduct, kInEach}},
       {"aten.mse_loss.default", {&T::MseLoss}},
       {"aten.mse_loss_backward.default", {&T::MseLossGrad, kInFirst}},
@@ -141,6 +150,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.permute.default", {&T::Permute, kInAll}},
       {"aten.pow.Scalar", {&T::PowerOfNumber}},
       {"aten.pow.Tensor_Scalar", {&T::Power}},
+      {"aten.pow.Tensor_Tensor", {&T::Binary, kNot, "elementwise_pow"}},
       {"aten.reciprocal.default", {&T::Unary, kNot, "reciprocal"}},
       {"aten.relu.default", {&T::Unary, kNot, "relu"}},
       {"aten.rsqrt.default", {&T::Unary, kNot, "rsqrt"}},
@@ -155,6 +165,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.silu.default", {&T::Activation, kNot, "silu"}},
       {"aten.silu_backward.default", {&T::ActivationGrad, kInFirst, "silu"}},
       {"aten.sin.default", {&T::Unary, kNot, "sin"}},
+      {"aten.sinh.default", {&T::Unary, kNot, "sinh"}},
       {"aten.slice.Tensor", {&T::Slice, kInAll}},
       {"aten.slice_backward.default", {&T::SliceGrad, kInAll}},
       {"aten.smooth_l1_loss.default", {&T::HuberLoss}},
@@ -172,6 +183,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.sum.default", {&T::Reduce, kInAll, "reduce_sum"}},
       {"aten.sum.dim_IntList", {&T::Reduce, kInAll, "reduce_sum"}},
       {"aten.t.default", {&T::Transpose2d, kInAll}},
+      {"aten.tan.default", {&T::Unary, kNot, "tan"}},
       {"aten.tanh.default", {&T::Unary, kNot, "tanh"}},
       {"aten.tanh_backward.default", {&T::UnaryGrad, kInFirst, "tanh_grad"}},
       {"aten.threshold_backward.default", {&T::ReluGrad, kInFirst}},
@@ -457,6 +469,33 @@ absl::Status Translator::Power(const Node& node) {
   WEFT_ASSIGN_OR_RETURN(const double exponent, node.Number("exponent"));
   WEFT_ASSIGN_OR_RETURN(NewOp op, AddUnary(node, "pow"));
   op.Float("factor", exponent);
+  return absl::OkStatus();
+}
+
+absl::Status Translator::Binary(const Node& node) {
+  if (!IsFloat(MetaOf(node.outputs[0]).dtype)) return node.Error("expected floating-point tensors");
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string y,
+                        Promoted(node, node.Has("exponent") ? "exponent" : "other"));
+  Add(Rules().at(node.target).op, {{"X", {x}}, {"Y", {y}}}, {{"Out", {Output(node.outputs[0])}}});
+  return absl::OkStatus();
+}
+
+// By the larger of self and min, and then the smaller of that and max, or by one of these.
+absl::Status Translator::ClampByTensors(const Node& node) {
+  if (!IsFloat(MetaOf(node.outputs[0]).dtype)) return node.Error("expected floating-point tensors");
+  WEFT_ASSIGN_OR_RETURN(std::string x, Promoted(node, "self"));
+  const bool has_max = node.IsTensor("max");
+  const std::string& value = node.outputs[0];
+  if (node.IsTensor("min")) {
+    WEFT_ASSIGN_OR_RETURN(const std::string min, Promoted(node, "min"));
+    const std::string out = has_max ? Temporary("raised", MetaOf(value)) : Output(value);
+    Add("elementwise_max", {{"X", {x}}, {"Y", {min}}}, {{"Out", {out}}});
+    x = out;
+  }
+  if (!has_max) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::string max, Promoted(node, "max"));
+  Add("elementwise_min", {{"X", {x}}, {"Y", {max}}}, {{"Out", {Output(value)}}});
   return absl::OkStatus();
 }
 

@@ -167,7 +167,9 @@ class Translator {
   absl::Status Negate(const Node& node);
   absl::Status PowerOfNumber(const Node& node);
   absl::Status Power(const Node& node);
+  absl::Status Binary(const Node& node);
   absl::Status Clamp(const Node& node);
+  absl::Status ClampByTensors(const Node& node);
   absl::Status Lerp(const Node& node);
   absl::Status AddProduct(const Node& node);
   absl::Status Convert(const Node& node);
