@@ -258,6 +258,16 @@ void UpdateLists(const Op& op, State* state) {
   Expect(found != state->left_out.end(), "no op that is left out does the same with these");
   std::map<const Var*, Part> written;
   const Op was(found->second.op, state->memory_left);
+  Part any = {};
+  for (size_t a = 0; a < was.args.size(); ++a) {
+    if (was.args[a].name == "FoundInfinite") any = found->second.args[a];
+  }
+  for (Var* const var : in) {
+    Share& share = state->shares[var];
+    Expect(op.type != kLast || (share.any.of == any.of && share.any.version == any.version),
+           "it does not read whether any element of ", var->name, " is infinite");
+    share.any = any;
+  }
   for (size_t a = 0; a < was.args.size(); ++a) {
     const Part& part = found->second.args[a];
     if (was.args[a].is_output) written[part.of] = part;

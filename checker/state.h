@@ -79,6 +79,7 @@ struct Share {
   bool is_of_ranks = false;  // the parts that all ranks sent to this one
   bool is_zero = false;      // nothing but 0
   bool has_zeros = false;    // its padding is 0, or it has none
+  Part any = {};             // kLost: says whether elements may be other ones
 };
 // Numbers of the original of which a variable is the sum: on this rank, a part of it, or on all. Or
 // the one that says whether any element is infinite.

@@ -367,6 +367,7 @@ class Share:
     def __init__(self, parts, kind=SAME, is_zero=False, has_zeros=False):
         self.parts, self.kind, self.is_of_ranks, self.is_zero = parts, kind, False, is_zero
         self.has_zeros = has_zeros  # its padding is 0
+        self.any = None  # LOST: says whether elements may be other ones
 
 
 class Sum:
@@ -1223,7 +1224,13 @@ class Walk:
                       if self.does_same_to_all(Op(one[0]), one[1], parts)), None)
         expect(found is not None, "no op that is left out does the same with these")
         self.left_out[found[0]].remove(found[1])
-        written = {part[0]: part for place, part in zip(Op(found[1][0]).places, found[1][1]) if place[0]}
+        args = list(zip(Op(found[1][0]).places, found[1][1]))
+        written = {part[0]: part for place, part in args if place[0]}
+        found_infinite = next(part[:2] for place, part in args if place[1] == "FoundInfinite")
+        for var in lists[0]:
+            expect(self.op.type != OF_LISTS[1] or var.share.any == found_infinite,
+                   "it does not read whether any element of %s is infinite" % var)
+            var.share.any = found_infinite
         self.launch()
         for place, var in variables:
             self.touch(COMPUTE, var, place[0])

@@ -20,8 +20,8 @@
 //   - Outputs have the inferred element type and shape. If inference cannot know them before the
 //     step, the function calls Resize.
 //   - No output is an input, unless the kernel works in place (InPlace()).
-//   - Inputs in half precision are fp32 copies, and results are rounded back; RawElements and
-//     TakesBFloat16 see the elements unconverted.
+//   - Inputs in half precision are fp32 copies, and results are rounded back; RawElements,
+//     TakesBFloat16 and TakesHalves see the elements unconverted.
 #ifndef WEFT_OPS_OP_KERNEL_H_
 #define WEFT_OPS_OP_KERNEL_H_
 

@@ -16,6 +16,7 @@
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
+#include "proto/op_role.h"
 #include "transpiler/passes/support/properties.h"
 #include "transpiler/verifier/servers/server_programs.h"
 
@@ -106,7 +107,7 @@ bool AllRunOne(absl::Span<const ConstProgramPair> ranks) {
 absl::optional<Op> FindDivisionByRanks(const Program& main) {
   for (const Op& op : AllOps(main)) {
     const bool scales = AlgebraOf(op, FindOpSchema(op.type())) == Algebra::kScale;
-    if (scales && op.HasAttr(kNumRanksAttr)) return op;
+    if (scales && IsBackward(op) && op.HasAttr(kNumRanksAttr)) return op;
   }
   return absl::nullopt;
 }
@@ -190,7 +191,9 @@ class ClaimChecks {
   void CompareWith(const ProgramPair& programs) {
     compared_.computation = Claims::Computation::kPreserved;
     if (!claims_.Communicate() || Communicates(*programs.main)) return;
-    const absl::optional<Op> division = FindDivisionByRanks(*programs.main);
+    const bool makes_means = claims_.gradients == Claims::Gradients::kAveraged;
+    const absl::optional<Op> division =
+        makes_means ? FindDivisionByRanks(*programs.main) : absl::nullopt;
     if (division.has_value()) {
       return context_.sink.Note(absl::StrCat(
           "not compared with what was read, which is half of a rewrite: ", division->DebugName(),

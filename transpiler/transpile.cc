@@ -218,7 +218,7 @@ absl::StatusOr<TranspileResult> TranspileRank(const TranspilePlan& plan,
   absl::optional<Setting> copied;
   if (plan.is_copy() && !options.feeds.empty() && options.dialect == Dialect::kWeft) {
     WEFT_ASSIGN_OR_RETURN(copied, SettingOf(*programs.main));
-    copied->feeds = context.setting.feeds;
+    for (const auto& [name, layout] : options.feeds) copied->feeds[name] = layout;
   }
 
   PipelineOptions run;

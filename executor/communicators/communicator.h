@@ -105,9 +105,9 @@ class Communicator {
   // (DeadlineExceeded, Aborted).
   virtual absl::Status Check() { return absl::OkStatus(); }
 
-  // Of calls that a graph of the device records (GraphRecorder): whether they can be. Those between
+  // Whether a graph of the device (GraphRecorder) can record the calls. Those between
   // BeginRecording and EndRecording are recorded, and do not run. BeginReplay and EndReplay enclose
-  // each launch of a graph with them on `stream`; graphs of a ring have the same calls.
+  // each launch of a graph with them on `stream`; graphs of a ring have equally many calls.
   virtual bool CanRecord() const { return false; }
   virtual absl::Status BeginRecording() { return absl::OkStatus(); }
   virtual void EndRecording() {}

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "executor/communicators/world.h"
 #include "executor/gpu/nccl_group.h"
 
 namespace weft {
@@ -260,12 +259,7 @@ absl::Status NcclCommunicator::Leave(std::unique_lock<std::mutex>* lock, absl::S
                                 [this] { return TextOf(pending_.back()); });
 }
 
-bool NcclCommunicator::CanRecord() const {
-  const World world = WorldOf(group_->options_.nranks, group_->options_.link);
-  int ranks_here = 0;
-  for (int rank = world.first; rank < world.end(); ++rank) ranks_here += ring_.Has(rank) ? 1 : 0;
-  return ranks_here == 1;
-}
+bool NcclCommunicator::CanRecord() const { return nranks_ == 1; }
 
 // What the graph waits for must be part of it: not calls from before, which have ended.
 absl::Status NcclCommunicator::BeginRecording() {
@@ -316,9 +310,10 @@ absl::Status NcclCommunicator::EndReplay(void* stream) {
 absl::Status NcclCommunicator::BeginGroup() {
   std::unique_lock<std::mutex> lock(group_->mutex_);
   WEFT_RETURN_IF_ERROR(AbortStatus());
+  WEFT_RETURN_IF_ERROR(library().StatusOf(library().GroupStart(), "ncclGroupStart"));
   in_group_ = true;
   group_status_ = absl::OkStatus();
-  return library().StatusOf(library().GroupStart(), "ncclGroupStart");
+  return absl::OkStatus();
 }
 
 absl::Status NcclCommunicator::EndGroup() {

@@ -350,7 +350,7 @@ TEST_F(FakeNcclTest, CallsOfAGraphAreWatchedAsOne) {
   stream_.Synchronize();
 }
 
-TEST_F(FakeNcclTest, RanksOfOneProcessDoNotRecord) {
+TEST_F(FakeNcclTest, SeveralRanksDoNotRecord) {
   const auto group = NewGroup(2);
   const auto results = OnRankThreads(2, [&](int rank) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(Communicator* const ring, group->Get(RingKey{}, rank));

@@ -56,7 +56,8 @@ class NcclCommunicator : public Communicator {
   absl::Status Register(void* buffer, size_t bytes) override;
   absl::Status Unregister(void* buffer) override;
   absl::Status Check() override;
-  // If the ring has no other rank in this process: they would rendezvous.
+  // If the ring has one rank: NCCL demands that all ranks of a call record it, or none, and each
+  // rank decides for itself when it records.
   bool CanRecord() const override;
   absl::Status BeginRecording() override;
   void EndRecording() override;

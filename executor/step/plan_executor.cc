@@ -560,6 +560,9 @@ absl::Status PlanExecutor::CheckProgress() const {
 absl::StatusOr<bool> PlanExecutor::Holds(const Plan::Branch& branch) {
   if (branch.stream != 0) streams_[0]->Flush();
   WEFT_RETURN_IF_ERROR(streams_[branch.stream]->Synchronize());
+  if (resources_.fault->is_set != 0) {  // a kernel of another stream may still write it
+    for (const std::unique_ptr<Stream>& stream : streams_) (void)stream->Synchronize();
+  }
   WEFT_RETURN_IF_ERROR(CheckFault());
   absl::StatusOr<bool> holds = ReadCondition(branch);
   if (holds.ok()) return holds;

@@ -29,7 +29,7 @@ absl::string_view ObstacleOf(const Call& call) {
     if (call.kernel.kernel().uses_host) return "uses the host";
     if (!call.is_static) return "has types that are known only when it runs";
   } else if (call.communicator != OutsideOfRing()) {
-    if (!call.communicator->CanRecord()) return "communicates: ranks rendezvous on the host";
+    if (!call.communicator->CanRecord()) return "communicates: each rank decides when it records";
     if (!call.is_static) return "has types that are known only when it runs";
     if (std::is_same_v<Call, CollectiveOpCall> && call.inputs.size() > 1) {
       return "has a condition, which the host reads";

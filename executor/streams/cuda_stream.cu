@@ -146,6 +146,10 @@ class CountingMemory : public Memory {
   absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
     return memory_->Copy(from, bytes, to, stream);
   }
+  absl::Status ConvertHalves(DType from_type, const void* from, DType to_type, void* to,
+                             int64_t count, void* stream) override {
+    return memory_->ConvertHalves(from_type, from, to_type, to, count, stream);
+  }
 
  private:
   const std::unique_ptr<Memory> memory_;

@@ -76,8 +76,8 @@ class Stream {
   // The cudaStream_t of a CUDA stream; nullptr on the host.
   virtual void* native_handle() const { return nullptr; }
 
-  // Forgets the errors of tasks that a recording has ended with (GraphRecorder): the work did not
-  // run.
+  // After a recording that failed (GraphRecorder): forgets the errors of its tasks, none of which
+  // has run.
   virtual void ForgetErrors() {}
 
  protected:

@@ -1,5 +1,5 @@
-// Dropout (ops/cpu/dropout_attrs.h), which drops the elements that it drops on the CPU. The host
-// waits for the stream where the seed is a tensor, and in the first step with an attribute.
+// Dropout (ops/cpu/dropout_attrs.h), which drops the elements that it drops on the CPU. With a seed,
+// the host draws and waits: when the number of elements changes, or in each step for a tensor.
 #include <cstdint>
 #include <vector>
 

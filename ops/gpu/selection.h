@@ -113,7 +113,8 @@ absl::Status SortSlices(const KernelContext& ctx, const SliceShape& shape, const
 #endif
 }
 
-// A block for each slice: that of the first one of a place writes it.
+// A block for each slice. Of the slices of a place, the block of the first one writes their sum,
+// and that of the last one what replaces it.
 template <typename T>
 struct ScatterSlice {
   SliceShape shape;
@@ -121,16 +122,23 @@ struct ScatterSlice {
   Write write;
   const T* from;
   T* tensor;
-  WEFT_DEVICE void operator()(int64_t first, const gpu::Block& block) const {
-    const int64_t at = sorted.places[first];
-    if (at == shape.slices || (first > 0 && sorted.places[first - 1] == at)) return;
+  WEFT_DEVICE void operator()(int64_t i, const gpu::Block& block) const {
+    const int64_t at = sorted.places[i];
+    if (at == shape.slices) return;
+    if (write == Write::kReplaceByLast) {
+      if (i + 1 < shape.count && sorted.places[i + 1] == at) return;
+      block.ForMine(shape.width, [&](int64_t c) {
+        tensor[shape.InTensor(at, c)] = from[shape.Packed(sorted.numbers[i], c)];
+      });
+      return;
+    }
+    if (i > 0 && sorted.places[i - 1] == at) return;
     block.ForMine(shape.width, [&](int64_t c) {
       T& to = tensor[shape.InTensor(at, c)];
       T value = write == Write::kAdd ? to : T(0);
-      for (int64_t i = first; i < shape.count && sorted.places[i] == at; ++i) {
-        const T one = from[shape.Packed(sorted.numbers[i], c)];
+      for (int64_t j = i; j < shape.count && sorted.places[j] == at; ++j) {
         value =
-            write == Write::kReplaceByLast ? one : static_cast<T>(Wrapping(value) + Wrapping(one));
+            static_cast<T>(Wrapping(value) + Wrapping(from[shape.Packed(sorted.numbers[j], c)]));
       }
       to = value;
     });

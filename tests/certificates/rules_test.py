@@ -463,12 +463,12 @@ ANY = (typed("bad", "any", 0, 2), MAXIMUM, typed("any", "bad", 2, 0))
 CHECKED, SCALED = check_finite("w@GRAD,b@GRAD"), update_scale("w@GRAD,b@GRAD")
 
 
-def loss_scaling(*update, checked=CHECKED, before=(), between=(), scatter=(SCATTER,), of=shared, **more):
+def loss_scaling(*update, checked=CHECKED, scaled=SCALED, states=(), before=(), between=(), scatter=(SCATTER,), of=shared, **more):
     """Gradients of a loss that is scaled are divided by the scale, unless any element is infinite. `before`
     and `between`: ops of the original before that and meanwhile, which the result has not, too."""
-    ops = SHARED_OPS[:6] + [*before, checked, *between, SCALED] + SHARED_OPS[6:]
+    ops = SHARED_OPS[:6] + [*before, checked, *between, scaled] + SHARED_OPS[6:]
     return of(*more.pop("fills", ()), ops=ops, left=range(6, len(ops)), scatter=scatter, update=update + (UPDATE,),
-              decls=[decl("ls", 1, persistable=True), decl("steps", 1, dtype=2, persistable=True), decl("bad", 1, dtype=0)],
+              decls=[decl("ls", 1, persistable=True), decl("steps", 1, dtype=2, persistable=True), decl("bad", 1, dtype=0), *states],
               **{"more": [decl("any", 1, dtype=2)], **more})
 
 
@@ -935,6 +935,10 @@ CASES = {
     ("Shares, loss scaling", "by another number"): (
         loss_scaling(check_finite("gs", scale="lr"), *ANY, update_scale("gs")),
         "no op that is left out does the same with these"),
+    ("Shares, loss scaling", "by another flag"): (
+        loss_scaling(check_finite("gs"), *ANY, update_scale("gs", "never"), scaled=update_scale("w@GRAD,b@GRAD", "never"),
+                     states=[decl("never", 1, dtype=0, persistable=True)]),
+        "it does not read whether any element of gs is infinite"),
     ("Shares, loss scaling", "into another share"): (
         loss_scaling(check_finite("gs", to="ms"), *ANY, update_scale("gs")), "expected X and the same Out"),
     ("Shares, loss scaling", "twice"): (

@@ -25,12 +25,17 @@ constexpr int64_t kDefaultBatch = 32;
 struct Need {
   int64_t bytes = 0;  // at once
   double sent = 0;    // bytes in a step
+  bool is_predicted = true;
 };
 
-absl::StatusOr<Need> NeedOf(const Program& program, int64_t batch, int nranks) {
-  WEFT_ASSIGN_OR_RETURN(const MemoryEstimate estimate, PredictRunMemory(program, batch));
-  Need need{estimate.memory.kept + estimate.memory.arena, 0};
+// Predicts, or estimates where an op has no kernel.
+Need NeedOf(const Program& program, int64_t batch, int nranks) {
+  const absl::StatusOr<MemoryEstimate> predicted = PredictRunMemory(program, batch);
   const ProgramStats stats = ComputeProgramStats(program, batch);
+  Need need;
+  need.is_predicted = predicted.ok();
+  need.bytes = predicted.ok() ? predicted->memory.kept + predicted->memory.arena
+                              : stats.peak_memory.bytes;
   for (const auto& [key, totals] : stats.collectives) {
     const CollectiveOp* const collective = FindCollectiveOp(key.op_type);
     if (collective == nullptr) continue;
@@ -66,17 +71,12 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
                                   const Program& written, const Setting& setting) {
   const int64_t batch = flags.batch.value_or(kDefaultBatch);
   const int nranks = setting.nranks.value_or(1);
-  const absl::StatusOr<Need> now = NeedOf(written, batch, nranks);
-  if (!now.ok()) {
-    return Said{Severity::kWarning,
-                absl::StrCat(flags.in, ": option:rank_memory: what a step takes is unknown: ",
-                             now.status().message())};
-  }
+  const Need now = NeedOf(written, batch, nranks);
   const int64_t limit = *flags.rank_memory;
-  if (now->bytes <= limit) return absl::nullopt;
-  std::string text = absl::StrCat(flags.in, ": a step takes ", now->bytes,
-                                  " bytes on a rank (predicted, a batch of ", batch,
-                                  "), and option:rank_memory is ", limit);
+  if (now.bytes <= limit) return absl::nullopt;
+  std::string text = absl::StrCat(flags.in, ": a step takes ", now.bytes, " bytes on a rank (",
+                                  now.is_predicted ? "predicted" : "estimated", ", a batch of ",
+                                  batch, "), and option:rank_memory is ", limit);
   // Sharding is another algorithm than averages of parameters.
   if (setting.averaging.has_value()) return Said{Severity::kWarning, text};
   const auto say = [&](absl::string_view what) {
@@ -93,16 +93,19 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
   int of = 0;
   for (const int stage : {1, 2, 3}) {
     const absl::StatusOr<Need> need = NeedOfStage(flags, original, stage, batch, nranks);
-    if (!need.ok()) return say(absl::StrCat("option:mode zero: ", need.status().message()));
+    if (!need.ok() && !least.has_value()) {
+      return say(absl::StrCat("option:mode zero: ", need.status().message()));
+    }
+    if (!need.ok()) continue;
     if (least.has_value() && need->bytes >= least->bytes) continue;
     least = *need;
     of = stage;
     if (need->bytes <= limit) break;
   }
-  if (least->bytes >= now->bytes) return say("no stage of option:mode zero takes less");
+  if (least->bytes >= now.bytes) return say("no stage of option:mode zero takes less");
   const std::string stage = absl::StrCat("option:mode zero option:stage ", of);
   const std::string sends = absl::StrCat(" bytes and sends ", std::llround(least->sent),
-                                         " bytes in a step instead of ", std::llround(now->sent));
+                                         " bytes in a step instead of ", std::llround(now.sent));
   return least->bytes <= limit ? say(absl::StrCat(stage, " takes ", least->bytes, sends))
                                : say(absl::StrCat("no stage of option:mode zero fits: ", stage,
                                                   " takes least, ", least->bytes, sends));

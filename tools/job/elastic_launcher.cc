@@ -112,7 +112,7 @@ void ElasticLauncher::OnOtherEnd(int rank, int signal, int exit_status) {
   member.killed_by = signal;
   if (signal != 0 && IsElastic()) {
     generations_->OnKilled(rank);
-    if (WasStopped(exit_status)) return DropPlace(rank);
+    if (WasStopped(exit_status) || (was_ordered && IsStopping())) return DropPlace(rank);
     member.is_lost = true;
     if (!generations_->IsDone() && TakesReplacement(rank)) return;
     DropPlace(rank);

@@ -72,6 +72,10 @@ absl::StatusOr<NewOp> NewOps::Full(absl::Span<const int64_t> dims, double value,
 
 absl::StatusOr<NewOp> NewOps::Zeros(absl::string_view type) {
   WEFT_ASSIGN_OR_RETURN(const ValueType read, ReadType(type));
+  if (absl::c_any_of(read.dims, [](int64_t d) { return d < 0; })) {
+    return absl::UnimplementedError(
+        "expected known dimensions of what a new block writes and nothing before it");
+  }
   return Full(read.dims, 0, read.dtype, AnyPlaceJson(), /*is_persistable=*/false);
 }
 

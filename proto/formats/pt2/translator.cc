@@ -681,7 +681,7 @@ absl::Status Translator::AddAverages() {
   for (const Node& node : graph_.nodes) {
     if (!averaging_.contains(&node)) continue;
     if (needed_.contains(&node)) {
-      return node.Error("expected a collective on what updates make alone, found other values");
+      return node.Error("expected what follows an update to depend on it alone");
     }
     const size_t first = ops.size();
     WEFT_RETURN_IF_ERROR(TranslateNode(node));

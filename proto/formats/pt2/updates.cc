@@ -133,7 +133,7 @@ class Finder {
     const Node* node;
     for (;;) {
       const std::string before = makers_.Before(update.value, &node);
-      if (before.empty() || num_readers_[before] != 1 ||
+      if (before.empty() || num_readers_[update.value] != 1 || num_readers_[before] != 1 ||
           graph_.tensors.at(before).dims != graph_.tensors.at(last).dims) {
         break;
       }

@@ -76,7 +76,7 @@ struct Updates {
 //   adagrad   s' = s + g g; p - rate g / (√s' + epsilon)
 //
 // Any other update is kComputed. All-reduces and factors that come after an update are averages, if
-// nothing else reads what they do. InvalidArgument: two parameters share a state. O(nodes).
+// nothing else reads what they do or make. InvalidArgument: two parameters share a state. O(nodes).
 absl::StatusOr<Updates> FindUpdates(const Graph& graph, const Makers& makers);
 
 }  // namespace weft::pt2
