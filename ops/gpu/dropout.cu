@@ -1,5 +1,6 @@
-// Dropout (ops/cpu/dropout_attrs.h), which drops the elements that it drops on the CPU. With a seed,
-// the host draws and waits: when the number of elements changes, or in each step for a tensor.
+// Dropout (ops/cpu/dropout_attrs.h), which drops the elements that it drops on the CPU. With a
+// seed, the host draws and waits: when the number of elements changes, or in each step for a
+// tensor.
 #include <cstdint>
 #include <vector>
 

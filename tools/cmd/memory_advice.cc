@@ -34,8 +34,8 @@ Need NeedOf(const Program& program, int64_t batch, int nranks) {
   const ProgramStats stats = ComputeProgramStats(program, batch);
   Need need;
   need.is_predicted = predicted.ok();
-  need.bytes = predicted.ok() ? predicted->memory.kept + predicted->memory.arena
-                              : stats.peak_memory.bytes;
+  need.bytes =
+      predicted.ok() ? predicted->memory.kept + predicted->memory.arena : stats.peak_memory.bytes;
   for (const auto& [key, totals] : stats.collectives) {
     const CollectiveOp* const collective = FindCollectiveOp(key.op_type);
     if (collective == nullptr) continue;

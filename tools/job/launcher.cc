@@ -28,8 +28,8 @@ namespace weft {
 namespace {
 
 constexpr auto kSameTime = std::chrono::milliseconds(100);
-// All hosts may get one stop at once. Within this time after a stop that another launcher has passed
-// on, this process's own signal counts as the same stop.
+// All hosts may get one stop at once. Within this time after a stop that another launcher has
+// passed on, this process's own signal counts as the same stop.
 constexpr auto kSameStop = std::chrono::seconds(5);
 // How often, and after which time, the launcher looks for whom it waits.
 constexpr auto kLookEvery = std::chrono::milliseconds(500);
