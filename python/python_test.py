@@ -830,19 +830,24 @@ NORMALIZED = """program {
 
 # Trains on two ranks, of one or of two processes.
 JOB = """import os, sys, numpy as np, weft
+from weft import _native
 main, startup, feeds, folder, processes = sys.argv[1:]
 at = lambda name: os.path.join(folder, name)
 feeds = np.load(feeds)
 batches = [{"x": feeds["%%d/x" %% i], "y": feeds["%%d/y" %% i]} for i in range(4)]
 out = weft.transpile(main, startup, mode="grad_allreduce", nranks=2)
 %s
-with weft.Run(out, ranks=2 // int(processes)) as run:
+plateau, found = "learning_rate=0.01,every=2,patience=0,factor=0.5,threshold=10", _native.Plateau()
+with weft.Run(out, ranks=2 // int(processes), lr_schedule="reduce_on_plateau{%%s}" %% plateau) as run:
     print(run.num_ranks, run.next_step)
     %s
     begin = run.state_dict()
     for batch in batches:
         loss, = run.step(batch)
         print("%%.9g" %% loss, [rank.tolist() for rank in loss.ranks])
+        assert _native.lib().weft_run_plateau(run._handle.value, found) == 1
+        print(found.rate, found.best, found.num_bad)
+    assert found.rate == 0.005, found.rate
     %s
     run.load_state_dict(begin)
     fitted = run.fit(batches, epochs=2, log=at("log.csv"), valid=(
