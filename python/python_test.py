@@ -457,8 +457,10 @@ class RunTest(unittest.TestCase):
         x, y = (batches()[0][name] for name in "xy")
         out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
         with weft.Run(out, ranks=2) as run:
-            with self.assertWarnsRegex(weft.Warning, "step 0: each rank gets 1 row of y, and 2 of x"):
-                run.step({"x": x[:4], "y": y[:2]})
+            run.step({"x": x[:4], "y": y[:4]})
+            with self.assertWarnsRegex(weft.Warning, "step 1: each rank gets 1 row of y, and 2 of x") as warned:
+                run.step({"x": x[:4], "y": y[:2]})  # the last batch of an epoch is often short
+            self.assertEqual(warned.filename, __file__)
         with weft.Run(MAIN, STARTUP) as run:
             with self.assertRaisesRegex(weft.Error, "expected dimensions that broadcast"):
                 run.step({"x": x[:4], "y": y[:2]})
