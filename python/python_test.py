@@ -230,6 +230,31 @@ class StepOfPyTorchTest(unittest.TestCase):
             self.train(file.read())
         self.train(weft.transpile(self.step, mode="grad_allreduce"), ranks=2)
 
+    def test_keeps_its_values_when_pickled_or_copied(self):
+        step = weft.Program(self.step)
+        for other in (pickle.loads(pickle.dumps(step)), copy.copy(step), copy.deepcopy(step)):
+            self.assertEqual((other, other.name), (step, self.step))
+            self.train(other)
+            self.train(other, other)
+        with open(self.step, "rb") as file:
+            self.assertEqual(step.to_bytes("pt2"), file.read())
+        with self.assertRaisesRegex(weft.Error, "expected a program that was read from a .pt2 file"):
+            weft.Program(MAIN).to_bytes("pt2")
+
+    def test_keeps_its_ops_when_it_is_pickled_rewritten(self):
+        for mode in ({"mode": "grad_allreduce"}, {"mode": "zero", "stage": 3}):
+            out = weft.transpile(self.step, self.step, nranks=2, **mode)
+            main, startup = pickle.loads(pickle.dumps((out.main, out.startup)))
+            self.assertEqual((main, startup), (out.main, out.startup))
+            self.train(main, startup, ranks=2)
+        main = weft.transpile(self.step, mode="grad_allreduce", nranks=2).main
+        self.train(copy.deepcopy(main), ranks=2)
+        again = pickle.loads(pickle.dumps(main))
+        self.assertEqual(again, main)
+        self.train(again, self.step, ranks=2)
+        with self.assertRaisesRegex(weft.Error, "pass a startup program or parameters"):
+            self.train(again, ranks=2)
+
     def test_is_a_startup_program(self):
         self.train(weft.transpile(self.step, self.step, mode="none"))
         out = weft.transpile(self.step, self.step, mode="zero", stage=3, nranks=2)
