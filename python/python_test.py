@@ -118,6 +118,10 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(raised.exception.code, "NOT_FOUND")
         with self.assertRaisesRegex(weft.Error, "expected a path, bytes, a weft.Program or"):
             weft.Program(3)
+        for source in (MAIN, weft.Program(MAIN), weft.Program(MAIN).to_bytes()):
+            with self.assertRaisesRegex(weft.Error, "plateau_steps: expected a program of Paddle whose "
+                                                    "learning rate follows ReduceOnPlateau, found "):
+                weft.Program(source, plateau_steps=2)
         with self.assertRaisesRegex(weft.Error, "main: expected program text, a str, found bytes"):
             weft.Program.from_text(b"program {}")
         with self.assertRaisesRegex(weft.Error, "expected a path, found int"):

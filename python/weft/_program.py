@@ -29,6 +29,10 @@ class Program:
 
     def __init__(self, source: Any, name: str = "main",
                  plateau_steps: Optional[int] = None) -> None:
+        if plateau_steps is not None and not hasattr(source, "global_block"):
+            raise _native.Error("plateau_steps: expected a program of Paddle whose learning rate "
+                                "follows ReduceOnPlateau, found %s" % type(source).__name__,
+                                "INVALID_ARGUMENT")
         if isinstance(source, Program):
             self._handle = source._handle
         elif isinstance(source, (bytes, bytearray, memoryview)):
