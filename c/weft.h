@@ -164,8 +164,9 @@ weft_status* weft_view(const weft_options* options, const weft_program* program,
 typedef struct weft_transpiled weft_transpiled;
 
 /* Rewrites copies of the programs, and verifies the result. `startup` may be NULL. Option
- * certificate is of the bytes that weft_program_serialize makes in weft_program_format, and
- * weft_program_write in files of that format. */
+ * certificate certifies the bytes that weft_program_serialize makes in weft_program_format, and
+ * weft_program_write in files of that format: .pb, or .json for programs of Paddle 3. An original
+ * that came from other files (text, .pt2) is written so, too. */
 weft_status* weft_transpile(const weft_options* options, const weft_program* main,
                             const weft_program* startup, weft_transpiled** result);
 /* 1; with option rank=all, the number of trainers. */
