@@ -499,6 +499,15 @@ class RunTest(unittest.TestCase):
                 with weft.Run(out, ranks=2) as run:
                     run.step({"x": x[:rows], "y": y[:rows]})
 
+    def test_what_is_not_by_name_is_an_error(self):
+        for call, message in (
+                (lambda: weft.Run(MAIN, params=[1]), "params: expected name -> array, or a path, found list$"),
+                (lambda: weft.Run(MAIN, STARTUP).step([1]), "feeds: expected name -> array, found list$"),
+                (lambda: weft.Run(MAIN, STARTUP).fit([[1]]),
+                 r"batch: expected name -> array, found list; names=\[...\] names its parts$")):
+            with self.assertRaisesRegex(weft.Error, message):
+                call()
+
     def test_wrong_arrays_are_errors(self):
         batch = batches()[0]
         for fed, message in ((batch["x"].astype("float64"), "expected fp32.*astype"),

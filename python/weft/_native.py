@@ -21,6 +21,12 @@ class Error(Exception):
         self.code = code
 
 
+def no_names(what, found, expected="", hint=""):
+    """The Error of a value that is no arrays by name. `expected` and `hint` say more."""
+    return Error("%s: expected name -> array%s, found %s%s" % (
+        what, expected, type(found).__name__, hint), "INVALID_ARGUMENT")
+
+
 class Message(ctypes.Structure):
     _fields_ = [("severity", c_int), ("text", c_char_p)]
 

@@ -86,9 +86,8 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._order = None
         arrays = params if params is not None and not isinstance(params, (str, os.PathLike)) else {}
         if not hasattr(arrays, "items"):
-            raise _native.Error("params: expected name -> array, or a path, found %s%s" % (
-                type(params).__name__, "; its .state_dict() has them" if hasattr(
-                    params, "state_dict") else ""), "INVALID_ARGUMENT")
+            raise _native.no_names("params", params, ", or a path", "; its .state_dict() has them"
+                                   if hasattr(params, "state_dict") else "")
         if not arrays and params is not None:
             options["params"] = params
         made = _options.make("run", options)
@@ -130,8 +129,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
 
     def _step(self, feeds):
         if not hasattr(feeds, "keys"):
-            raise _native.Error("feeds: expected name -> array, found %s" % type(feeds).__name__,
-                                "INVALID_ARGUMENT")
+            raise _native.no_names("feeds", feeds)
         names = tuple(feeds)
         if names != self._names:
             if self._names is not None and set(names) == set(self._names):
@@ -213,8 +211,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
         leaves the run as it is.
         """
         if not hasattr(state, "items"):
-            raise _native.Error("state: expected name -> array, found %s" % type(state).__name__,
-                                "INVALID_ARGUMENT")
+            raise _native.no_names("state", state)
         if strict or any(name not in self._state_names() for name in state):
             known = self._state_names()
             different = sorted(known.symmetric_difference(state))

@@ -48,7 +48,7 @@ def _check_program(main, name):
 
 def _check_names(values, what):
     if not hasattr(values, "items"):
-        raise _error("%s: expected name -> array, found %s" % (what, type(values).__name__))
+        raise _native.no_names(what, values)
 
 
 def _error(message, code="INVALID_ARGUMENT"):
