@@ -68,8 +68,8 @@ class Fetched(float):
 
 
 class Run:  # pylint: disable=too-many-instance-attributes
-    __slots__ = ("_notes", "_said", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main", "_startup",
-                 "_known", "_bar", "_lock", "_order", "_ranks")
+    __slots__ = ("_notes", "_said", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main",
+                 "_startup", "_known", "_bar", "_lock", "_order", "_ranks")
 
     def _begin(self, main, startup, params, progress, options):  # pylint: disable=too-many-arguments
         if isinstance(main, Transpiled):
