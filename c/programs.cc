@@ -28,8 +28,10 @@ absl::StatusOr<ProgramFormat> FormatOf(weft_format format) {
       return ProgramFormat::kProgramText;
     case WEFT_FORMAT_PIR:
       return ProgramFormat::kPir;
+    case WEFT_FORMAT_PT2:
+      return ProgramFormat::kPt2;
   }
-  return absl::InvalidArgumentError(absl::StrCat("format: expected 0 to 3, found ", format));
+  return absl::InvalidArgumentError(absl::StrCat("format: expected 0 to 4, found ", format));
 }
 
 }  // namespace

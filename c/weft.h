@@ -35,7 +35,7 @@ extern "C" {
 
 /* The version of this interface. A library of the same number has at least what a header of that
  * number declares; functions may come, none changes or goes. */
-#define WEFT_C_VERSION 1
+#define WEFT_C_VERSION 2
 int weft_c_version(void);
 /* The version of Weft: "0.1.0". */
 const char* weft_version(void);
@@ -128,7 +128,8 @@ typedef enum weft_format {
   WEFT_FORMAT_BINARY = 0,       /* .pb: a serialized ProgramDesc */
   WEFT_FORMAT_PROTO_TEXT = 1,   /* .pbtxt */
   WEFT_FORMAT_PROGRAM_TEXT = 2, /* .prog */
-  WEFT_FORMAT_PIR = 3           /* .json: Paddle 3's own */
+  WEFT_FORMAT_PIR = 3,          /* .json: Paddle 3's own */
+  WEFT_FORMAT_PT2 = 4           /* .pt2, of programs that came in that */
 } weft_format;
 
 /* Reads a file; its name tells the format. The file may change afterwards. O(file). */
@@ -141,7 +142,8 @@ weft_status* weft_program_parse(const void* bytes, size_t size, weft_format form
 weft_status* weft_program_write(const weft_program* program, const char* path);
 weft_status* weft_program_serialize(const weft_program* program, weft_format format,
                                     weft_text** text);
-/* The format that keeps all of the program: WEFT_FORMAT_PIR if it came in that, else BINARY. */
+/* The format that keeps all of the program: WEFT_FORMAT_PIR if it came in that, else BINARY. The
+ * values in a .pt2 file are no part of the program: WEFT_FORMAT_PT2 keeps them. */
 weft_format weft_program_format(const weft_program* program);
 const char* weft_program_name(const weft_program* program);
 size_t weft_program_num_ops(const weft_program* program); /* of all blocks */
@@ -162,8 +164,9 @@ weft_status* weft_view(const weft_options* options, const weft_program* program,
 typedef struct weft_transpiled weft_transpiled;
 
 /* Rewrites copies of the programs, and verifies the result. `startup` may be NULL. Option
- * certificate is of the bytes that weft_program_serialize makes in weft_program_format, and
- * weft_program_write in files of that format. */
+ * certificate certifies the bytes that weft_program_serialize makes in weft_program_format, and
+ * weft_program_write in files of that format: .pb, or .json for programs of Paddle 3. An original
+ * that came from other files (text, .pt2) is written so, too. */
 weft_status* weft_transpile(const weft_options* options, const weft_program* main,
                             const weft_program* startup, weft_transpiled** result);
 /* 1; with option rank=all, the number of trainers. */

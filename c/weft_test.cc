@@ -163,7 +163,15 @@ TEST_F(CTest, ErrorsNameTheProgram) {
   EXPECT_THAT(Message(weft_program_parse("abc", 3, WEFT_FORMAT_BINARY, "mine", &none)),
               StartsWith("mine: "));
   EXPECT_THAT(Message(weft_program_read("missing.pb", &none)), StartsWith("missing.pb: "));
+  EXPECT_THAT(Message(weft_program_parse("abc", 3, WEFT_FORMAT_PT2, "mine", &none)),
+              StartsWith("mine: not an archive of torch.export.save"));
   EXPECT_EQ(none, nullptr);
+  weft_text* text = nullptr;
+  EXPECT_THAT(Message(weft_program_serialize(main_.get(), WEFT_FORMAT_PT2, &text)),
+              HasSubstr("expected a program that was read from a .pt2 file"));
+  EXPECT_EQ(Message(weft_program_serialize(main_.get(), static_cast<weft_format>(5), &text)),
+            "format: expected 0 to 4, found 5");
+  EXPECT_EQ(text, nullptr);
 }
 
 TEST_F(CTest, WritingIsAsOfTheFile) {

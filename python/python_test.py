@@ -118,6 +118,10 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(raised.exception.code, "NOT_FOUND")
         with self.assertRaisesRegex(weft.Error, "expected a path, bytes, a weft.Program or"):
             weft.Program(3)
+        for source in (MAIN, weft.Program(MAIN), weft.Program(MAIN).to_bytes()):
+            with self.assertRaisesRegex(weft.Error, "plateau_steps: expected a program of Paddle whose "
+                                                    "learning rate follows ReduceOnPlateau, found "):
+                weft.Program(source, plateau_steps=2)
         with self.assertRaisesRegex(weft.Error, "main: expected program text, a str, found bytes"):
             weft.Program.from_text(b"program {}")
         with self.assertRaisesRegex(weft.Error, "expected a path, found int"):
@@ -229,6 +233,31 @@ class StepOfPyTorchTest(unittest.TestCase):
         with open(self.step, "rb") as file:
             self.train(file.read())
         self.train(weft.transpile(self.step, mode="grad_allreduce"), ranks=2)
+
+    def test_keeps_its_values_when_pickled_or_copied(self):
+        step = weft.Program(self.step)
+        for other in (pickle.loads(pickle.dumps(step)), copy.copy(step), copy.deepcopy(step)):
+            self.assertEqual((other, other.name), (step, self.step))
+            self.train(other)
+            self.train(other, other)
+        with open(self.step, "rb") as file:
+            self.assertEqual(step.to_bytes("pt2"), file.read())
+        with self.assertRaisesRegex(weft.Error, "expected a program that was read from a .pt2 file"):
+            weft.Program(MAIN).to_bytes("pt2")
+
+    def test_keeps_its_ops_when_it_is_pickled_rewritten(self):
+        for mode in ({"mode": "grad_allreduce"}, {"mode": "zero", "stage": 3}):
+            out = weft.transpile(self.step, self.step, nranks=2, **mode)
+            main, startup = pickle.loads(pickle.dumps((out.main, out.startup)))
+            self.assertEqual((main, startup), (out.main, out.startup))
+            self.train(main, startup, ranks=2)
+        main = weft.transpile(self.step, mode="grad_allreduce", nranks=2).main
+        self.train(copy.deepcopy(main), ranks=2)
+        again = pickle.loads(pickle.dumps(main))
+        self.assertEqual(again, main)
+        self.train(again, self.step, ranks=2)
+        with self.assertRaisesRegex(weft.Error, "pass a startup program or parameters"):
+            self.train(again, ranks=2)
 
     def test_is_a_startup_program(self):
         self.train(weft.transpile(self.step, self.step, mode="none"))
@@ -457,8 +486,10 @@ class RunTest(unittest.TestCase):
         x, y = (batches()[0][name] for name in "xy")
         out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
         with weft.Run(out, ranks=2) as run:
-            with self.assertWarnsRegex(weft.Warning, "step 0: each rank gets 1 row of y, and 2 of x"):
-                run.step({"x": x[:4], "y": y[:2]})
+            run.step({"x": x[:4], "y": y[:4]})
+            with self.assertWarnsRegex(weft.Warning, "step 1: each rank gets 1 row of y, and 2 of x") as warned:
+                run.step({"x": x[:4], "y": y[:2]})  # the last batch of an epoch is often short
+            self.assertEqual(warned.filename, __file__)
         with weft.Run(MAIN, STARTUP) as run:
             with self.assertRaisesRegex(weft.Error, "expected dimensions that broadcast"):
                 run.step({"x": x[:4], "y": y[:2]})
@@ -467,6 +498,15 @@ class RunTest(unittest.TestCase):
             for rows in (2, 4):
                 with weft.Run(out, ranks=2) as run:
                     run.step({"x": x[:rows], "y": y[:rows]})
+
+    def test_what_is_not_by_name_is_an_error(self):
+        for call, message in (
+                (lambda: weft.Run(MAIN, params=[1]), "params: expected name -> array, or a path, found list$"),
+                (lambda: weft.Run(MAIN, STARTUP).step([1]), "feeds: expected name -> array, found list$"),
+                (lambda: weft.Run(MAIN, STARTUP).fit([[1]]),
+                 r"batch: expected name -> array, found list; names=\[...\] names its parts$")):
+            with self.assertRaisesRegex(weft.Error, message):
+                call()
 
     def test_wrong_arrays_are_errors(self):
         batch = batches()[0]
@@ -830,19 +870,24 @@ NORMALIZED = """program {
 
 # Trains on two ranks, of one or of two processes.
 JOB = """import os, sys, numpy as np, weft
+from weft import _native
 main, startup, feeds, folder, processes = sys.argv[1:]
 at = lambda name: os.path.join(folder, name)
 feeds = np.load(feeds)
 batches = [{"x": feeds["%%d/x" %% i], "y": feeds["%%d/y" %% i]} for i in range(4)]
 out = weft.transpile(main, startup, mode="grad_allreduce", nranks=2)
 %s
-with weft.Run(out, ranks=2 // int(processes)) as run:
+plateau, found = "learning_rate=0.01,every=2,patience=0,factor=0.5,threshold=10", _native.Plateau()
+with weft.Run(out, ranks=2 // int(processes), lr_schedule="reduce_on_plateau{%%s}" %% plateau) as run:
     print(run.num_ranks, run.next_step)
     %s
     begin = run.state_dict()
     for batch in batches:
         loss, = run.step(batch)
         print("%%.9g" %% loss, [rank.tolist() for rank in loss.ranks])
+        assert _native.lib().weft_run_plateau(run._handle.value, found) == 1
+        print(found.rate, found.best, found.num_bad)
+    assert found.rate == 0.005, found.rate
     %s
     run.load_state_dict(begin)
     fitted = run.fit(batches, epochs=2, log=at("log.csv"), valid=(

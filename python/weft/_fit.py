@@ -268,8 +268,7 @@ def named(batch, names):
     if isinstance(batch, (list, tuple)) and len(batch) == 1 and hasattr(batch[0], "keys"):
         return batch[0]  # of Paddle's DataLoader, for its one device
     if names is None:
-        raise _error("batch: expected name -> array, found %s; names=[...] names its parts" %
-                     type(batch).__name__)
+        raise _native.no_names("batch", batch, hint="; names=[...] names its parts")
     if not hasattr(batch, "__len__"):
         raise _error("batch: expected %d parts (%s), found %s" % (
             len(names), ", ".join(names), type(batch).__name__))

@@ -3,7 +3,7 @@ import ctypes
 import os
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
 
-VERSION = 1  # WEFT_C_VERSION
+VERSION = 2  # WEFT_C_VERSION
 CODES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
     "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
@@ -19,6 +19,12 @@ class Error(Exception):
     def __init__(self, message: str, code: str = "UNKNOWN") -> None:
         super().__init__(message)
         self.code = code
+
+
+def no_names(what, found, expected="", hint=""):
+    """The Error of a value that is no arrays by name. `expected` and `hint` say more."""
+    return Error("%s: expected name -> array%s, found %s%s" % (
+        what, expected, type(found).__name__, hint), "INVALID_ARGUMENT")
 
 
 class Message(ctypes.Structure):

@@ -18,7 +18,7 @@ def program_bytes(program, name, plateau_steps=None, with_schedule=True):
                                              with_schedule=with_schedule)
     except (AttributeError, ValueError) as error:
         next_step = ("; weft.Program(program, plateau_steps=N) and weft.paddle.Trainer take it"
-                     if "plateau_steps" in str(error) else "")
+                     if "expected plateau_steps" in str(error) else "")
         raise _native.Error(str(error) + next_step, "INVALID_ARGUMENT") from error
 
 

@@ -10,8 +10,8 @@ TYPE_CHECKING = False  # as of typing, which takes a while to import
 if TYPE_CHECKING:
     from typing import Any, Optional, Union
 
-_BINARY, _PROTO_TEXT, _PROGRAM_TEXT, _PIR = range(4)
-_FORMATS = {"pb": _BINARY, "pbtxt": _PROTO_TEXT, "prog": _PROGRAM_TEXT, "json": _PIR}
+_BINARY, _PROTO_TEXT, _PROGRAM_TEXT, _PIR, _PT2 = range(5)
+_FORMATS = {"pb": _BINARY, "pbtxt": _PROTO_TEXT, "prog": _PROGRAM_TEXT, "json": _PIR, "pt2": _PT2}
 
 
 class Program:
@@ -22,10 +22,17 @@ class Program:
     `plateau_steps`, of a program of Paddle whose learning rate follows ReduceOnPlateau: the steps
     between two calls of its step(), such as those of an epoch. The run makes these calls, with the
     mean of the first fetched variable.
+
+    A pickle of a .pt2 file has its values. One of a program that transpile has made of it has none:
+    runs of it take the step as the startup program.
     """
 
     def __init__(self, source: Any, name: str = "main",
                  plateau_steps: Optional[int] = None) -> None:
+        if plateau_steps is not None and not hasattr(source, "global_block"):
+            raise _native.Error("plateau_steps: expected a program of Paddle whose learning rate "
+                                "follows ReduceOnPlateau, found %s" % type(source).__name__,
+                                "INVALID_ARGUMENT")
         if isinstance(source, Program):
             self._handle = source._handle
         elif isinstance(source, (bytes, bytearray, memoryview)):
@@ -82,7 +89,10 @@ class Program:
         return _native.lib().weft_program_num_ops(self._handle.value)
 
     def to_bytes(self, format: Optional[str] = None) -> bytes:  # pylint: disable=redefined-builtin
-        """The bytes of a file: "pb", "pbtxt", "prog" or "json"; default: `format`."""
+        """The bytes of a file: "pb", "pbtxt", "prog", "json" or "pt2"; default: `format`.
+
+        "pt2", of a step that came in that, has its values, which other formats lack.
+        """
         kind = format or self.format
         if kind not in _FORMATS:
             raise _native.Error("format: expected %s, found %s" % (", ".join(_FORMATS), kind),
@@ -98,8 +108,24 @@ class Program:
         from weft import _paddle  # pylint: disable=import-outside-toplevel
         return _paddle.program_of(self)
 
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
     def __reduce__(self):
-        return Program, (self.to_bytes(), self.name)
+        return Program, (self._archive() or self.to_bytes(), self.name)
+
+    def _archive(self):
+        """The .pt2 file, with its values. None if there is none that makes this program."""
+        try:
+            archive = self.to_bytes("pt2")
+            return archive if Program(archive) == self else None
+        except _native.Error as error:
+            if error.code in ("INVALID_ARGUMENT", "UNIMPLEMENTED"):  # of Paddle; rewritten
+                return None
+            raise
 
     def __str__(self):
         return self.to_bytes("prog").decode(errors="replace")

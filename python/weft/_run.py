@@ -68,8 +68,8 @@ class Fetched(float):
 
 
 class Run:  # pylint: disable=too-many-instance-attributes
-    __slots__ = ("_notes", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main", "_startup",
-                 "_known", "_bar", "_lock", "_order", "_ranks")
+    __slots__ = ("_notes", "_said", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main",
+                 "_startup", "_known", "_bar", "_lock", "_order", "_ranks")
 
     def _begin(self, main, startup, params, progress, options):  # pylint: disable=too-many-arguments
         if isinstance(main, Transpiled):
@@ -79,15 +79,15 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._startup = programs.optional(startup, "startup")
         self._lock = RLock()  # a signal's handler may come between
         self._notes = []
+        self._said = POINTER(_native.Message)()
         self._names = None
         self._known = None
         self._bar = None
         self._order = None
         arrays = params if params is not None and not isinstance(params, (str, os.PathLike)) else {}
         if not hasattr(arrays, "items"):
-            raise _native.Error("params: expected name -> array, or a path, found %s%s" % (
-                type(params).__name__, "; its .state_dict() has them" if hasattr(
-                    params, "state_dict") else ""), "INVALID_ARGUMENT")
+            raise _native.no_names("params", params, ", or a path", "; its .state_dict() has them"
+                                   if hasattr(params, "state_dict") else "")
         if not arrays and params is not None:
             options["params"] = params
         made = _options.make("run", options)
@@ -101,16 +101,18 @@ class Run:  # pylint: disable=too-many-instance-attributes
             self._bar = True  # made with the first step
 
     def _take_notes(self, stacklevel):
-        raw = POINTER(_native.Message)()
-        count = _native.lib().weft_run_take_messages(self._handle.value, byref(raw))
-        notes = [Note.of(raw[i]) for i in range(count)]
+        count = _native.lib().weft_run_take_messages(self._handle.value, byref(self._said))
+        if count == 0:
+            return
+        notes = [Note.of(self._said[i]) for i in range(count)]
         self._notes += notes
         warn(notes, stacklevel)
 
     @property
     def notes(self) -> List[Note]:
         """What weft run says, so far: a list of Note."""
-        self._take_notes(stacklevel=3)
+        with self._lock:
+            self._take_notes(stacklevel=3)
         return self._notes
 
     def step(self, feeds: Optional[Mapping[str, Any]] = None) -> List[Fetched]:
@@ -127,8 +129,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
 
     def _step(self, feeds):
         if not hasattr(feeds, "keys"):
-            raise _native.Error("feeds: expected name -> array, found %s" % type(feeds).__name__,
-                                "INVALID_ARGUMENT")
+            raise _native.no_names("feeds", feeds)
         names = tuple(feeds)
         if names != self._names:
             if self._names is not None and set(names) == set(self._names):
@@ -141,11 +142,10 @@ class Run:  # pylint: disable=too-many-instance-attributes
         kept = [_tensor.fill(batch[i], feeds[name], name) for i, name in enumerate(names)]
         status = library.weft_run_step(handle, self._c_names, batch, len(names))
         del kept
+        self._take_notes(stacklevel=4)
         if status:
-            self._take_notes(stacklevel=3)
             _native.check(status)
         if self._names is None:
-            self._take_notes(stacklevel=3)
             self._ranks = library.weft_run_num_ranks(handle)
             self._fetch = [library.weft_run_fetched_name(handle, i).decode()
                            for i in range(library.weft_run_num_fetched(handle))]
@@ -211,8 +211,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
         leaves the run as it is.
         """
         if not hasattr(state, "items"):
-            raise _native.Error("state: expected name -> array, found %s" % type(state).__name__,
-                                "INVALID_ARGUMENT")
+            raise _native.no_names("state", state)
         if strict or any(name not in self._state_names() for name in state):
             known = self._state_names()
             different = sorted(known.symmetric_difference(state))

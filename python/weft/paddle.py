@@ -48,11 +48,7 @@ def _check_program(main, name):
 
 def _check_names(values, what):
     if not hasattr(values, "items"):
-        raise _error("%s: expected name -> array, found %s" % (what, type(values).__name__))
-
-
-def _follows_plateau(main):
-    return type(getattr(main, "lr_scheduler", None)).__name__ == "ReduceOnPlateau"
+        raise _native.no_names(what, values)
 
 
 def _error(message, code="INVALID_ARGUMENT"):
@@ -186,7 +182,7 @@ class Job:  # pylint: disable=too-many-instance-attributes
             return
         # The script calls the step of its scheduler.
         self._source = programs.Program(_programs_of_paddle.program_bytes(
-            main, "main", with_schedule=not _follows_plateau(main)), "main")
+            main, "main", with_schedule=not _export_program.follows_plateau(main)), "main")
         try:
             self.out = transpile(self._source, startup, mode=mode, nranks=nranks, **options)
         except _native.Error as error:
@@ -365,8 +361,8 @@ class Trainer(Run):
         _check_program(main, "main")
         self._of_paddle = main
         self._scope = scope or _paddle().static.global_scope()
-        self._plateau_steps = plateau_steps
         source = programs.Program(main, "main", plateau_steps)
+        self._plateau_steps = None if plateau_steps is None else int(plateau_steps)
         begin = programs.optional(startup, "startup")
         if not all(isinstance(name, str) for name in options.get("fetch") or ()):
             raise _error("fetch: expected names of variables, found %s" % type(next(
@@ -386,7 +382,7 @@ class Trainer(Run):
         load_state_dict(self.state_dict(), self._of_paddle, self._scope)
         scheduler = getattr(self._of_paddle, "lr_scheduler", None)
         done, self._steps_in_scope = self._steps_in_scope, self.next_step
-        if _follows_plateau(self._of_paddle):
+        if _export_program.follows_plateau(self._of_paddle):
             self._set_plateau(scheduler, done)
         elif scheduler is not None:
             for _ in range(self.next_step - done):

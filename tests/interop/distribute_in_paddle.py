@@ -187,6 +187,7 @@ def a_plateau_needs_its_steps():
     """But not where the script looks at the loss itself."""
     main, startup, _, _ = build(paddle.optimizer.lr.ReduceOnPlateau(0.05))
     for call in (lambda: weft.Program(main), lambda: weft.paddle.Trainer(main, startup),
+                 lambda: weft.paddle.Trainer(main, startup, plateau_steps=True),
                  lambda: weft.paddle.Trainer(main, startup, plateau_steps=0)):
         try:
             call()
@@ -195,6 +196,14 @@ def a_plateau_needs_its_steps():
             assert "plateau_steps" in str(error), error
     job = weft.paddle.Job(main, startup, "grad_allreduce", None, 0, 2, {"device_kind": "cpu"})
     assert job.main.lr_scheduler is main.lr_scheduler
+    main, startup, _, _ = build(paddle.optimizer.lr.StepDecay(0.05, 2))
+    for call in (lambda: weft.Program(main, plateau_steps=2),
+                 lambda: weft.paddle.Trainer(main, startup, plateau_steps=2)):
+        try:
+            call()
+            raise AssertionError("expected an error")
+        except weft.Error as error:
+            assert str(error).endswith("follows ReduceOnPlateau, found StepDecay"), error
 
 
 def wrong_arguments_say_what_is_expected():

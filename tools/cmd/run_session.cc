@@ -407,6 +407,10 @@ absl::Status RunSession::WaitForResults() {
       results.back().names = &fetch_;
     }
     std::lock_guard<std::mutex> lock(mutex_);
+    if (plateau_.has_value()) {  // process 0 sets the rate; this one follows where it stands
+      for (const StepResult& result : results) WEFT_RETURN_IF_ERROR(plateau_->Add(result));
+      plateau_->RateAt(step_ + 1);
+    }
     results_ = std::move(results);
     batch_ = std::vector<Tensor>();
     return absl::OkStatus();

@@ -26,6 +26,7 @@ import collections
 import contextlib
 import copy
 import json
+import operator
 import os
 import re
 import shlex
@@ -129,8 +130,7 @@ def program_bytes(program, name="program", schedule_steps=10000, plateau_steps=N
                   with_schedule=True):
     """What `export` writes of one program: a serialized ProgramDesc, or PIR as JSON."""
     _check_program(name, program)
-    scheduler = getattr(program, "lr_scheduler", None) if with_schedule else None
-    schedule = None if scheduler is None else lr_schedule(scheduler, schedule_steps, plateau_steps)
+    schedule = _schedule_of(program, schedule_steps, plateau_steps) if with_schedule else None
     with tempfile.TemporaryDirectory() as directory:
         path, _ = _write_with_schedule(os.path.join(directory, "program"), program, schedule)
         with open(path, "rb") as file:
@@ -185,6 +185,21 @@ def command_line(command):
     return " ".join(shlex.quote(word) for word in command)
 
 
+def follows_plateau(program):
+    """Whether its learning rate does."""
+    return type(getattr(program, "lr_scheduler", None)).__name__ == "ReduceOnPlateau"
+
+
+def _schedule_of(program, steps, plateau_steps):
+    """The schedule of its learning rate; None if there is none."""
+    scheduler = getattr(program, "lr_scheduler", None)
+    if plateau_steps is not None and not follows_plateau(program):
+        raise ValueError("plateau_steps: expected a program of Paddle whose learning rate follows "
+                         "ReduceOnPlateau, found %s" % (
+                             "no scheduler" if scheduler is None else type(scheduler).__name__))
+    return None if scheduler is None else lr_schedule(scheduler, steps, plateau_steps)
+
+
 def lr_schedule(scheduler, steps=10000, plateau_steps=None):
     """The value of --lr_schedule for a scheduler, from the step on that it has reached.
 
@@ -232,10 +247,14 @@ def _plateau(scheduler, every):
     if every is None:
         raise ValueError("scheduler ReduceOnPlateau: after how many steps does it look at the loss? "
                          "expected plateau_steps=N")
-    if not isinstance(every, int) or every < 1:
+    try:
+        steps = 0 if isinstance(every, bool) else operator.index(every)
+    except TypeError:
+        steps = 0
+    if steps < 1:
         raise ValueError("scheduler ReduceOnPlateau: plateau_steps: expected a number of steps, found "
                          "%r" % (every,))
-    options = {"learning_rate": scheduler.last_lr, "every": every}
+    options = {"learning_rate": scheduler.last_lr, "every": steps}
     for key in "mode factor patience threshold threshold_mode cooldown min_lr epsilon".split():
         options[key] = getattr(scheduler, key)
     if scheduler.best is not None:

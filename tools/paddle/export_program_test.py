@@ -207,6 +207,16 @@ class ScheduleTest(unittest.TestCase):
         scheduler.best, scheduler.num_bad_epochs, scheduler.cooldown_counter = 1.25, 2, 1
         self.assertEqual(export_program.lr_schedule(scheduler, plateau_steps=100),
                          text % ("best=1.25,", 2, 1))
+        for wrong in (0, True, 2.0, "2"):
+            with self.assertRaisesRegex(ValueError, "plateau_steps: expected a number of steps"):
+                export_program.lr_schedule(scheduler, plateau_steps=wrong)
+
+    def test_steps_between_two_looks_are_of_such_rates_alone(self):
+        program = collections.namedtuple("Program", "desc lr_scheduler")
+        for scheduler, found in ((None, "no scheduler"), (self.scheduler("StepDecay"), "StepDecay")):
+            with self.assertRaisesRegex(ValueError, "plateau_steps: expected a program .* "
+                                                    "ReduceOnPlateau, found " + found):
+                export_program.program_bytes(program(None, scheduler), plateau_steps=2)
 
 
 class JsonTest(unittest.TestCase):
