@@ -26,6 +26,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -189,6 +190,24 @@ TEST_F(TranspileTest, ACopyKeepsWhatIsSaidOfItsFeeds) {
   EXPECT_EQ(setting.feeds.at("x"), FeedLayout::Whole());
   main_.set_setting(R"({"lucky":true})");
   EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("'lucky' is unknown")));
+}
+
+TEST_F(TranspileTest, ACopySaysNothingOfOtherFeeds) {
+  ProgramBuilder p = MainBuilder();
+  for (const char* feed : {"y", "z"}) {
+    p.Var(feed, {-1, 2});
+    p.last_var().set_need_check_feed(true);
+    p.Op("relu", {{"X", {feed}}}, {{"Out", {absl::StrCat("of_", feed)}}});
+  }
+  main_ = p.Build();
+  main_.set_setting(R"({"feeds":{"x":"whole"}})");
+  TranspileOptions options;
+  options.mode = "none";
+  options.feeds["z"] = FeedLayout::Whole();
+  WEFT_EXPECT_OK(Run(options).status());
+  WEFT_ASSERT_OK_AND_ASSIGN(const Setting setting, SettingOf(main_));
+  EXPECT_THAT(setting.feeds,
+              ElementsAre(Pair("x", FeedLayout::Whole()), Pair("z", FeedLayout::Whole())));
 }
 
 TEST_F(TranspileTest, OptionsOfParametersAreReadByModesThatHavePasses) {
