@@ -26,6 +26,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -119,6 +120,20 @@ TEST_F(TranspileTest, PassesByNameRunInsteadOfAMode) {
   ASSERT_EQ(result.passes.size(), 1);
   EXPECT_EQ(OpTexts(main_)[3], "c_allreduce_avg@0(w@GRAD -> w@GRAD)");
   EXPECT_EQ(startup_.revision(), 0);
+}
+
+// The first command divides, and the second adds up.
+TEST_F(TranspileTest, TwoCommandsMakeMeansTogether) {
+  TranspileOptions divides;
+  divides.passes = "scale-loss-grad";
+  divides.cluster.nranks = 2;
+  WEFT_ASSERT_OK(Run(divides).status());
+  TranspileOptions sums = GradAllReduce(2);
+  sums.mode_flags = {{"scale", "none"}};
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(sums));
+  EXPECT_THAT(OpTexts(main_), AllOf(Contains("scale(loss@GRAD -> loss@GRAD)"),
+                                    Contains("c_allreduce_sum@0(w@GRAD -> w@GRAD)")));
+  EXPECT_THAT(ResultLines(result.messages), Not(Contains(HasSubstr("not compared"))));
 }
 
 // What is found needs no reading of programs: an all-reduce on a ring that nobody sets up.
