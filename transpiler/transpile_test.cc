@@ -124,16 +124,22 @@ TEST_F(TranspileTest, PassesByNameRunInsteadOfAMode) {
 
 // The first command divides, and the second adds up.
 TEST_F(TranspileTest, TwoCommandsMakeMeansTogether) {
-  TranspileOptions divides;
+  TranspileOptions divides, allreduce = GradAllReduce(2), mindspore, passes;
   divides.passes = "scale-loss-grad";
-  divides.cluster.nranks = 2;
-  WEFT_ASSERT_OK(Run(divides).status());
-  TranspileOptions sums = GradAllReduce(2);
-  sums.mode_flags = {{"scale", "none"}};
-  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(sums));
-  EXPECT_THAT(OpTexts(main_), AllOf(Contains("scale(loss@GRAD -> loss@GRAD)"),
-                                    Contains("c_allreduce_sum@0(w@GRAD -> w@GRAD)")));
-  EXPECT_THAT(ResultLines(result.messages), Not(Contains(HasSubstr("not compared"))));
+  allreduce.mode_flags = {{"scale", "none"}};
+  mindspore.mode = "mindspore_reducer";
+  passes.passes = "comm-init,broadcast-params,grad-reduce{reduce_method=sum}";
+  divides.cluster.nranks = mindspore.cluster.nranks = passes.cluster.nranks = 2;
+  for (const TranspileOptions& sums : {allreduce, mindspore, passes}) {
+    SCOPED_TRACE(absl::StrCat(sums.mode, sums.passes));
+    main_ = MainBuilder().Build();
+    startup_ = Startup();
+    WEFT_ASSERT_OK(Run(divides).status());
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(sums));
+    EXPECT_THAT(OpTexts(main_), AllOf(Contains("scale(loss@GRAD -> loss@GRAD)"),
+                                      Contains("c_allreduce_sum@0(w@GRAD -> w@GRAD)")));
+    EXPECT_THAT(ResultLines(result.messages), Not(Contains(HasSubstr("not compared"))));
+  }
 }
 
 // What is found needs no reading of programs: an all-reduce on a ring that nobody sets up.
