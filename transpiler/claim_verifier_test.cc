@@ -184,26 +184,55 @@ TEST(ClaimVerifier, ChangedComputationIsNotCompared) {
   WEFT_EXPECT_OK(Check(claims, kOneDevice, kFaster));
 }
 
-// Another command has written the division.
+// What another command, which divides the gradient of the loss, has made of a program.
+std::string Divided(const char* program) {
+  return absl::StrReplaceAll(program, {{"    Y@GRAD=[w@GRAD] = mul_grad",
+                                        "    Out=[loss@GRAD] = scale(X=[loss@GRAD]) "
+                                        "role=backward {scale=0.5, nranks=2}\n"
+                                        "    Y@GRAD=[w@GRAD] = mul_grad"}});
+}
+
 TEST(ClaimVerifier, HalfOfARewriteIsNotCompared) {
-  const auto divided = [](const char* program) {
-    return absl::StrReplaceAll(program, {{"    Y@GRAD=[w@GRAD] = mul_grad",
-                                          "    Out=[loss@GRAD] = scale(X=[loss@GRAD]) "
-                                          "role=backward {scale=0.5, nranks=2}\n"
-                                          "    Y@GRAD=[w@GRAD] = mul_grad"}});
-  };
   std::vector<Message> messages;
   PassContext context = TwoRanks();
   context.sink.messages = &messages;
   const Claims claims = Claims::Of(Claims::Gradients::kAveraged);
   WEFT_EXPECT_OK(
-      Check(claims, divided(kOneDevice).c_str(), divided(kSummed).c_str(), Stage::kAtEnd, context));
+      Check(claims, Divided(kOneDevice).c_str(), Divided(kSummed).c_str(), Stage::kAtEnd, context));
   ASSERT_EQ(messages.size(), 1);
   EXPECT_THAT(messages[0].text, HasSubstr("op 1 (scale) divides by the number of ranks"));
   // It is no division of Weft's.
-  const std::string half = absl::StrReplaceAll(divided(kOneDevice), {{", nranks=2", ""}});
-  const std::string summed = absl::StrReplaceAll(divided(kSummed), {{", nranks=2", ""}});
+  const std::string half = absl::StrReplaceAll(Divided(kOneDevice), {{", nranks=2", ""}});
+  const std::string summed = absl::StrReplaceAll(Divided(kSummed), {{", nranks=2", ""}});
   EXPECT_THAT(Check(claims, half.c_str(), summed.c_str()), StatusIs(kRefused, StartsWith("W312")));
+}
+
+// The division of a rewrite is in the backward pass, and its sums make means.
+TEST(ClaimVerifier, OtherDivisionsByTheNumberOfRanksAreCompared) {
+  const auto with_metric = [](const char* program) {
+    return absl::StrReplaceAll(program, {{"    Out=[loss@GRAD] = fill_constant",
+                                          "    Out=[m] = scale(X=[x]) role=forward "
+                                          "{scale=0.5, nranks=2}\n"
+                                          "    Out=[loss@GRAD] = fill_constant"}});
+  };
+  const Claims claims = Claims::Of(Claims::Gradients::kAveraged);
+  const std::string before = with_metric(kOneDevice);
+  const std::string averaged =
+      absl::StrReplaceAll(with_metric(kSummed), {{"c_allreduce_sum", "c_allreduce_avg"}});
+  WEFT_EXPECT_OK(Check(claims, before.c_str(), averaged.c_str()));
+  const std::string faster = absl::StrReplaceAll(averaged, {{"value=1.0", "value=3.0"}});
+  EXPECT_THAT(Check(claims, before.c_str(), faster.c_str()),
+              StatusIs(kRefused, StartsWith("W601")));
+}
+
+TEST(ClaimVerifier, SumsOfADividedGradientAreComparedWithIt) {
+  const Claims claims = Claims::Of(Claims::Gradients::kSummed);
+  const std::string before = Divided(kOneDevice);
+  const std::string summed = Divided(kSummed);
+  WEFT_EXPECT_OK(Check(claims, before.c_str(), summed.c_str()));
+  const std::string faster = absl::StrReplaceAll(summed, {{"value=1.0", "value=3.0"}});
+  EXPECT_THAT(Check(claims, before.c_str(), faster.c_str()),
+              StatusIs(kRefused, StartsWith("W601")));
 }
 
 // The first passes make `between` of kOneDevice, and others `after` of that.

@@ -26,6 +26,8 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::Pair;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -120,6 +122,26 @@ TEST_F(TranspileTest, PassesByNameRunInsteadOfAMode) {
   EXPECT_EQ(startup_.revision(), 0);
 }
 
+// The first command divides, and the second adds up.
+TEST_F(TranspileTest, TwoCommandsMakeMeansTogether) {
+  TranspileOptions divides, allreduce = GradAllReduce(2), mindspore, passes;
+  divides.passes = "scale-loss-grad";
+  allreduce.mode_flags = {{"scale", "none"}};
+  mindspore.mode = "mindspore_reducer";
+  passes.passes = "comm-init,broadcast-params,grad-reduce{reduce_method=sum}";
+  divides.cluster.nranks = mindspore.cluster.nranks = passes.cluster.nranks = 2;
+  for (const TranspileOptions& sums : {allreduce, mindspore, passes}) {
+    SCOPED_TRACE(absl::StrCat(sums.mode, sums.passes));
+    main_ = MainBuilder().Build();
+    startup_ = Startup();
+    WEFT_ASSERT_OK(Run(divides).status());
+    WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(sums));
+    EXPECT_THAT(OpTexts(main_), AllOf(Contains("scale(loss@GRAD -> loss@GRAD)"),
+                                      Contains("c_allreduce_sum@0(w@GRAD -> w@GRAD)")));
+    EXPECT_THAT(ResultLines(result.messages), Not(Contains(HasSubstr("not compared"))));
+  }
+}
+
 // What is found needs no reading of programs: an all-reduce on a ring that nobody sets up.
 TEST_F(TranspileTest, FindingIsAnErrorWithItsRule) {
   TranspileOptions options;
@@ -189,6 +211,24 @@ TEST_F(TranspileTest, ACopyKeepsWhatIsSaidOfItsFeeds) {
   EXPECT_EQ(setting.feeds.at("x"), FeedLayout::Whole());
   main_.set_setting(R"({"lucky":true})");
   EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("'lucky' is unknown")));
+}
+
+TEST_F(TranspileTest, ACopySaysNothingOfOtherFeeds) {
+  ProgramBuilder p = MainBuilder();
+  for (const char* feed : {"y", "z"}) {
+    p.Var(feed, {-1, 2});
+    p.last_var().set_need_check_feed(true);
+    p.Op("relu", {{"X", {feed}}}, {{"Out", {absl::StrCat("of_", feed)}}});
+  }
+  main_ = p.Build();
+  main_.set_setting(R"({"feeds":{"x":"whole"}})");
+  TranspileOptions options;
+  options.mode = "none";
+  options.feeds["z"] = FeedLayout::Whole();
+  WEFT_EXPECT_OK(Run(options).status());
+  WEFT_ASSERT_OK_AND_ASSIGN(const Setting setting, SettingOf(main_));
+  EXPECT_THAT(setting.feeds,
+              ElementsAre(Pair("x", FeedLayout::Whole()), Pair("z", FeedLayout::Whole())));
 }
 
 TEST_F(TranspileTest, OptionsOfParametersAreReadByModesThatHavePasses) {

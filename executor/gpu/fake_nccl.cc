@@ -36,6 +36,7 @@ std::string calls;
 std::map<std::string, int> joined;  // ranks, by id
 int num_ids = 0;
 int async_error = 0;
+int group_error = 0;                       // of GroupStart
 std::chrono::microseconds launch_time{0};  // of a call
 bool holds_aborts = false;
 std::condition_variable changed;
@@ -89,6 +90,7 @@ void FakeNcclReset() {
   calls.clear();
   joined.clear();
   async_error = 0;
+  group_error = 0;
   launch_time = std::chrono::microseconds(0);
 }
 
@@ -110,6 +112,11 @@ void FakeNcclLog(const char* line) { Log(line); }
 void FakeNcclFail(int error) {
   std::lock_guard<std::mutex> lock(mutex);
   async_error = error;
+}
+
+void FakeNcclFailGroups(int error) {
+  std::lock_guard<std::mutex> lock(mutex);
+  group_error = error;
 }
 
 // --- NCCL's --------------------------------------------------------------------------------------
@@ -184,7 +191,11 @@ int ncclCommAbort(ncclComm* comm) {
   return 0;
 }
 
-int ncclGroupStart() { return Log("GroupStart"); }
+int ncclGroupStart() {
+  Log("GroupStart");
+  std::lock_guard<std::mutex> lock(mutex);
+  return group_error;
+}
 int ncclGroupEnd() { return Log("GroupEnd"); }
 
 int ncclAllReduce(const void* in, void* out, size_t count, int type, int op, ncclComm* comm,

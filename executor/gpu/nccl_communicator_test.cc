@@ -155,6 +155,18 @@ TEST_F(FakeNcclTest, GroupIsOneLaunchThatContainsItsCalls) {
   WEFT_EXPECT_OK(ring->Run(call, in_.data(), out_.data()));
 }
 
+TEST_F(FakeNcclTest, GroupThatDoesNotStartIsNotOpen) {
+  const auto group = NewGroup(1);
+  WEFT_ASSERT_OK_AND_ASSIGN(Communicator* const ring, group->Get(RingKey{}, 0));
+  Calls();
+  OfFake<void(int)>("FakeNcclFailGroups")(5);
+  EXPECT_THAT(ring->BeginGroup(), Not(IsOk()));
+  const CollectiveCall call = Call(CollectiveKind::kAllReduce, 4, &stream_);
+  WEFT_EXPECT_OK(ring->Run(call, in_.data(), out_.data()));
+  WEFT_EXPECT_OK(ring->EndGroup());
+  EXPECT_THAT(Calls(), ElementsAre("GroupStart", "[0] AllReduce 4 type 7 op 0"));
+}
+
 TEST_F(FakeNcclTest, UnequalPartsAreGatheredByOneGroupOfBroadcasts) {
   const auto group = NewGroup(2);
   const auto results = OnRankThreads(2, [&](int rank) -> absl::Status {

@@ -751,6 +751,53 @@ TEST_F(TranspileTest, RankMemoryNamesTheFirstStageThatFits) {
               "only --device_memory and --rank_memory read it");
 }
 
+TEST_F(TranspileTest, RankMemoryIsEstimatedWhereAnOpHasNoKernel) {
+  const std::string in = MakeFile("main.prog", R"(program {
+block 0 parent=-1 {
+var x : fp32[-1, 64] need_check_feed
+var w : fp32[64, 64] parameter persistable
+var m : fp32[64, 64] persistable
+var lr : fp32[1] persistable
+var h : fp32[-1, 64]
+var y : fp32[-1, 64]
+var loss : fp32[]
+var loss@GRAD : fp32[]
+var y@GRAD : fp32[-1, 64]
+var h@GRAD : fp32[-1, 64]
+var w@GRAD : fp32[64, 64]
+Out=[h] = mul(X=[x], Y=[w])
+Out=[y] = my_op(X=[h])
+Out=[loss] = mean(X=[y]) role=forward|loss
+Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward
+X@GRAD=[h@GRAD] = my_op_grad(X=[h], Out@GRAD=[y@GRAD]) role=backward
+Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+ParamOut=[w], VelocityOut=[m] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[m], LearningRate=[lr]) role=optimize {mu=0.9}
+}
+}
+)");
+  const std::string startup = MakeFile("startup.prog", R"(program {
+block 0 parent=-1 {
+var w : fp32[64, 64] parameter persistable
+var m : fp32[64, 64] persistable
+var lr : fp32[1] persistable
+Out=[w] = fill_constant() {shape=longs[64, 64], dtype=5, value=0.5}
+Out=[m] = fill_constant() {shape=longs[64, 64], dtype=5, value=0.0}
+Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+}
+}
+)");
+  const ProcessResult result =
+      Run({"--mode", "grad_allreduce", "--nranks", "4", "--assume", "my_op: per_sample", "--batch",
+           "1", "--rank_memory", "48000", "--startup_in", startup, "--startup_out", Path("s.pb"),
+           in, Path("out.pb")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err,
+              ::testing::ContainsRegex("a step takes [0-9]+ bytes on a rank \\(estimated, a batch "
+                                       "of 1\\), and --rank_memory is 48000; --mode zero --stage 1 "
+                                       "takes [0-9]+ bytes and sends "));
+}
+
 TEST_F(TranspileTest, ProgramForServersNeedsAFileAndParametersOnServers) {
   const auto parameter_server = [this](const std::vector<std::string>& more) {
     std::vector<std::string> args = {"--mode", "parameter_server", Path("in.pb"), Path("out.pb")};

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,6 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
+using ::weft::testing::StatusIs;
 
 // What a block reads is what inserted ops have left, in the text of the block too.
 TEST(ExporterTest, BlocksReadWhatInsertedOpsHaveMade) {
@@ -200,6 +202,21 @@ TEST(ExporterTest, CollectivesOfTheFileBehindNewBlocksAreRefused) {
       std::string(Edit(program).InsertAfter(0, {InPlace("all_reduce", "x")}).status().message()),
       HasSubstr("block 1 op 0 (1.c_tanh), a collective in a block, after one that a pass has "
                 "inserted"));
+}
+
+TEST(ExporterTest, RefusesNewValuesOfUnknownDimensionsInNewBlocks) {
+  const auto exported = [](int64_t rows) -> absl::Status {
+    Edit edit("fit_a_line/main.json");
+    Rewriter rewriter(&edit.program());
+    rewriter.AddVar(0, ProgramBuilder().Var("mean", {rows, 1}).last_var());
+    WEFT_RETURN_IF_ERROR(rewriter.Commit());
+    WEFT_RETURN_IF_ERROR(AddPeriodicBlock(&edit, 10, {InPlace("scale", "mean")}, {"mean"}));
+    return ExportProgram(edit.program()).status();
+  };
+  WEFT_EXPECT_OK(exported(2));
+  EXPECT_THAT(exported(-1), StatusIs(absl::StatusCode::kUnimplemented,
+                                     HasSubstr("expected known dimensions of what a new block "
+                                               "writes and nothing before it")));
 }
 
 TEST(ExporterTest, RefusesBlocksThatMakeValues) {
