@@ -428,7 +428,7 @@ def write(name, out):
 
 def by_hand(out):
     """Steps that are functions: an operator without an op, an update of torch.optim's alone, one by no
-    gradient, and one that draws."""
+    gradient, one that draws, and one whose new parameter a moving average reads."""
     params = {"w": torch.ones(3, 2)}
 
     def with_operator(params, state, batch):
@@ -453,7 +453,16 @@ def by_hand(out):
         gradient, = torch.autograd.grad(loss, w)
         return {"w": w.detach() - 0.1 * gradient}, state, loss.detach()
 
+    def with_average(params, state, batch):
+        w = params["w"].detach().requires_grad_()
+        loss = F.mse_loss(batch["x"] @ w, batch["y"])
+        gradient, = torch.autograd.grad(loss, w)
+        new = 0.999 * (w.detach() - 0.1 * gradient)
+        return {"w": new}, {"average": 0.99 * state["average"] + 0.01 * new}, loss.detach()
+
     x, y = torch.ones(4, 3), torch.ones(4, 2)
+    export_function(with_average, params, {"average": torch.ones(3, 2)}, {"x": x, "y": y},
+                    os.path.join(out, "average.pt2"))
     export_function(with_dropout, params, {}, {"x": x, "y": y}, os.path.join(out, "dropout.pt2"))
     export_function(with_operator, params, {}, {"x": x}, os.path.join(out, "operator.pt2"))
     export_function(with_sign, params, {}, {"x": x, "y": y}, os.path.join(out, "sign.pt2"))
