@@ -350,6 +350,7 @@ MODELS = {
     "mlp_rmsprop": (lambda: mlp(1, nn.GELU), rmsprop, F.binary_cross_entropy_with_logits,
                     normal(6), probabilities),
     "mlp_adagrad": (lambda: mlp(1, nn.SiLU), adagrad, F.smooth_l1_loss, normal(6), normal(1)),
+    "mlp_prelu": (lambda: mlp(4, nn.PReLU), adam, F.cross_entropy, normal(6), classes),
     "mlp_clip": (lambda: mlp(4, nn.ReLU), adam, F.cross_entropy, normal(6), classes,
                  {"clip_norm": 0.1, "clip_value": 0.05}),
     "lenet_nesterov": (LeNet, sgd(momentum=0.9, nesterov=True, weight_decay=0.01),
