@@ -191,6 +191,17 @@ TEST(Pt2ImporterTest, ParametersThatOtherStatesReadAreComputed) {
   EXPECT_THAT(written, UnorderedElementsAre("w", "average"));
 }
 
+// An update that is computed in half precision, and averaged so, is complete in fp32.
+TEST(Pt2ImporterTest, AnOpWritesAParameterInItsType) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportProgram(FileOf(Archived("half"))));
+  const Op writer = FindOp(program, "assign");
+  EXPECT_EQ(program.name(writer.Output("Out")[0]), "w");
+  EXPECT_EQ(program.var(program.block(0).FindVar(program.name(writer.Input("X")[0])))
+                .Tensor()
+                ->data_type(),
+            pb::VarType::FP32);
+}
+
 // The gradient is what is reduced over the ranks: before its sign is taken, or its norm.
 TEST(Pt2ImporterTest, GradientsGoThroughDropout) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportProgram(FileOf(Archived("dropout"))));

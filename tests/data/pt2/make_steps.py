@@ -14,8 +14,11 @@ import zipfile
 
 import numpy as np
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.nn import functional as F
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "../../../tools/pytorch"))
@@ -429,7 +432,7 @@ def write(name, out):
 
 def by_hand(out):
     """Steps that are functions: an operator without an op, an update of torch.optim's alone, one by no
-    gradient, one that draws, and one whose new parameter a moving average reads."""
+    gradient, one that draws, one whose new parameter a moving average reads, and one that averages in bf16."""
     params = {"w": torch.ones(3, 2)}
 
     def with_operator(params, state, batch):
@@ -461,7 +464,15 @@ def by_hand(out):
         new = 0.999 * (w.detach() - 0.1 * gradient)
         return {"w": new}, {"average": 0.99 * state["average"] + 0.01 * new}, loss.detach()
 
+    def with_half(params, state, batch):
+        new, state, loss = with_sign(params, state, batch)
+        half = new["w"].bfloat16() + params["w"].bfloat16()
+        mean = functional.all_reduce(half, "avg", dist.group.WORLD)
+        return {"w": functional.wait_tensor(mean).float()}, state, loss
+
     x, y = torch.ones(4, 3), torch.ones(4, 2)
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    export_function(with_half, params, {}, {"x": x, "y": y}, os.path.join(out, "half.pt2"))
     export_function(with_average, params, {"average": torch.ones(3, 2)}, {"x": x, "y": y},
                     os.path.join(out, "average.pt2"))
     export_function(with_dropout, params, {}, {"x": x, "y": y}, os.path.join(out, "dropout.pt2"))
