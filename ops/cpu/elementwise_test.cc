@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/testing/test.h"
 #include "ops/cpu/testing.h"
 
@@ -160,6 +161,23 @@ TEST(ElementwiseTest, PowOfIntegersIsExact) {
 TEST(ElementwiseTest, MaxAndMin) {
   EXPECT_THAT(Apply<float>("elementwise_max", {1, 5}, {3, 2}), IsOkAndHolds(ElementsAre(3, 5)));
   EXPECT_THAT(Apply<int64_t>("elementwise_min", {1, 5}, {3, 2}), IsOkAndHolds(ElementsAre(1, 2)));
+}
+
+// As in Paddle 3.3.1, and in PyTorch.
+TEST(ElementwiseTest, MaxAndMinOfNanAreNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = Floats({3}, {nan, 1, nan}), y = Floats({3}, {1, nan, nan});
+  for (const char* op : {"elementwise_max", "elementwise_min"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp(op, {{"X", {x}}, {"Y", {y}}}, {}, {{"Out", 1}}));
+    EXPECT_THAT(Values<float>(out["Out"][0]), Each(IsNan())) << op;
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        auto grads, RunOp(absl::StrCat(op, "_grad"),
+                          {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {Floats({3}, {1, 2, 3})}}}, {},
+                          {{"X@GRAD", 1}, {"Y@GRAD", 1}}));
+    EXPECT_THAT(Values<float>(grads["X@GRAD"][0]), Each(0)) << op;
+    EXPECT_THAT(Values<float>(grads["Y@GRAD"][0]), Each(0)) << op;
+  }
+  EXPECT_THAT(Apply<float>("elementwise_fmax", {nan, 1}, {1, nan}), IsOkAndHolds(Each(1)));
 }
 
 TEST(ElementwiseTest, OperandsOfTwoElementTypesAreAnError) {

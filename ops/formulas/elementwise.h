@@ -79,6 +79,21 @@ struct Mod {
   WEFT_HOST_DEVICE static T Dy(T x, T y, T dout) { return -dout * std::floor(x / y); }
 };
 
+// X or Y, and NaN if one of them is; then neither has a gradient. That of equal ones goes to Y.
+template <typename T>
+struct Max : Total<T> {
+  WEFT_HOST_DEVICE T operator()(T x, T y) const { return x > y || x != x ? x : y; }
+  WEFT_HOST_DEVICE static T Dx(T x, T y, T dout) { return x > y ? dout : T(0); }
+  WEFT_HOST_DEVICE static T Dy(T x, T y, T dout) { return x <= y ? dout : T(0); }
+};
+
+template <typename T>
+struct Min : Total<T> {
+  WEFT_HOST_DEVICE T operator()(T x, T y) const { return x < y || x != x ? x : y; }
+  WEFT_HOST_DEVICE static T Dx(T x, T y, T dout) { return x < y ? dout : T(0); }
+  WEFT_HOST_DEVICE static T Dy(T x, T y, T dout) { return x >= y ? dout : T(0); }
+};
+
 // X if IsX, else Y; the gradient goes to the chosen one.
 template <typename T, typename IsX>
 struct Choice : Total<T> {
@@ -87,14 +102,6 @@ struct Choice : Total<T> {
   WEFT_HOST_DEVICE static T Dy(T x, T y, T dout) { return IsX::Test(x, y) ? T(0) : dout; }
 };
 
-template <typename T>
-struct IsGreater {
-  WEFT_HOST_DEVICE static bool Test(T x, T y) { return x > y; }
-};
-template <typename T>
-struct IsLess {
-  WEFT_HOST_DEVICE static bool Test(T x, T y) { return x < y; }
-};
 // These prefer X if Y is NaN.
 template <typename T>
 struct IsNotLess {
@@ -104,10 +111,6 @@ template <typename T>
 struct IsNotGreater {
   WEFT_HOST_DEVICE static bool Test(T x, T y) { return x <= y || y != y; }
 };
-template <typename T>
-using Max = Choice<T, IsGreater<T>>;
-template <typename T>
-using Min = Choice<T, IsLess<T>>;
 template <typename T>
 using FMax = Choice<T, IsNotLess<T>>;
 template <typename T>

@@ -130,6 +130,19 @@ TEST_P(TrainPt2Test, ArchivesThatAreWrittenTrainAlike) {
   ExpectTrains({"weft", "run", out, "--ranks", "2"});
 }
 
+class OneRankPt2Test : public TrainPt2Test {};
+
+// PReLU, whose gradients the verifier does not find linear in the gradient of the loss.
+TEST_P(OneRankPt2Test, TrainsAsPyTorch) {
+  ExpectTrains({"weft", "run", Path(".pt2")});
+  const ProcessResult transpiled = Transpile(Path("_out.pb"));
+  EXPECT_NE(transpiled.status, 0);
+  EXPECT_THAT(transpiled.err, HasSubstr("W313"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, OneRankPt2Test, ::testing::Values("mlp_prelu"),
+                         [](const auto& info) { return std::string(info.param); });
+
 class ShardedPt2Test : public TrainPt2Test {};
 
 // The values in the file are the startup program, of which each rank takes its part.

@@ -60,6 +60,10 @@ absl::StatusOr<bool> Translator::MasksWithZeros(const Node& node) const {
     WEFT_ASSIGN_OR_RETURN(const double value, node.Number("value"));
     return value == 0;
   }
+  if (node.target == "aten.where.ScalarSelf") {
+    WEFT_ASSIGN_OR_RETURN(const double value, node.Number("self"));
+    return value == 0;
+  }
   WEFT_ASSIGN_OR_RETURN(const std::string x, node.Tensor("self"));
   WEFT_ASSIGN_OR_RETURN(const std::string y, node.Tensor("other"));
   return (Follows(x) || ConstantOf(x) == 0.0) && (Follows(y) || ConstantOf(y) == 0.0);
@@ -136,6 +140,20 @@ absl::Status Translator::Where(const Node& node) {
   Add("where", {{"Condition", {mask}}, {"X", {x}}, {"Y", {y}}},
       {{"Out", {Output(node.outputs[0])}}});
   return absl::OkStatus();
+}
+
+// A number where the condition holds, and a tensor elsewhere.
+absl::Status Translator::WhereNumber(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const double value, node.Number("self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string other, node.Tensor("other"));
+  WEFT_ASSIGN_OR_RETURN(const std::string y, Promoted(node, "other"));
+  WEFT_ASSIGN_OR_RETURN(const std::string mask, Var(node, "condition"));
+  const TensorMeta& meta = MetaOf(node.outputs[0]);
+  if (MetaOf(other).sizes != meta.sizes) {
+    return node.ArgumentError("other", "a tensor of the shape of the result");
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string number, Number(node, "self", value, meta.dtype));
+  return AddMaskedFill(node, y, mask, number);
 }
 
 // Softmax, and zeros where nothing is left to attend to: all along the axis are -infinity.

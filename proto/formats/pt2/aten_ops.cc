@@ -191,6 +191,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.unbind.int", {&T::Unbind, kInAll, "", kList}},
       {"aten.unsqueeze.default", {&T::Reshape, kInAll}},
       {"aten.view.default", {&T::Reshape, kInAll}},
+      {"aten.where.ScalarSelf", {&T::WhereNumber, kInAll}},
       {"aten.where.self", {&T::Where, kInAll}},
       {"aten.zeros.default", {&T::FillShape}},
       {"aten.zeros_like.default", {&T::Fill}},

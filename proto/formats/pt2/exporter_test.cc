@@ -169,6 +169,19 @@ TEST_F(Pt2ExporterTest, AveragesOfParametersComeAfterTheirUpdates) {
   EXPECT_EQ(thrice.num_ops(), again.num_ops());
 }
 
+// The node of a cast to the same type has no op: the scale before it is the last that writes.
+TEST_F(Pt2ExporterTest, CastsToTheSameTypeLeaveUpdatesFinished) {
+  const Op update = FindOp(program_, "sgd");
+  InsertAfter(update, Cast("2.bias", pb::VarType::FP32, "2.bias", pb::VarType::FP32));
+  InsertAfter(update, Scale("2.bias", 0.5));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program_));
+  WEFT_ASSERT_OK_AND_ASSIGN(program_, ImportProgram(FileOf(bytes)));
+  InsertAfter(FindOp(program_, "scale", "2.bias"), AllReduce("2.bias"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::string twice, ExportProgram(program_));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program again, ImportProgram(FileOf(twice)));
+  EXPECT_EQ(again.num_ops(), program_.num_ops());
+}
+
 // Weight decay is two ops, the second of which reads the gradient.
 TEST_F(Pt2ExporterTest, OpsAmongThoseOfANodeComeBeforeIt) {
   OpId scale;

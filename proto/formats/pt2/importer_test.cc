@@ -23,6 +23,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 FileBytes FileOf(const std::string& bytes) {
   auto owner = std::make_shared<const std::string>(bytes);
@@ -177,6 +178,28 @@ TEST(Pt2ImporterTest, UpdatesOfNoOptimizerAreComputed) {
   const Op writer = FindOp(program, "assign");
   EXPECT_EQ(program.name(writer.Output("Out")[0]), "conv1.weight");
   EXPECT_EQ(writer.role(), kRoleOptimize);
+}
+
+// A factor after the update is no average of it if a moving average reads the product.
+TEST(Pt2ImporterTest, ParametersThatOtherStatesReadAreComputed) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportProgram(FileOf(Archived("average"))));
+  EXPECT_EQ(CountOps(program, "sgd"), 0);
+  std::vector<std::string> written;
+  for (const Op& op : AllOps(program)) {
+    if (op.type() == "assign") written.emplace_back(program.name(op.Output("Out")[0]));
+  }
+  EXPECT_THAT(written, UnorderedElementsAre("w", "average"));
+}
+
+// An update that is computed in half precision, and averaged so, is complete in fp32.
+TEST(Pt2ImporterTest, AnOpWritesAParameterInItsType) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ImportProgram(FileOf(Archived("half"))));
+  const Op writer = FindOp(program, "assign");
+  EXPECT_EQ(program.name(writer.Output("Out")[0]), "w");
+  EXPECT_EQ(program.var(program.block(0).FindVar(program.name(writer.Input("X")[0])))
+                .Tensor()
+                ->data_type(),
+            pb::VarType::FP32);
 }
 
 // The gradient is what is reduced over the ranks: before its sign is taken, or its norm.

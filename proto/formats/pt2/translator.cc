@@ -204,7 +204,7 @@ absl::StatusOr<bool> Translator::IsLinearInSeed(const Node& node) const {
   if (rule->second.linear == Linear::kInAll && node.Has("other") && !node.IsTensor("other")) {
     return false;
   }
-  const bool is_where = node.target == "aten.where.self";
+  const bool is_where = absl::StartsWith(node.target, "aten.where.");
   if (is_where || node.target == "aten.masked_fill.Scalar") {
     WEFT_ASSIGN_OR_RETURN(const bool keeps_zeros, MasksWithZeros(node));
     if (!keeps_zeros) return false;
@@ -674,7 +674,8 @@ bool Translator::IsComputedState(const Input& input) const {
          makers_.Origin(mutation->second) != input.value;
 }
 
-// What comes after the updates, which has written parameters in place.
+// What comes after the updates, which has written parameters in place. An op that writes a
+// parameter again leaves the one before unfinished.
 absl::Status Translator::AddAverages() {
   const auto& ops = desc_.blocks(0).ops();
   node_of_op_.resize(ops.size(), graph_.nodes.size());
@@ -683,14 +684,14 @@ absl::Status Translator::AddAverages() {
     if (needed_.contains(&node)) {
       return node.Error("expected what follows an update to depend on it alone");
     }
-    const size_t first = ops.size();
+    const int first = ops.size();
     WEFT_RETURN_IF_ERROR(TranslateNode(node));
     node_of_op_.resize(ops.size(), &node - graph_.nodes.data());
-    for (size_t i = 0; i < node.outputs.size(); ++i) {  // an op for each
-      const auto param = averaged_.find(node.outputs[i]);
-      const bool is_last = param == averaged_.end() ||
-                           makers_.Origin(graph_.mutations.at(param->second)) == node.outputs[i];
-      if (!is_last) unfinished_.insert(first + i);
+    for (int i = first; i < ops.size(); ++i) {
+      const auto writer = writer_of_averaged_.find(ops[i].outputs(0).arguments(0));
+      if (writer == writer_of_averaged_.end()) continue;
+      unfinished_.insert(writer->second);
+      writer->second = i;
     }
   }
   node_ = nullptr;
@@ -702,7 +703,7 @@ absl::Status Translator::AddUpdates() {
     WEFT_RETURN_IF_ERROR(AddUpdate(update));
     if (update.averages.empty()) continue;
     vars_[update.value] = update.param;
-    unfinished_.insert(desc_.blocks(0).ops_size() - 1);
+    writer_of_averaged_[update.param] = desc_.blocks(0).ops_size() - 1;
   }
   return absl::OkStatus();
 }

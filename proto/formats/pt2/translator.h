@@ -225,6 +225,7 @@ class Translator {
   absl::Status Logic(const Node& node);
   absl::Status MaskedFill(const Node& node);
   absl::Status Where(const Node& node);
+  absl::Status WhereNumber(const Node& node);
   absl::Status SafeSoftmax(const Node& node);
   absl::Status ScalarTensor(const Node& node);
   // proto/formats/pt2/aten_losses.cc
@@ -338,9 +339,11 @@ class Translator {
   // By value: the parameter whose gradient, of a rank, is complete with it.
   absl::flat_hash_map<std::string, std::string> completed_;
   absl::flat_hash_set<const Node*> needed_, needed_before_updates_;
-  // By value that is made of a parameter after its update: the parameter; and the nodes that do.
+  // Values that follow the update of a parameter, with its name; and the nodes that make them.
   absl::flat_hash_map<std::string, std::string> averaged_;
   absl::flat_hash_set<const Node*> averaging_;
+  // By parameter that averages follow: the number of the last op so far that writes it.
+  absl::flat_hash_map<std::string, size_t> writer_of_averaged_;
   absl::flat_hash_set<size_t> unfinished_;
   // By value: the needed nodes that read it, under any name.
   absl::flat_hash_map<std::string, std::vector<const Node*>> readers_;

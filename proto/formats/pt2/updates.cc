@@ -141,10 +141,17 @@ class Finder {
       update.averages.insert(update.averages.begin(), update.value);
       update.value = before;
     }
-    if (FindRule(&update)) return update;
+    const auto has_type = [&](const std::string& value) {
+      return graph_.tensors.at(value).dtype == graph_.tensors.at(last).dtype;
+    };
+    if (has_type(update.value) && FindRule(&update)) return update;
     if (!reduces) {
       update.averages.clear();
       update.value = last;
+    }
+    while (!has_type(update.value)) {  // an op writes the parameter
+      update.value = update.averages.front();
+      update.averages.erase(update.averages.begin());
     }
     update.rule = Update::Rule::kComputed;
     update.grad = update.value;

@@ -27,8 +27,8 @@ class Makers {
   const Node* Of(const std::string& value) const;
 
   static bool HandsOn(const Node& node);
-  // What a collective, a number by which it is multiplied or divided, or another element type makes
-  // the value of, and the node that does; empty: none of these makes it.
+  // The value that `*node` makes `value` of, if that is a collective, a cast, or a product or
+  // quotient with a number; else empty.
   std::string Before(const std::string& value, const Node** node) const;
 
  private:

@@ -14,8 +14,11 @@ import zipfile
 
 import numpy as np
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.nn import functional as F
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "../../../tools/pytorch"))
@@ -350,6 +353,7 @@ MODELS = {
     "mlp_rmsprop": (lambda: mlp(1, nn.GELU), rmsprop, F.binary_cross_entropy_with_logits,
                     normal(6), probabilities),
     "mlp_adagrad": (lambda: mlp(1, nn.SiLU), adagrad, F.smooth_l1_loss, normal(6), normal(1)),
+    "mlp_prelu": (lambda: mlp(4, nn.PReLU), adam, F.cross_entropy, normal(6), classes),
     "mlp_clip": (lambda: mlp(4, nn.ReLU), adam, F.cross_entropy, normal(6), classes,
                  {"clip_norm": 0.1, "clip_value": 0.05}),
     "lenet_nesterov": (LeNet, sgd(momentum=0.9, nesterov=True, weight_decay=0.01),
@@ -428,7 +432,7 @@ def write(name, out):
 
 def by_hand(out):
     """Steps that are functions: an operator without an op, an update of torch.optim's alone, one by no
-    gradient, and one that draws."""
+    gradient, one that draws, one whose new parameter a moving average reads, and one that averages in bf16."""
     params = {"w": torch.ones(3, 2)}
 
     def with_operator(params, state, batch):
@@ -453,7 +457,24 @@ def by_hand(out):
         gradient, = torch.autograd.grad(loss, w)
         return {"w": w.detach() - 0.1 * gradient}, state, loss.detach()
 
+    def with_average(params, state, batch):
+        w = params["w"].detach().requires_grad_()
+        loss = F.mse_loss(batch["x"] @ w, batch["y"])
+        gradient, = torch.autograd.grad(loss, w)
+        new = 0.999 * (w.detach() - 0.1 * gradient)
+        return {"w": new}, {"average": 0.99 * state["average"] + 0.01 * new}, loss.detach()
+
+    def with_half(params, state, batch):
+        new, state, loss = with_sign(params, state, batch)
+        half = new["w"].bfloat16() + params["w"].bfloat16()
+        mean = functional.all_reduce(half, "avg", dist.group.WORLD)
+        return {"w": functional.wait_tensor(mean).float()}, state, loss
+
     x, y = torch.ones(4, 3), torch.ones(4, 2)
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    export_function(with_half, params, {}, {"x": x, "y": y}, os.path.join(out, "half.pt2"))
+    export_function(with_average, params, {"average": torch.ones(3, 2)}, {"x": x, "y": y},
+                    os.path.join(out, "average.pt2"))
     export_function(with_dropout, params, {}, {"x": x, "y": y}, os.path.join(out, "dropout.pt2"))
     export_function(with_operator, params, {}, {"x": x}, os.path.join(out, "operator.pt2"))
     export_function(with_sign, params, {}, {"x": x, "y": y}, os.path.join(out, "sign.pt2"))
