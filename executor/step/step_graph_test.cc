@@ -410,7 +410,7 @@ TEST_F(PlanGraphTest, CollectivesRunOpByOp) {
   }
 )",
                      "x", options),
-            "op 0 (c_allreduce_sum) communicates: ranks rendezvous on the host");
+            "op 0 (c_allreduce_sum) communicates: each rank decides when it records");
 }
 
 // Of a group whose calls can be recorded, as those of NCCL: it writes down what it is told.
