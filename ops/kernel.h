@@ -69,8 +69,8 @@ struct KernelSpec {
   int Output(absl::string_view slot) const;
 };
 
-// Ops draw one after the other: each takes the sequence of Philox (ops/formulas/philox.h) that is
-// next, so that a device draws its numbers itself.
+// Which numbers of Philox (ops/formulas/philox.h) dropout uses. Each op that draws takes the next
+// sequence; the device on which it runs computes the numbers.
 struct DropoutState {
   static DropoutState OfStep(uint64_t seed, int rank, int64_t step);
 

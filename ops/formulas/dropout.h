@@ -16,8 +16,8 @@ struct KeepOrDrop {
   WEFT_HOST_DEVICE T operator()(T x, uint8_t stays) const { return stays ? x * factor : T(0); }
 };
 
-// Drops elements 4 block to 4 block + 3, as far as there are so many: an element whose number is
-// less than `dropped`, the probability times 2^32. `stays` may be null.
+// Dropout of elements 4 block to 4 block + 3, up to `size`. Drops an element if its number is less
+// than `dropped`, which is the probability times 2^32. `stays` may be null.
 template <typename T>
 struct DropOutBlock {
   static constexpr int64_t kElements = 4;
