@@ -3,19 +3,29 @@
 #define WEFT_BASE_WAIT_BRIEFLY_H_
 
 #include <chrono>
+#include <mutex>
 #include <thread>
 
 namespace weft {
 
-// Asks `is_there`, an atomic flag or comparison, again and again for up to 100 us. A thread that
+// Asks `is_there`, an atomic flag or comparison, again and again for up to `limit`. A thread that
 // sleeps takes tens of microseconds to wake, longer on an idle machine. The caller sleeps on a
-// condition variable afterwards, which returns at once if `is_there`. The time is longer than a
-// small step and what a caller does between two, and short compared with what the system gives a
-// thread at a time.
+// condition variable afterwards, which returns at once if `is_there`. The usual time is
+// longer than a small step and what a caller does between two, and short compared with what the
+// system gives a thread at a time.
 template <typename Predicate>
-void WaitBriefly(const Predicate& is_there) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+void WaitBriefly(const Predicate& is_there,
+                 std::chrono::microseconds limit = std::chrono::microseconds(100)) {
+  const auto end = std::chrono::steady_clock::now() + limit;
   while (!is_there() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
+// Locks a mutex that others hold for a short time: asks as WaitBriefly does, then sleeps.
+inline std::unique_lock<std::mutex> LockBriefly(std::mutex* mutex) {
+  std::unique_lock<std::mutex> lock(*mutex, std::defer_lock);
+  WaitBriefly([&lock] { return lock.try_lock(); });
+  if (!lock.owns_lock()) lock.lock();
+  return lock;
 }
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/wait_briefly.h"
 
 namespace weft {
 
@@ -26,7 +27,7 @@ BatchReader::~BatchReader() {
 }
 
 absl::StatusOr<BatchReader::Part> BatchReader::Take(int64_t step, int rank) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock = LockBriefly(&mutex_);
   if (when_ == When::kAhead) WEFT_RETURN_IF_ERROR(StartThread());
   if (step < first_step_ || step >= end_step_) {
     return absl::InternalError(

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/wait_briefly.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -47,7 +48,7 @@ class ResultQueue {
   // a time. Returns the first error, in order of the results: the error of the callback, or the
   // status of a result, which is delivered first. After an error nothing is delivered. Thread-safe.
   absl::Status Post(StepResult result) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const auto lock = LockBriefly(&mutex_);
     const int64_t position = (result.step - begin_step_) * nranks_ + result.rank;
     result.names = &names_;
     waiting_.emplace(position, std::move(result));

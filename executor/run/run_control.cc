@@ -20,8 +20,11 @@ void RunControl::GiveValues(const std::map<std::string, Tensor>* values) {
 RunControl::Order RunControl::Next(int64_t* number) {
   const auto is_there = [&] { return number_ > *number || has_ended_; };
   WaitBriefly(is_there);
-  std::unique_lock<std::mutex> lock(mutex_);
-  is_given_.wait(lock, is_there);
+  // The order was written before its number, and stays until all ranks have carried it out.
+  if (!is_there()) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    is_given_.wait(lock, is_there);
+  }
   if (has_ended_) return Order::kEnd;
   ++*number;
   return order_;

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/wait_briefly.h"
 
 namespace weft {
 
@@ -48,7 +49,7 @@ void StepGate::AskWhetherToStop() {
 }
 
 bool StepGate::Begins(int64_t step) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock = LockBriefly(&mutex_);
   AskWhetherToStop();
   is_decided_.wait(lock, [&] { return !is_frozen_ || is_stopped_; });
   if (is_stopped_ || step >= end_) return false;

@@ -6,10 +6,14 @@
 
 #include <climits>
 
+#include "base/wait_briefly.h"
+
 namespace weft {
 namespace {
 
 constexpr uint32_t kSleeping = 1;
+// About what it takes to wake a thread that sleeps.
+constexpr std::chrono::microseconds kSpin(40);
 
 // std::atomic::wait is C++20.
 void FutexWait(std::atomic<uint32_t>* word, uint32_t expected) {
@@ -29,9 +33,13 @@ void ProgressCounter::AdvanceTo(uint32_t count) {
 }
 
 void ProgressCounter::WaitFor(uint32_t count, std::memory_order order) {
-  uint32_t word = word_.load(order);
   // Compares by difference, so that the counter may wrap around.
-  while (static_cast<int32_t>((word & ~kSleeping) - (count << 1)) < 0) {
+  const auto is_before = [count](uint32_t word) {
+    return static_cast<int32_t>((word & ~kSleeping) - (count << 1)) < 0;
+  };
+  WaitBriefly([&] { return !is_before(word_.load(std::memory_order_relaxed)); }, kSpin);
+  uint32_t word = word_.load(order);
+  while (is_before(word)) {
     if ((word & kSleeping) != 0 ||
         word_.compare_exchange_strong(word, word | kSleeping, std::memory_order_relaxed)) {
       FutexWait(&word_, word | kSleeping);

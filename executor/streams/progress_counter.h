@@ -21,9 +21,9 @@ class ProgressCounter {
 
   // Makes a system call only if a thread sleeps.
   void AdvanceTo(uint32_t count);
-  // Sleeps until the counter has reached `count`. If it is already higher, what happened before the
-  // later advances is visible too. memory_order_relaxed makes nothing visible: for data that is
-  // synchronized otherwise.
+  // Waits until the counter has reached `count`: asks for a short time, then sleeps. If it is
+  // already higher, what happened before the later advances is visible too. memory_order_relaxed
+  // makes nothing visible: for data that is synchronized otherwise.
   void WaitFor(uint32_t count, std::memory_order order = std::memory_order_acquire);
 
  private:

@@ -416,7 +416,7 @@ absl::Status RunSession::WaitForResults() {
     return absl::OkStatus();
   }
   WaitBriefly([this] { return is_done_.load(); });
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock = LockBriefly(&mutex_);
   changed_.wait(lock, [this] { return is_done_ || end_.has_value(); });
   batch_ = std::vector<Tensor>();
   // A loss that is not finite is the result of a step, too.
