@@ -98,7 +98,7 @@ weft_status* weft_stats(const weft_options* options, const weft_program* program
     flags.file = weft::c::NameOf(*program, "program");
     std::vector<weft::Said> said;
     WEFT_ASSIGN_OR_RETURN(std::string stats, weft::StatsText(flags, program->program, &said));
-    *text = weft::c::NewText(std::move(stats));
+    *text = weft::c::NewText(weft::c::WithOptions(stats));
     return absl::OkStatus();
   });
 }
@@ -112,7 +112,7 @@ weft_status* weft_plan(const weft_options* options, const weft_program* program,
     flags.file = weft::c::NameOf(*program, "program");
     std::vector<weft::Said> said;
     WEFT_ASSIGN_OR_RETURN(std::string plan, weft::PlanText(flags, program->program, &said));
-    *text = weft::c::NewText(std::move(plan));
+    *text = weft::c::NewText(weft::c::WithOptions(plan));
     return absl::OkStatus();
   });
 }

@@ -90,7 +90,7 @@ weft_status* weft_transpile(const weft_options* options, const weft_program* mai
     std::vector<const weft::Program*> mains;
     for (size_t i = 0; i < results.size(); ++i) {
       mains.push_back(&made->trainers[i].main);
-      made->trainers[i].remarks = weft::ExplainJson(results[i]);
+      made->trainers[i].remarks = weft::c::WithOptions(weft::ExplainJson(results[i]));
     }
     std::vector<weft::Said> said = weft::SaidOf(flags, results, mains);
     if (weft::IsCopy(flags) && flags.verify) {

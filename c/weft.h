@@ -90,8 +90,9 @@ typedef struct weft_message {
 
 /* --- Options -------------------------------------------------------------------------------- */
 
-/* The options of a command, by the names of its flags: "mode" for --mode. Values are the text that
- * the command line takes; of a flag without a value, "true" or "false". */
+/* The options of a command, by the names of its flags: "mode" for --mode; messages name them so,
+ * too. Values are the text that the command line takes; of a flag without a value, "true" or
+ * "false". */
 typedef struct weft_options weft_options;
 
 typedef struct weft_option {

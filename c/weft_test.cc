@@ -123,13 +123,13 @@ TEST_F(CTest, MessagesAreThoseOfTheCommands) {
   EXPECT_THAT(Message(weft_options_new("launch", &none)), HasSubstr("expected transpile, verify"));
   const Options options = With("transpile", {});
   EXPECT_EQ(Message(weft_options_set(options.get(), "mod", "x")),
-            "unexpected argument: --mod; did you mean --mode?");
+            "transpile has no option mod; did you mean mode?");
   EXPECT_EQ(Message(weft_options_set(options.get(), "startup_in", "x")),
-            "--startup_in is of the command alone: expected what this call takes, and returns");
+            "startup_in is of the command alone: expected what this call takes, and returns");
   EXPECT_THAT(Message(weft_options_set(options.get(), "exact_loss", "yes")),
               HasSubstr("expected true or false, found yes"));
   EXPECT_THAT(TranspileError({{"mode", "grad_alreduce"}}), HasSubstr("grad_allreduce"));
-  EXPECT_EQ(TranspileError({}), "--mode: expected --mode or --passes");
+  EXPECT_EQ(TranspileError({}), "mode: expected option mode or option passes");
   EXPECT_EQ(TranspileError({{"mode", "grad_allreduce"}, {"nranks", "0"}}),
             "the number of ranks must be at least 1, found 0");
 }

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -171,8 +172,44 @@ class TranspileTest(unittest.TestCase):
             with self.assertRaises(weft.Error) as raised:
                 weft.transpile(MAIN, **options)
             said = str(raised.exception).replace("main.pb", "")
-            self.assertEqual(said, expected.replace(" (see transpile --help)", "").replace(
-                "main.pb", ""))
+            expected = expected.replace(" (see transpile --help)", "").replace("main.pb", "")
+            expected = re.sub(r"--(\w+):", r"\1:", expected)
+            self.assertEqual(said, re.sub(r"--(\w+)", r"option \1", expected))
+
+    def test_messages_name_no_flags(self):
+        feeds = batches()[0]
+        uneven = {name: value[:3] for name, value in feeds.items()}
+        out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
+
+        def step(programs, batch):
+            with weft.Run(programs, ranks=2, seed=1) as run:
+                run.step(batch)
+
+        said = []
+        for call, name in (
+                (lambda: weft.transpile(MAIN), "option passes"),
+                (lambda: weft.transpile(MAIN, mode="zero", nranks=2), "startup"),
+                (lambda: weft.transpile(MAIN, mode="grad_allreduce", k_steps=2), "k_steps"),
+                (lambda: weft.transpile(MAIN, mode="grad_allreduce", op_times="x.json"), "option buckets"),
+                (lambda: weft.transpile(MAIN, mode="grad_allreduce", rank="all"), "option endpoints"),
+                (lambda: weft.verify(out, in_turn=True, k_steps=2), "option k_steps"),
+                (lambda: weft.verify(out, original=MAIN, assume="x"), "assume"),
+                (lambda: step(MAIN, feeds), "transpile option mode grad_allreduce"),
+                (lambda: weft.Run(MAIN, backend="mpi"), "option backend mpi"),
+                (lambda: step(out, uneven), "option feed_layout")):
+            with self.assertRaises(weft.Error) as raised:
+                call()
+            said.append(str(raised.exception))
+            self.assertIn(name, said[-1])
+        report = weft.verify(out, original=MAIN)
+        self.assertIn("(original_startup checks it)", str(report))
+        said += [str(report), json.dumps(report.data), weft.plan(MAIN)]
+        said += weft.transpile(MAIN, mode="grad_allreduce", nranks=2, device_kind="cpu").notes
+        self.assertIn("a startup program (startup)", "".join(said))
+        for text in said:
+            self.assertNotIn("--", text)
+        # What a shell runs stays.
+        self.assertIn("see weft verify --explain W310", str(weft.verify(MAIN, nranks=2)))
 
     def test_has_a_server_notes_remarks_and_progress(self):
         passes = []
@@ -343,7 +380,7 @@ class CertificateTest(unittest.TestCase):
             weft.transpile(MAIN, STARTUP, mode="grad_allreduce", endpoints=endpoints, rank="all",
                            certificate=cert)
             self.assertEqual(sorted(os.listdir(folder)), ["cert0", "cert1"])
-            with self.assertRaisesRegex(weft.Error, "only --rank all replaces it"):
+            with self.assertRaisesRegex(weft.Error, "only option rank all replaces it"):
                 weft.transpile(MAIN, mode="grad_allreduce", certificate=cert)
 
     def test_that_cannot_be_is_an_error(self):
