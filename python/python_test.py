@@ -399,6 +399,25 @@ class CertificateTest(unittest.TestCase):
 
 
 class RunTest(unittest.TestCase):
+    def test_programs_that_do_not_belong_together_are_errors(self):
+        text = weft.Program(STARTUP).to_bytes("prog").decode()
+        other, part = (weft.Program.from_text(text.replace(name, "other"), "other.prog")
+                       for name in ("fc_0", "fc_0.b_0"))
+
+        def step(*programs):
+            with weft.Run(*programs) as run:
+                run.step(batches()[0])
+
+        for programs, said in (
+                ((STARTUP, MAIN), "main.pb: expected a startup program, but op 11 .sgd. updates a parameter"),
+                ((MAIN, MAIN), "the startup program is the one that initializes parameters"),
+                ((MAIN,), "pass a startup program or parameters that have it"),
+                ((STARTUP,), "is it a startup program"),
+                ((MAIN, other), "other.prog: declares no parameter of .*main.pb, such as fc_0.b_0"),
+                ((MAIN, part), "reads variable fc_0.b_0, .*pass a startup program or parameters that have it")):
+            with self.assertRaisesRegex(weft.Error, said):
+                step(*programs)
+
     def test_trains_as_weft_run_does(self):
         out = weft.transpile(MAIN, STARTUP, mode="grad_allreduce")
         for ranks in (1, 2):
