@@ -492,8 +492,8 @@ class RunTest(unittest.TestCase):
         losses = []
         x, y = batch["x"], batch["y"]
         view = memoryview(array.array("f", x.ravel().tolist())).cast("B").cast("f", x.shape)
-        for fed in (x, np.asfortranarray(x), view, Dlpack(x),
-                    np.repeat(x, 2, axis=0)[::2]):
+        for fed in (x, np.asfortranarray(x), view, Dlpack(x), np.repeat(x, 2, axis=0)[::2],
+                    x.astype(">f4"), np.asfortranarray(x.astype(">f4")), np.ma.masked_array(x)):
             with weft.Run(MAIN, STARTUP) as run:
                 losses.append(float(run.step({"y": y, "x": fed})[0]))
         self.assertEqual(len(set(losses)), 1, losses)
@@ -587,10 +587,35 @@ class RunTest(unittest.TestCase):
         batch = batches()[0]
         for fed, message in ((batch["x"].astype("float64"), "expected fp32.*astype"),
                              ([1, 2], "expected an array .NumPy, DLPack or a buffer., found list"),
-                             (batch["x"].astype("O"), "no element type object"),
+                             (batch["x"].astype("O"), "no element type object; with NumPy: array.astype"),
+                             (np.ma.masked_less(batch["x"], 0), "expected an array without a mask"),
                              (batch["x"][:3], "op 2 .elementwise_sub.: input Y")):
             with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, message):
                 run.step({"x": fed, "y": batch["y"]})
+
+    def test_a_step_may_come_while_a_batch_is_read(self):
+        first, second = batches()[:2]
+        with weft.Run(MAIN, STARTUP) as run:
+            within = []
+
+            class Reading(dict):
+                """Runs a step with another batch between its two arrays."""
+
+                def __getitem__(self, name):
+                    if name == "y":
+                        within.extend(run.step({name: value.copy() for name, value in first.items()}))
+                    return super().__getitem__(name)
+
+            found = [run.step(second)[0], run.step(Reading(second))[0]]
+        with weft.Run(MAIN, STARTUP) as run:
+            expected = [run.step(batch)[0] for batch in (second, first, second)]
+        self.assertEqual([found[0], within[0], found[1]], expected)
+
+    def test_stays_in_its_process(self):
+        with weft.Run(MAIN, STARTUP) as run:
+            for call in (pickle.dumps, copy.copy):
+                with self.assertRaisesRegex(TypeError, "a run is in the memory of this process: checkpoint"):
+                    call(run)
 
     def test_results_keep_their_values_without_copies(self):
         with weft.Run(MAIN, STARTUP, fetch=["fc_0.tmp_1", "mean_0.tmp_0"]) as run:
