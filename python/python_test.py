@@ -677,7 +677,7 @@ class RunTest(unittest.TestCase):
     def test_options_are_text_numbers_and_paths(self):
         with weft.Run(MAIN, STARTUP, ranks=np.int64(1), check_nan=np.bool_(True), fetch=["x"]) as run:
             self.assertIn("1 ranks", repr(run))
-        for wrong in ({"a"}, iter(["a"]), object()):
+        for wrong in ({"a"}, iter(["a"]), object(), [Value()]):
             with self.assertRaisesRegex(weft.Error, "fetch: expected text, a number, a path, or a list"):
                 weft.Run(MAIN, STARTUP, fetch=wrong)
         with weft.Run(MAIN, STARTUP) as run:
@@ -1558,6 +1558,15 @@ class Pinned:
 
     def __dlpack_device__(self):
         return (3, 0)
+
+
+class Value:
+    """A variable of Paddle 3: a program has no number for it."""
+
+    def __float__(self):
+        raise TypeError
+
+    __index__ = __float__
 
 
 class Lender:
