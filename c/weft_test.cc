@@ -326,6 +326,30 @@ TEST_F(CTest, AnyNameOfAProgramWillDo) {
   }
 }
 
+TEST_F(CTest, AProgramThatIsNoStepHasNoArchive) {
+  weft_text* archive = nullptr;
+  EXPECT_EQ(Text(weft_program_archive(main_.get(), &archive), &archive), "");
+  weft_program* result = nullptr;
+  EXPECT_THAT(Message(weft_program_with_archive(main_.get(), "PK", 2, &result)),
+              HasSubstr("fit_a_line/main.pb: "));
+  EXPECT_EQ(result, nullptr);
+}
+
+TEST_F(CTest, MessagesKeepFlagsOfShells) {
+  const Options options = With("verify", {{"nranks", "2"}});
+  const weft_program* const mains[] = {main_.get()};
+  weft_report* report = nullptr;
+  ASSERT_EQ(
+      Message(weft_verify(options.get(), mains, 1, nullptr, 0, nullptr, nullptr, nullptr, &report)),
+      "");
+  const Report owner(report);
+  EXPECT_THAT(weft_report_text(report), HasSubstr("see weft verify --explain W310"));
+  for (const auto& [name, value] : {std::make_pair("op_times", "x"), {"rank", "all"}}) {
+    EXPECT_THAT(TranspileError({{"mode", "grad_allreduce"}, {name, value}}),
+                ::testing::AllOf(HasSubstr("option "), ::testing::Not(HasSubstr("--"))));
+  }
+}
+
 TEST_F(CTest, MessagesHaveTheNamesOfPrograms) {
   const Result result = Transpile({{"mode", "grad_allreduce"}}, main_.get(), startup_.get());
   const ProgramHandle done(weft_transpiled_main(result.get(), 0));

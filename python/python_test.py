@@ -577,7 +577,7 @@ class RunTest(unittest.TestCase):
     def test_what_is_not_by_name_is_an_error(self):
         for call, message in (
                 (lambda: weft.Run(MAIN, params=[1]), "params: expected name -> array, or a path, found list$"),
-                (lambda: weft.Run(MAIN, STARTUP).step([1]), "feeds: expected name -> array, found list$"),
+                (lambda: weft.Run(MAIN, STARTUP).step([1]), "feeds: expected name -> array, found list; dict"),
                 (lambda: weft.Run(MAIN, STARTUP).fit([[1]]),
                  r"batch: expected name -> array, found list; names=\[...\] names its parts$")):
             with self.assertRaisesRegex(weft.Error, message):

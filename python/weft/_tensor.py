@@ -269,8 +269,7 @@ def fill(array, value, name):
             return value, capsule
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
-        has_gaps = interface.get("strides") is not None and not _is_contiguous(value, interface)
-        if has_gaps or interface["typestr"][0] == ">":
+        if interface.get("strides") is not None or interface["typestr"][0] == ">":
             import numpy  # pylint: disable=import-outside-toplevel
             value = numpy.asarray(value)
             value = value.astype(value.dtype.newbyteorder("="), order="C")
@@ -318,13 +317,6 @@ def fill_all(arrays):
 def _unknown(name, found):
     return _native.Error("feed %s: Weft has no element type %s; with NumPy: "
                          "array.astype(\"float32\")" % (name, found), "INVALID_ARGUMENT")
-
-
-def _is_contiguous(value, interface):
-    flags = getattr(value, "flags", None)
-    if flags is not None:
-        return flags["C_CONTIGUOUS"]
-    return interface["strides"] is None
 
 
 def _set(array, number, shape, data, keep):
