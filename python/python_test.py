@@ -177,6 +177,18 @@ class TranspileTest(unittest.TestCase):
             expected = re.sub(r"--(\w+):", r"\1:", expected)
             self.assertEqual(said, re.sub(r"--(\w+)", r"option \1", expected))
 
+    def test_says_what_a_step_takes_of_the_memory_of_a_rank(self):
+        for options, startup, said in (
+                ({}, None, "rank_memory is 10; option mode zero shares the training state out; it needs startup$"),
+                ({"nranks": 2}, STARTUP, "rank_memory is 10; no stage of option mode zero"),
+                ({"rank_memory": 1 << 30}, None, None)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                weft.transpile(MAIN, startup, **{"mode": "grad_allreduce", "rank_memory": 10, **options})
+            self.assertEqual(len(caught), 0 if said is None else 1)
+            if said is not None:
+                self.assertRegex(str(caught[0].message), said)
+
     def test_messages_name_no_flags(self):
         feeds = batches()[0]
         uneven = {name: value[:3] for name, value in feeds.items()}
