@@ -9,7 +9,6 @@
 #include "base/version.h"
 #include "proto/formats/program_file.h"
 #include "tools/flags/command_line.h"
-#include "tools/flags/flag_names.h"
 
 struct weft_status {
   weft_code code;
@@ -28,7 +27,7 @@ weft_status* OutOfMemory() {
 weft_status* NewStatus(const absl::Status& status) {
   if (status.ok()) return nullptr;
   std::string message;
-  for (const char c : WithFlags(status.message())) {
+  for (const char c : WithOptions(status.message())) {
     message += c == '\n' ? std::string("\n  ") : std::string(1, c);
   }
   return new weft_status{static_cast<weft_code>(status.code()), std::move(message)};
@@ -79,7 +78,7 @@ absl::StatusOr<absl::optional<Program>> StartupIfGiven(const weft_program* start
 void Messages::Set(std::vector<Said> said) {
   texts_.clear();
   messages_.clear();
-  for (const Said& one : said) texts_.push_back(WithFlags(one.text));
+  for (const Said& one : said) texts_.push_back(WithOptions(one.text));
   for (size_t i = 0; i < said.size(); ++i) {
     messages_.push_back({static_cast<weft_severity>(said[i].severity), texts_[i].c_str()});
   }

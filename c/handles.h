@@ -50,6 +50,10 @@ weft_status* Guard(absl::FunctionRef<absl::Status()> run);
 absl::Status Parse(CLI::App& app, absl::string_view command, const weft_options* options,
                    std::vector<std::string> more);
 
+// A message of the tools as callers of the interface read it: option nranks, not --nranks. Flags
+// stay that are of a shell command, such as weft run --profile.
+std::string WithOptions(absl::string_view message);
+
 // What messages call a program: its name, or `other` if that is empty. Names are no arguments of
 // Parse, which would take some for flags or lists: placeholders are, and flags get names
 // afterwards.

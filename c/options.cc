@@ -1,13 +1,16 @@
 // Options: what the commands' flags say of them, and the arguments that callers set.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "base/similar_name.h"
 #include "base/status_macros.h"
 #include "c/handles.h"
 #include "c/weft.h"
@@ -16,7 +19,6 @@
 #include "tools/cmd/weft_eval_flags.h"
 #include "tools/cmd/weft_run_flags.h"
 #include "tools/cmd/weft_verify.h"
-#include "tools/flags/command_line.h"
 #include "tools/flags/flag_names.h"
 
 namespace weft::c {
@@ -82,11 +84,64 @@ weft_options::Info InfoOf(const CLI::Option& option) {
   info.is_list = option.get_items_expected_max() > 1;
   if (!info.is_flag) info.type = option.get_type_name();
   info.default_value = option.get_default_str();
-  info.help = absl::StrReplaceAll(WithFlags(option.get_description()), {{"\n", " "}});
+  info.help = absl::StrReplaceAll(WithOptions(option.get_description()), {{"\n", " "}});
   return info;
 }
 
+// By flag of the commands, how callers read it.
+const std::map<std::string, std::string>& NamesOfFlags() {
+  static const auto* const names = [] {
+    auto* const all = new std::map<std::string, std::string>;
+    for (const CommandEntry& command : Commands()) {
+      CommandFlags flags;
+      command.add(flags);
+      for (const CLI::Option* option : flags.app.get_options()) {
+        for (const std::string& name : option->get_lnames()) {
+          std::string& shown = (*all)[name];
+          if (shown.empty()) shown = name;
+          if (IsSettable(command, *option)) shown = absl::StrCat("option ", name);
+        }
+      }
+    }
+    (*all)["startup_in"] = "startup";
+    for (const char* name : {"list_modes", "list_passes"}) {
+      (*all)[name] = absl::StrCat("transpile --", name);
+    }
+    return all;
+  }();
+  return *names;
+}
+
+// Whether a flag after `before` belongs to a command in a shell, which can do more than callers.
+bool IsInShell(absl::string_view before, absl::string_view flag) {
+  return absl::EndsWith(before, "weft run ") || absl::EndsWith(before, "weft view ") ||
+         (absl::EndsWith(before, "weft verify ") && flag == "explain");
+}
+
 }  // namespace
+
+std::string WithOptions(absl::string_view message) {
+  const std::string with_flags = WithFlags(message);
+  absl::string_view rest = with_flags;
+  std::string text;
+  for (size_t at; (at = rest.find("--")) != rest.npos;) {
+    absl::StrAppend(&text, rest.substr(0, at));
+    rest.remove_prefix(at + 2);
+    const bool is_word = text.empty() || (!absl::ascii_isalnum(text.back()) && text.back() != '-');
+    const std::string flag(
+        rest.substr(0, rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_")));
+    const auto name = NamesOfFlags().find(flag);
+    if (!is_word || name == NamesOfFlags().end() || IsInShell(text, flag)) {
+      text += "--";
+      continue;
+    }
+    rest.remove_prefix(flag.size());
+    const bool is_subject = absl::StartsWith(rest, ":");  // "nranks: expected ..."
+    text += is_subject ? flag : name->second;
+  }
+  return absl::StrCat(text, rest);
+}
+
 }  // namespace weft::c
 
 using weft::c::Guard;
@@ -123,12 +178,15 @@ weft_status* weft_options_set(weft_options* options, const char* name, const cha
     weft::c::CommandFlags flags;
     command->add(flags);
     const CLI::Option* const option = flags.app.get_option_no_throw(absl::StrCat("--", name));
-    if (option == nullptr) {  // the error names similar ones
-      return weft::ParseArguments(flags.app, {absl::StrCat("--", name)});
+    if (option == nullptr) {
+      std::vector<absl::string_view> names;
+      for (const weft_options::Info& info : options->infos) names.push_back(info.name);
+      return absl::InvalidArgumentError(
+          absl::StrCat(options->command, " has no option ", name, weft::DidYouMean(name, names)));
     }
     if (!IsSettable(*command, *option)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--", name, " is of the command alone: expected what this call takes, and returns"));
+          name, " is of the command alone: expected what this call takes, and returns"));
     }
     // Flags take no other value than that they are there.
     const absl::string_view text = value;
@@ -136,7 +194,7 @@ weft_status* weft_options_set(weft_options* options, const char* name, const cha
       if (text == "true") options->arguments.push_back(absl::StrCat("--", name));
       if (text == "true" || text == "false") return absl::OkStatus();
       return absl::InvalidArgumentError(
-          absl::StrCat("--", name, ": expected true or false, found ", text));
+          absl::StrCat(name, ": expected true or false, found ", text));
     }
     if (text.empty()) {
       options->arguments.push_back(absl::StrCat("--", name));

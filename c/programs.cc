@@ -11,6 +11,7 @@
 #include "proto/diff/program_diff.h"
 #include "proto/formats/program_bytes.h"
 #include "proto/formats/program_file.h"
+#include "proto/formats/pt2/importer.h"
 #include "tools/cmd/program_texts.h"
 
 using weft::c::Guard;
@@ -77,6 +78,26 @@ weft_format weft_program_format(const weft_program* program) {
   const auto& origin = program->program.origin();
   return origin != nullptr && origin->OrdersByData() ? WEFT_FORMAT_PIR : WEFT_FORMAT_BINARY;
 }
+weft_status* weft_program_archive(const weft_program* program, weft_text** archive) {
+  return Guard([&] {
+    const weft::pt2::Import* const step = weft::pt2::ImportOf(program->program);
+    *archive = weft::c::NewText(step == nullptr ? "" : std::string(step->file.bytes));
+    return absl::OkStatus();
+  });
+}
+
+weft_status* weft_program_with_archive(const weft_program* program, const void* archive,
+                                       size_t size, weft_program** result) {
+  return Guard([&]() -> absl::Status {
+    const auto owned = std::make_shared<std::string>(static_cast<const char*>(archive), size);
+    const absl::StatusOr<weft::Program> step = weft::pt2::ImportProgram({owned, *owned});
+    WEFT_RETURN_IF_ERROR(weft::Annotate(program->name, step.status()));
+    *result = weft::c::NewProgram(program->program, program->name);
+    (*result)->program.set_origin(step->origin());
+    return absl::OkStatus();
+  });
+}
+
 const char* weft_program_name(const weft_program* program) { return program->name.c_str(); }
 size_t weft_program_num_ops(const weft_program* program) { return program->program.num_ops(); }
 void weft_program_free(weft_program* program) { delete program; }
@@ -98,7 +119,7 @@ weft_status* weft_stats(const weft_options* options, const weft_program* program
     flags.file = weft::c::NameOf(*program, "program");
     std::vector<weft::Said> said;
     WEFT_ASSIGN_OR_RETURN(std::string stats, weft::StatsText(flags, program->program, &said));
-    *text = weft::c::NewText(std::move(stats));
+    *text = weft::c::NewText(weft::c::WithOptions(stats));
     return absl::OkStatus();
   });
 }
@@ -112,7 +133,7 @@ weft_status* weft_plan(const weft_options* options, const weft_program* program,
     flags.file = weft::c::NameOf(*program, "program");
     std::vector<weft::Said> said;
     WEFT_ASSIGN_OR_RETURN(std::string plan, weft::PlanText(flags, program->program, &said));
-    *text = weft::c::NewText(std::move(plan));
+    *text = weft::c::NewText(weft::c::WithOptions(plan));
     return absl::OkStatus();
   });
 }

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "c/handles.h"
 #include "c/weft.h"
+#include "tools/cmd/memory_advice.h"
 #include "tools/cmd/transpile_copy.h"
 #include "tools/cmd/transpile_flags.h"
 #include "tools/cmd/transpile_notes.h"
@@ -53,11 +54,14 @@ absl::Status ParseTranspile(const weft_options* options, const weft_program& mai
 }
 
 // As the command does, a copy is made of whatever can be read, and findings are warnings.
+// `as_read`: the programs before the rewrite.
 absl::StatusOr<std::vector<TranspileResult>> Run(TranspileFlags* flags, const weft_options* options,
-                                                 std::deque<TranspiledTrainer>* trainers) {
+                                                 std::deque<TranspiledTrainer>* trainers,
+                                                 TranspiledTrainer* as_read) {
   if (flags->options.mode != kAuto) WEFT_RETURN_IF_ERROR(flags->plan.status());
   if (IsCopy(*flags)) flags->options.verification = Verification::kNever;
   WEFT_RETURN_IF_ERROR(PrepareTranspile(trainers->front().pair(), flags));
+  *as_read = trainers->front();
   TranspileOptions of_plan = flags->options;
   of_plan.explain = true;
   if (options != nullptr && options->progress) {
@@ -85,14 +89,20 @@ weft_status* weft_transpile(const weft_options* options, const weft_program* mai
     made->trainers.push_back({main->program, absl::nullopt, ""});
     WEFT_ASSIGN_OR_RETURN(const auto original_startup, weft::c::StartupIfGiven(startup, "startup"));
     made->trainers.front().startup = original_startup;
+    TranspiledTrainer as_read = made->trainers.front();
     WEFT_ASSIGN_OR_RETURN(std::vector<weft::TranspileResult> results,
-                          weft::c::Run(&flags, options, &made->trainers));
+                          weft::c::Run(&flags, options, &made->trainers, &as_read));
     std::vector<const weft::Program*> mains;
     for (size_t i = 0; i < results.size(); ++i) {
       mains.push_back(&made->trainers[i].main);
-      made->trainers[i].remarks = weft::ExplainJson(results[i]);
+      made->trainers[i].remarks = weft::c::WithOptions(weft::ExplainJson(results[i]));
     }
     std::vector<weft::Said> said = weft::SaidOf(flags, results, mains);
+    if (flags.rank_memory.has_value()) {
+      absl::optional<weft::Said> memory =
+          weft::SaidOfMemory(flags, as_read.pair(), *mains[0], results.front().setting);
+      if (memory.has_value()) said.push_back(*std::move(memory));
+    }
     if (weft::IsCopy(flags) && flags.verify) {
       const weft::ProgramPair copy = made->trainers.front().pair();
       for (weft::Said& one :

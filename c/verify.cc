@@ -9,7 +9,6 @@
 #include "c/weft.h"
 #include "tools/cmd/weft_verify.h"
 #include "tools/files/certificate.h"
-#include "tools/flags/flag_names.h"
 
 struct weft_report {
   bool ok = false;
@@ -65,7 +64,7 @@ void AddFindings(const VerifiedPrograms& programs, weft_report* report) {
     of_c.in_startup = finding.program.is_startup ? 1 : 0;
     of_c.op_index = -1;
     of_c.variable = finding.variable.c_str();
-    report->messages[i] = WithFlags(finding.message);
+    report->messages[i] = WithOptions(finding.message);
     of_c.message = report->messages[i].c_str();
     if (finding.op.valid()) {
       const Op op = (finding.program.is_startup ? pair.startup : pair.main)->op(finding.op);
@@ -117,8 +116,9 @@ weft_status* weft_verify(const weft_options* options, const weft_program* const*
               .status());
     }
     made->ok = made->verdict.IsRight();
-    made->text = weft::VerdictText(made->verdict, programs, /*short_lines=*/false);
-    made->json = weft::VerdictJson(made->verdict, programs);
+    made->text =
+        weft::c::WithOptions(weft::VerdictText(made->verdict, programs, /*short_lines=*/false));
+    made->json = weft::c::WithOptions(weft::VerdictJson(made->verdict, programs));
     weft::c::AddFindings(programs, made.get());
     *report = made.release();
     return absl::OkStatus();

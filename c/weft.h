@@ -90,8 +90,9 @@ typedef struct weft_message {
 
 /* --- Options -------------------------------------------------------------------------------- */
 
-/* The options of a command, by the names of its flags: "mode" for --mode. Values are the text that
- * the command line takes; of a flag without a value, "true" or "false". */
+/* The options of a command, by the names of its flags: "mode" for --mode; messages name them so,
+ * too. Values are the text that the command line takes; of a flag without a value, "true" or
+ * "false". */
 typedef struct weft_options weft_options;
 
 typedef struct weft_option {
@@ -145,6 +146,13 @@ weft_status* weft_program_serialize(const weft_program* program, weft_format for
 /* The format that keeps all of the program: WEFT_FORMAT_PIR if it came in that, else BINARY. The
  * values in a .pt2 file are no part of the program: WEFT_FORMAT_PT2 keeps them. */
 weft_format weft_program_format(const weft_program* program);
+/* The bytes of the .pt2 file that the program came from, rewritten or not, with the values that it
+ * begins with; empty for other programs. */
+weft_status* weft_program_archive(const weft_program* program, weft_text** archive);
+/* A copy of the program that came from this .pt2 file: its bytes in WEFT_FORMAT_BINARY and the
+ * archive are all of it. */
+weft_status* weft_program_with_archive(const weft_program* program, const void* archive,
+                                       size_t size, weft_program** result);
 const char* weft_program_name(const weft_program* program);
 size_t weft_program_num_ops(const weft_program* program); /* of all blocks */
 void weft_program_free(weft_program* program);

@@ -123,13 +123,13 @@ TEST_F(CTest, MessagesAreThoseOfTheCommands) {
   EXPECT_THAT(Message(weft_options_new("launch", &none)), HasSubstr("expected transpile, verify"));
   const Options options = With("transpile", {});
   EXPECT_EQ(Message(weft_options_set(options.get(), "mod", "x")),
-            "unexpected argument: --mod; did you mean --mode?");
+            "transpile has no option mod; did you mean mode?");
   EXPECT_EQ(Message(weft_options_set(options.get(), "startup_in", "x")),
-            "--startup_in is of the command alone: expected what this call takes, and returns");
+            "startup_in is of the command alone: expected what this call takes, and returns");
   EXPECT_THAT(Message(weft_options_set(options.get(), "exact_loss", "yes")),
               HasSubstr("expected true or false, found yes"));
   EXPECT_THAT(TranspileError({{"mode", "grad_alreduce"}}), HasSubstr("grad_allreduce"));
-  EXPECT_EQ(TranspileError({}), "--mode: expected --mode or --passes");
+  EXPECT_EQ(TranspileError({}), "mode: expected option mode or option passes");
   EXPECT_EQ(TranspileError({{"mode", "grad_allreduce"}, {"nranks", "0"}}),
             "the number of ranks must be at least 1, found 0");
 }
@@ -323,6 +323,30 @@ TEST_F(CTest, AnyNameOfAProgramWillDo) {
     EXPECT_EQ(Message(weft_run_new(nullptr, main.get(), startup.get(), nullptr, nullptr, 0, &run)),
               "");
     const RunHandle owner(run);
+  }
+}
+
+TEST_F(CTest, AProgramThatIsNoStepHasNoArchive) {
+  weft_text* archive = nullptr;
+  EXPECT_EQ(Text(weft_program_archive(main_.get(), &archive), &archive), "");
+  weft_program* result = nullptr;
+  EXPECT_THAT(Message(weft_program_with_archive(main_.get(), "PK", 2, &result)),
+              HasSubstr("fit_a_line/main.pb: "));
+  EXPECT_EQ(result, nullptr);
+}
+
+TEST_F(CTest, MessagesKeepFlagsOfShells) {
+  const Options options = With("verify", {{"nranks", "2"}});
+  const weft_program* const mains[] = {main_.get()};
+  weft_report* report = nullptr;
+  ASSERT_EQ(
+      Message(weft_verify(options.get(), mains, 1, nullptr, 0, nullptr, nullptr, nullptr, &report)),
+      "");
+  const Report owner(report);
+  EXPECT_THAT(weft_report_text(report), HasSubstr("see weft verify --explain W310"));
+  for (const auto& [name, value] : {std::make_pair("op_times", "x"), {"rank", "all"}}) {
+    EXPECT_THAT(TranspileError({{"mode", "grad_allreduce"}, {name, value}}),
+                ::testing::AllOf(HasSubstr("option "), ::testing::Not(HasSubstr("--"))));
   }
 }
 

@@ -35,7 +35,8 @@ absl::Status CheckInitialized(const Plan& plan, const NameSet& holds_value,
   std::string message = absl::StrCat(plan.reader_names[first->first_reader], ": reads variable ",
                                      first->name, ", which nothing has written");
   if (first->persistable) {
-    absl::StrAppend(&message, ": it is persistable, so pass a startup program or parameters");
+    absl::StrAppend(&message,
+                    ": it is persistable, so pass a startup program or parameters that have it");
   }
   if (count > 1) absl::StrAppend(&message, " (and ", count - 1, " more such variables)");
   return absl::FailedPreconditionError(message);

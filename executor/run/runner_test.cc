@@ -461,7 +461,7 @@ TEST_F(RunnerTest, VariableThatNothingHasWrittenIsAnErrorWithAdvice) {
   EXPECT_THAT(RunMain(Main(), Row(1)).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        "op 5 (elementwise_add): reads variable w, which nothing has written: it is "
-                       "persistable, so pass a startup program or parameters"));
+                       "persistable, so pass a startup program or parameters that have it"));
   EXPECT_THAT(results_, IsEmpty());
 }
 

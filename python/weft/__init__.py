@@ -13,6 +13,7 @@ Names, defaults and errors are those of the commands transpile and weft.
 """
 from __future__ import annotations
 
+from weft import _fit, _native
 from weft._commands import Run, evaluate, plan, stats, transpile, verify
 from weft._fit import Evaluated, Fitted, Turns
 from weft._native import Error
@@ -57,11 +58,9 @@ def batches(files: Union[str, os.PathLike[str], Sequence[Union[str, os.PathLike[
 
     Needs NumPy.
     """
-    from weft import _fit  # pylint: disable=import-outside-toplevel,redefined-outer-name
     return _fit.batches_of(files, batch_size, shuffle, drop_last)
 
 
 def version() -> str:
     """The version of Weft."""
-    from weft import _native  # pylint: disable=import-outside-toplevel
     return _native.lib().weft_version().decode()

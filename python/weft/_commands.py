@@ -113,14 +113,15 @@ def transpile(
     Options, as of the command, where None stands for its default:
 
     mode: MODE. named pipeline, or auto: the one that fits the program and the flags; see
-        --list_modes
-    passes: TEXT. passes instead of a mode: 'a{k=v},b'; see --list_passes
+        transpile --list_modes
+    passes: TEXT. passes instead of a mode: 'a{k=v},b'; see transpile --list_passes
     nranks: N. number of ranks; if unknown, the result is valid for any number (an integer;
         default unknown)
     endpoints: TEXT. the endpoint of each trainer, in order (host:port,host:port; default none)
     rank: N. the trainer that the startup program is written for (an integer; default 0); all:
         every trainer, whose number replaces {rank} in names of outputs
-    current_endpoint: TEXT. the endpoint of the trainer (host:port; default as --endpoints says)
+    current_endpoint: TEXT. the endpoint of the trainer (host:port; default as option endpoints
+        says)
     devices: TEXT. the devices that each trainer drives (numbers, separated by commas; default
         one device per trainer; paddle dialect: Paddle's default)
     device_kind: TEXT. the devices that the result is for (cuda, cpu; paddle dialect: also xpu,
@@ -183,8 +184,8 @@ def transpile(
         gradient, or when they have sent all gradients (per_key|all_keys; default per_key)
     async_: bool. servers update by each gradient as it comes, instead of by the mean over the
         workers
-    staleness: N. parameter_server: maximum staleness, in steps (with --async) (an integer >= 0
-        and <= 1048576; default 4)
+    staleness: N. parameter_server: maximum staleness, in steps (with option async) (an integer
+        >= 0 and <= 1048576; default 4)
     prefetch_rows: bool. workers prefetch the rows of tables that the next batch looks up while
         a step runs
     out_of_range: WORD. parameter_server, embedding_offload: of lookups on the host, or of
@@ -235,8 +236,8 @@ def transpile(
         reduction; 0 disables (a number >= 0; default 0)
     bcast_period: N. megengine: when rank 0 broadcasts the parameters: 0 when training begins, N
         > 0 also before the updates of every N-th step, -1 never (an integer >= -1; default 0)
-    no_decay: TEXT. optimizer_offload: parameters without weight decay, unless --param_attrs
-        gives them one; may have *
+    no_decay: TEXT. optimizer_offload: parameters without weight decay, unless option
+        param_attrs gives them one; may have *
     master_weights: WORD. optimizer_offload: of parameters in half precision: kept in fp32 on
         the host, or none (fp32|none; default fp32)
     offload: WORD. optimizer_offload: what the host has: the update, after which weights return,
@@ -267,10 +268,10 @@ def transpile(
         time
     rank_memory: BYTES. Bytes that a rank has: a warning says if a step takes more, and which
         stage of mode zero fits
-    batch: NUMBER. --device_memory and --rank_memory: rows of a rank's batch (default 32)
-    copy_bandwidth: NUMBER. --device_memory: bytes per second between the two memories (default
+    batch: NUMBER. option device_memory and rank_memory: rows of a rank's batch (default 32)
+    copy_bandwidth: NUMBER. device_memory: bytes per second between the two memories (default
         10000000000)
-    accelerator_speed: NUMBER. --device_memory: how many times as fast as a core of the host
+    accelerator_speed: NUMBER. device_memory: how many times as fast as a core of the host
         (default 50)
     feed_layout: TEXT. how data variables are given to the ranks: x=axis:1,rate=whole; default:
         as the file or their declarations suggest
@@ -278,8 +279,9 @@ def transpile(
         elementwise, per_sample, linear, no_communication, joined by |
     param_attrs: FILE. JSON: comm_fusion, group, layerwise_parallel, in_shard, lr_ratio,
         parameter_server, weight_decay of parameters, and groups of ranks
-    op_times: FILE. --buckets optimal: times of ops, of weft run --profile; default: estimated
-    comm_table: FILE. --buckets optimal and --device_memory: times of collectives, of weft
+    op_times: FILE. option buckets optimal: times of ops, of weft run --profile; default:
+        estimated
+    comm_table: FILE. option buckets optimal and device_memory: times of collectives, of weft
         comm_bench; default: 20 us and 4 GB/s
     dump_dir: DIR. program text before, between and after passes
     """
@@ -430,7 +432,7 @@ def plan(
     comm_table: FILE.json. Times of collectives, of weft comm_bench, or {"latency_s": ..,
         "bytes_per_s": ..}
     param_attrs: FILE.json. As for transpile
-    nranks: N. Number of ranks, with --param_attrs; default: any number
+    nranks: N. Number of ranks, with option param_attrs; default: any number
     batch: N. Rows of a rank's batch, for estimated times (default 32)
     why: A,B. Why two gradients do not share a bucket
     svg: FILE.svg. Draw the timeline
@@ -470,10 +472,10 @@ class Run(_run.Run):
         lists them all
     lr_var: NAME. The variable to set; default: the program's only learning rate
     resume_step: N. Resume after N steps: feeds, schedules and random draws continue from there;
-        the state comes from --params (default 0)
-    resume: FILE. Resume from a checkpoint: with its state instead of --startup and --params,
+        the state comes from option params (default 0)
+    resume: FILE. Resume from a checkpoint: with its state instead of startup and option params,
         and, where they are not given, its ranks, seed and schedule, to the end of its run; of
-        --params, it takes what --save writes again
+        option params, it takes what save writes again
     fetch: A,B. Comma-separated variables to report; default: the loss
     ranks: N. Ranks of this process (default 1)
     backend: TEXT:{local,shm,mpi,gloo,nccl}. What ranks communicate with; default: nccl on GPUs;
@@ -481,10 +483,10 @@ class Run(_run.Run):
         on one host, else mpi if it belongs to an MPI, else gloo. On a GPU, local is for ranks
         of one process that share it
     device: TEXT:{cpu,gpu}. Device that computes (default cpu)
-    cuda_graph: TEXT:{auto,on,off}. With --device gpu: record a step as a CUDA graph, which
+    cuda_graph: TEXT:{auto,on,off}. With option device gpu: record a step as a CUDA graph, which
         later steps replay; auto: where nothing in it needs the host; on: otherwise fail
         (default off)
-    tf32: bool. With --device gpu: products of fp32 round their operands to TF32
+    tf32: bool. With option device gpu: products of fp32 round their operands to TF32
     sim_memory: BYTES. Memory of the accelerator, which the host simulates, of a program on one
         device or two: more bytes are an error; 0: as much as the host has (default 0)
     sim_copy_bandwidth: BYTES_PER_S. What a copy between the memories of two devices takes at

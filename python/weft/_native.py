@@ -75,6 +75,8 @@ _FUNCTIONS = {
     "weft_program_write": ("status", c_void_p, c_char_p),
     "weft_program_serialize": ("status", c_void_p, c_int, POINTER(c_void_p)),
     "weft_program_format": (c_int, c_void_p),
+    "weft_program_archive": ("status", c_void_p, POINTER(c_void_p)),
+    "weft_program_with_archive": ("status", c_void_p, c_char_p, c_size_t, POINTER(c_void_p)),
     "weft_program_name": (c_char_p, c_void_p),
     "weft_program_num_ops": (c_size_t, c_void_p),
     "weft_program_free": (None, c_void_p),

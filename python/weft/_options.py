@@ -35,7 +35,8 @@ def _text(name, value):
         return ",".join(_text(name, one) for one in value)
     if isinstance(value, (os.PathLike, bytes)):
         return os.fsdecode(value)
-    if isinstance(value, str) or hasattr(value, "__index__") or hasattr(value, "__float__"):
+    import numbers  # pylint: disable=import-outside-toplevel
+    if isinstance(value, (str, numbers.Number)):
         return str(value)
     raise _native.Error("%s: expected text, a number, a path, or a list of these, found %s" % (
         name, type(value).__name__), "INVALID_ARGUMENT")

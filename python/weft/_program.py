@@ -23,8 +23,8 @@ class Program:
     between two calls of its step(), such as those of an epoch. The run makes these calls, with the
     mean of the first fetched variable.
 
-    A pickle of a .pt2 file has its values. One of a program that transpile has made of it has none:
-    runs of it take the step as the startup program.
+    Equal programs have the same bytes, and come from the same .pt2 file, if from one. A pickle has
+    the values in that file.
     """
 
     def __init__(self, source: Any, name: str = "main",
@@ -115,17 +115,10 @@ class Program:
         return self
 
     def __reduce__(self):
-        return Program, (self._archive() or self.to_bytes(), self.name)
+        return _of_bytes, (self.to_bytes(), self.name, self._archive())
 
     def _archive(self):
-        """The .pt2 file, with its values. None if there is none that makes this program."""
-        try:
-            archive = self.to_bytes("pt2")
-            return archive if Program(archive) == self else None
-        except _native.Error as error:
-            if error.code in ("INVALID_ARGUMENT", "UNIMPLEMENTED"):  # of Paddle; rewritten
-                return None
-            raise
+        return _native.text("weft_program_archive", self._handle.value)
 
     def __str__(self):
         return self.to_bytes("prog").decode(errors="replace")
@@ -136,13 +129,22 @@ class Program:
     def __eq__(self, other):
         if not isinstance(other, Program):
             return NotImplemented
-        return self.to_bytes() == other.to_bytes()
+        return self._handle is other._handle or (
+            self.to_bytes() == other.to_bytes() and self._archive() == other._archive())
 
     def __hash__(self):
         return hash(self.to_bytes())
 
     def _repr_html_(self):
         return folded("%s: %d ops" % (self.name, self.num_ops), page(self))
+
+
+def _of_bytes(data, name, archive):
+    """What a pickle has."""
+    made = Program(data, name)
+    if archive:
+        made._take(_native.new("weft_program_with_archive", handle_of(made), archive, len(archive)))
+    return made
 
 
 def program(source, name):

@@ -129,18 +129,20 @@ class Run:  # pylint: disable=too-many-instance-attributes
 
     def _step(self, feeds):
         if not hasattr(feeds, "keys"):
-            raise _native.no_names("feeds", feeds)
+            raise _native.no_names("feeds", feeds, hint="; dict(zip(names, feeds)) names its parts"
+                                   if isinstance(feeds, (list, tuple)) else "")
         names = tuple(feeds)
         if names != self._names:
             if self._names is not None and set(names) == set(self._names):
                 names = self._names
             else:
                 self._c_names = _tensor.names_of(names)
-                self._batch = (_native.Array * len(names))()
+                self._batch = _native.Array * len(names)
         library = _native.lib()
-        handle, batch = self._handle.value, self._batch
+        # Of this call: asking for an array, or a signal's handler, may call step.
+        handle, c_names, batch = self._handle.value, self._c_names, self._batch()
         kept = [_tensor.fill(batch[i], feeds[name], name) for i, name in enumerate(names)]
-        status = library.weft_run_step(handle, self._c_names, batch, len(names))
+        status = library.weft_run_step(handle, c_names, batch, len(names))
         del kept
         self._take_notes(stacklevel=4)
         if status:
@@ -306,6 +308,10 @@ class Run:  # pylint: disable=too-many-instance-attributes
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self):
+        raise TypeError("a run is in the memory of this process: checkpoint writes a file, with which "
+                        "weft.Run(..., resume=FILE) goes on in another one")
 
     def __repr__(self):
         return "<weft.Run: %d ranks, before step %d>" % (self.num_ranks, self.next_step)

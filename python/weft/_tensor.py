@@ -256,6 +256,9 @@ def fill(array, value, name):
     """Makes a _native.Array of whatever is an array; returns what must live as long."""
     if isinstance(value, Tensor):
         return _set(array, value._number, value.shape, value._data, value)
+    if hasattr(value, "mask") and getattr(value.mask, "any", bool)():  # of NumPy
+        raise _native.Error("feed %s: expected an array without a mask; with NumPy: array.filled(0)" %
+                            name, "INVALID_ARGUMENT")
     capsule = getattr(value, "__array_struct__", None)
     if capsule is not None:  # of most arrays of NumPy, all that there is to read
         found = _Interface.from_address(_pointer_of(capsule, None))
@@ -266,10 +269,10 @@ def fill(array, value, name):
             return value, capsule
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
-        strides = interface.get("strides")
-        if strides is not None and not _is_contiguous(value, interface):
+        if interface.get("strides") is not None or interface["typestr"][0] == ">":
             import numpy  # pylint: disable=import-outside-toplevel
-            value = numpy.ascontiguousarray(value)
+            value = numpy.asarray(value)
+            value = value.astype(value.dtype.newbyteorder("="), order="C")
             interface = value.__array_interface__
         number = _BY_TYPESTR.get(interface["typestr"])
         if number is None or interface["typestr"][1] == "V":
@@ -312,15 +315,8 @@ def fill_all(arrays):
 
 
 def _unknown(name, found):
-    return _native.Error("feed %s: Weft has no element type %s" % (name, found),
-                         "INVALID_ARGUMENT")
-
-
-def _is_contiguous(value, interface):
-    flags = getattr(value, "flags", None)
-    if flags is not None:
-        return flags["C_CONTIGUOUS"]
-    return interface["strides"] is None
+    return _native.Error("feed %s: Weft has no element type %s; with NumPy: "
+                         "array.astype(\"float32\")" % (name, found), "INVALID_ARGUMENT")
 
 
 def _set(array, number, shape, data, keep):

@@ -55,6 +55,14 @@ def _error(message, code="INVALID_ARGUMENT"):
     return _native.Error(message, code)
 
 
+def _scope_of(scope):
+    if scope is None:
+        return _paddle().static.global_scope()
+    if not hasattr(scope, "find_var"):
+        raise _error("scope: expected a scope of Paddle, found %s" % type(scope).__name__)
+    return scope
+
+
 def state_dict(main: Any, scope: Any = None) -> Dict[str, Any]:
     """Parameters and state of a static program of Paddle: name -> a copy of its array.
 
@@ -62,7 +70,7 @@ def state_dict(main: Any, scope: Any = None) -> Dict[str, Any]:
     """
     _check_program(main, "main")
     try:
-        state = _export_program.persistables(main, scope)
+        state = _export_program.persistables(main, _scope_of(scope))
     except ValueError as error:
         raise _error(str(error)) from error
     return {name: Bits(array, "bfloat16") if number == _BFLOAT16 else array
@@ -83,7 +91,7 @@ def load_state_dict(state: Mapping[str, Any], main: Any, scope: Any = None,
     paddle = _paddle()
     _check_program(main, "main")
     _check_names(state, "state")
-    scope = scope or paddle.static.global_scope()
+    scope = _scope_of(scope)
     declared = _export_program.declared_everywhere(main)
     arrays = {}
     for name, variable in sorted(declared.items()):
@@ -174,7 +182,7 @@ class Job:  # pylint: disable=too-many-instance-attributes
     def __init__(self, main, startup, mode, scope, rank, nranks, options):
         self.rank, self.nranks = rank, nranks
         self._original = main
-        self._scope = scope or _paddle().static.global_scope()
+        self._scope = _scope_of(scope)
         self.main, self.startup, self.out = main, startup, None
         self._store = None
         self._kept = state_dict(main, self._scope)
@@ -360,13 +368,10 @@ class Trainer(Run):
                  plateau_steps: Optional[int] = None, **options: Any) -> None:  # pylint: disable=redefined-outer-name, super-init-not-called
         _check_program(main, "main")
         self._of_paddle = main
-        self._scope = scope or _paddle().static.global_scope()
+        self._scope = _scope_of(scope)
         source = programs.Program(main, "main", plateau_steps)
         self._plateau_steps = None if plateau_steps is None else int(plateau_steps)
         begin = programs.optional(startup, "startup")
-        if not all(isinstance(name, str) for name in options.get("fetch") or ()):
-            raise _error("fetch: expected names of variables, found %s" % type(next(
-                one for one in options["fetch"] if not isinstance(one, str))).__name__)
         if mode is not None or ranks > 1:
             out = globals()["transpile"](source, begin, mode=mode or "grad_allreduce", nranks=ranks,
                                          **(transpile or {}))

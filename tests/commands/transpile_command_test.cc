@@ -117,7 +117,8 @@ TEST_F(TranspileTest, MissingStartupProgramsAreNoted) {
     EXPECT_EQ(result.status, 0) << result.err;
     return result.err;
   };
-  const char* const note = "ranks must begin with equal parameters; --startup_in and --startup_out";
+  const char* const note =
+      "ranks must begin with equal parameters; a startup program (--startup_in)";
   const std::string in = Path("main.json"), out = Path("out.json");
   EXPECT_THAT(errors("grad_allreduce", {"--nranks", "2", in, out}), HasSubstr(note));
   EXPECT_THAT(errors("grad_allreduce", {"--nranks", "2", "--device_kind", "cpu", in, Path("o.pb")}),
@@ -514,8 +515,8 @@ TEST_F(TranspileTest, NotesOfAllRanksAreShownOnce) {
   EXPECT_EQ(notes({}), "");
   EXPECT_EQ(notes({"--device_kind", "cpu"}),
             absl::StrCat("note: ", Path("out.pb"),
-                         ": ranks must begin with equal parameters; --startup_in and --startup_out "
-                         "write a startup program that broadcasts them\n"));
+                         ": ranks must begin with equal parameters; a startup program "
+                         "(--startup_in) broadcasts them\n"));
   pb::ProgramDesc desc = MainDesc();
   auto* attr = desc.mutable_blocks(0)->mutable_ops(0)->add_attrs();
   attr->set_name("op_device");

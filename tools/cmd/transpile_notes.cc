@@ -88,8 +88,8 @@ void NoteStart(const TranspileFlags& flags, const Program& written, const Sink& 
       absl::EndsWith(flags.out, ".json") || flags.options.device_kind.has_value();
   if (!is_for_paddle || !flags.startup_in.empty() || !AnyHas(written, Trait::kCollective)) return;
   sink.Note(absl::StrCat(flags.out,
-                         ": ranks must begin with equal parameters; --startup_in and --startup_out "
-                         "write a startup program that broadcasts them"));
+                         ": ranks must begin with equal parameters; a startup program "
+                         "(--startup_in) broadcasts them"));
 }
 
 // A declared batch is that of one rank: it does not shrink when others share the work.

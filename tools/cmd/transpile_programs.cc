@@ -13,7 +13,7 @@
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "ops/analysis/core/op_traits.h"
+#include "ops/analysis/core/updates.h"
 #include "proto/feed_layout.h"
 #include "proto/text/program_text.h"
 #include "tools/files/param_attrs_file.h"
@@ -80,23 +80,11 @@ absl::Status ReadParamAttrs(TranspileFlags* flags) {
   return Annotate(flags->param_attrs, flags->plan.status());
 }
 
-// The main program, given twice, would be taken for one that initializes nothing.
-absl::Status CheckStartup(const Program& startup) {
-  OpTraits traits(startup);
-  for (OpId id : startup.block(0).ops()) {
-    if (!traits.Has(startup.op(id), Trait::kOptimizer)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected a startup program, but ", startup.op(id).DebugName(),
-                     " updates a parameter; --startup_in takes what initializes them"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status PrepareTranspile(const ProgramPair& programs, TranspileFlags* flags) {
   if (programs.startup != nullptr) {
-    WEFT_RETURN_IF_ERROR(Annotate(flags->startup_in, CheckStartup(*programs.startup)));
+    WEFT_RETURN_IF_ERROR(Annotate(flags->startup_in, CheckIsStartup(*programs.startup)));
   }
   Program* const main = programs.main;
   WEFT_RETURN_IF_ERROR(AssumeOps(flags->assume, {{main, flags->in}}));

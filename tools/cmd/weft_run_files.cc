@@ -27,6 +27,7 @@
 #include "executor/servers/server_part.h"
 #include "executor/streams/cuda_stream.h"
 #include "ops/analysis/core/group_variables.h"
+#include "ops/analysis/core/updates.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/analysis/training/mark_gradients.h"
 #include "ops/analysis/values/layout_guess.h"
@@ -84,9 +85,10 @@ void PrintMismatch(const RunFlags& flags, const RunFiles& inputs) {
   if (inputs.startup.has_value() && flags.resume.empty()) WarnAboutMissingParams(flags, inputs);
 }
 
-// The startup program of another model declares no parameter of this one.
+// It initializes parameters of this model.
 absl::Status CheckStartup(const RunFlags& flags, const RunFiles& inputs) {
   if (!inputs.startup.has_value()) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(Annotate(flags.startup, CheckIsStartup(*inputs.startup)));
   const Block& root = inputs.main->block(0);
   absl::string_view missing;
   for (VarId id : root.vars()) {

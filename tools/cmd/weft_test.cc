@@ -703,6 +703,12 @@ TEST(WeftTest, BothToolsHaveTheSameVersion) {
   EXPECT_EQ(RunProcess({"tools/transpile", "--version"}, "").out, "transpile 0.1.0\n");
 }
 
+TEST(WeftTest, MainProgramAsStartupProgramIsRefused) {
+  EXPECT_THAT(Weft({"run", kStartup, "--startup", kMain, "--steps", "1"}),
+              FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": expected a startup program"),
+                        "op 11 (sgd) updates a parameter"));
+}
+
 TEST(TranspileTest, MainProgramAsStartupProgramIsRefused) {
   EXPECT_THAT(
       RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--startup_in", kMain,

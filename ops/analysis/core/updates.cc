@@ -116,6 +116,15 @@ std::vector<ParamUpdate> FindUpdates(const Program& program) {
   return updates;
 }
 
+absl::Status CheckIsStartup(const Program& program) {
+  const std::vector<ParamUpdate> updates = FindUpdates(program);
+  if (updates.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected a startup program, but ", program.op(updates[0].op).DebugName(),
+                   " updates a parameter, as a main program does; the startup program is the one "
+                   "that initializes parameters"));
+}
+
 std::vector<Symbol> FindRunningStatistics(const ProgramFacts& facts) {
   const Program& program = facts.program();
   std::vector<bool> is_excluded = UpdatedByOptimizers(program, facts.Get(FindUpdates));

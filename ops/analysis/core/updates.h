@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
 #include "ops/analysis/core/program_facts.h"
 #include "proto/program.h"
 
@@ -20,6 +21,10 @@ struct ParamUpdate {
 // The updates of all blocks, in the order of blocks and ops. An unregistered op of role optimize
 // counts if it has slots Param and ParamOut; its other states are unknown. O(ops).
 std::vector<ParamUpdate> FindUpdates(const Program& program);
+
+// InvalidArgument for a program that updates a parameter: given as the startup program, a main
+// program would be taken for one that initializes nothing. O(ops).
+absl::Status CheckIsStartup(const Program& program);
 
 // Running statistics: persistable floating-point tensors that only forward ops write, in place,
 // such as the running mean and variance of batch normalization. A variable marked as a parameter
