@@ -392,6 +392,25 @@ TEST(GpuKernelsOnHost, DropoutDrawsFromTheGeneratorOfTheRank) {
   EXPECT_EQ(run(GpuKernels()), run(CpuKernels()));
 }
 
+// Draws of one size serve smaller ones; the host draws anew for a larger one.
+TEST(GpuKernelsOnHost, DropoutWithASeedDrawsForBatchesOfSeveralSizes) {
+  const auto run = [](const KernelTable& kernels) {
+    Tensor x, out, mask;
+    auto op = OpRunner::Make("dropout", {{"X", {&x}}},
+                             {{"dropout_prob", 0.4F}, {"fix_seed", true}, {"seed", 7}},
+                             {{"Out", {&out}}, {"Mask", {&mask}}}, false, kernels);
+    std::vector<std::vector<float>> outs;
+    for (const int64_t rows : {20, 8, 20, 33, 8}) {
+      x = NumbersWithoutPattern({rows, 5}, 1);
+      WEFT_EXPECT_OK(op->Run());
+      outs.push_back(Values<float>(out));
+      for (uint8_t stays : Values<uint8_t>(mask)) outs.back().push_back(stays);
+    }
+    return outs;
+  };
+  EXPECT_EQ(run(GpuKernels()), run(CpuKernels()));
+}
+
 TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
   int num_cases = 0, num_with_rows = 0;
   for (const Json& c : ReadArchivedVectors("optimizers.jsonl")) {
