@@ -1,5 +1,6 @@
 // Dropout (ops/cpu/dropout_attrs.h), which drops the elements that it drops on the CPU. With a
-// seed, the host draws and waits: for more elements than before, or in each step for a tensor.
+// seed, the host draws: for more elements than before, or in each step for a tensor, for which it
+// waits.
 #include <cstdint>
 #include <vector>
 
@@ -74,7 +75,7 @@ absl::StatusOr<Kernel> Dropout(OpKernel op) {
           std::vector<uint8_t> drawn(size);
           for (uint8_t& stay : drawn) stay = draws.Next();
           ScratchLike(out(ctx), &kept)->Resize(DType::kUint8, x(ctx).dims());
-          WEFT_RETURN_IF_ERROR(Upload(ctx, drawn.data(), drawn.size(), kept.data<uint8_t>()));
+          WEFT_RETURN_IF_ERROR(Upload(ctx, drawn.data(), size, kept.data<uint8_t>()));
           drawn_seed = seed;
         }
         const formulas::KeepOrDrop<T> f{static_cast<T>(attrs.kept_factor)};

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "ops/cpu/op_vectors_cases.h"
 #include "ops/cpu/op_vectors_testing.h"
 #include "ops/gpu/image_cases.h"
+#include "ops/gpu/launch.h"
 #include "ops/kernel.h"
 #include "ops/kernel_types.h"
 #include "ops/kernel_util.h"
@@ -375,6 +377,16 @@ TEST(GpuKernelsOnHost, GradientsOfManyRowsAreAddedInTheirOrder) {
   EXPECT_EQ(run(GpuKernels()), run(CpuKernels()));
 }
 
+TEST(GpuKernelsOnHost, UploadsOfAnySizeAreWhole) {
+  constexpr int64_t kPart = UploadedPart<int64_t>::kCount;
+  for (const int64_t count : {int64_t{0}, int64_t{1}, kPart, kPart + 1, 3 * kPart - 1}) {
+    std::vector<int64_t> from(count), to(count, -1);
+    std::iota(from.begin(), from.end(), 0);
+    WEFT_EXPECT_OK(Upload(KernelContext(), from.data(), count, to.data()));
+    EXPECT_EQ(to, from);
+  }
+}
+
 // In one run, of steps whose draws follow from those of the step before.
 TEST(GpuKernelsOnHost, DropoutDrawsFromTheGeneratorOfTheRank) {
   const auto run = [](const KernelTable& kernels) {
@@ -412,6 +424,7 @@ TEST(GpuKernelsOnHost, DropoutWithASeedDrawsForBatchesOfSeveralSizes) {
 }
 
 TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
+  const int64_t synchronizations = num_synchronizations;
   int num_cases = 0, num_with_rows = 0;
   for (const Json& c : ReadArchivedVectors("optimizers.jsonl")) {
     SCOPED_TRACE(c["id"].get<std::string>());
@@ -426,6 +439,7 @@ TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
   }
   EXPECT_GE(num_cases, 20);
   EXPECT_GE(num_with_rows, 4);
+  EXPECT_EQ(num_synchronizations, synchronizations);
 }
 
 // Several steps of an optimizer of Paddle 3, in place. `powers`: the size of the powers of nadam

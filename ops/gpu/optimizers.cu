@@ -80,9 +80,6 @@ struct UpdatedTensor {
   bool is_aligned;
 };
 
-// Kernel arguments have at most 4 KiB.
-constexpr size_t kArgumentBytes = 3800;
-
 template <typename T, typename F, size_t n>
 struct UpdateTensors {
   static constexpr int kTensors = kArgumentBytes / sizeof(UpdatedTensor<T, n>);
