@@ -387,6 +387,34 @@ TEST(GpuKernelsOnHost, UploadsOfAnySizeAreWhole) {
   }
 }
 
+// More gradients than a launch holds, of two types; one may not be finite.
+TEST(GpuKernelsOnHost, ManyGradientsAreUnscaledAsOnTheCpu) {
+  constexpr int kCount = 300;
+  const auto run = [](int infinite, const KernelTable& kernels) {
+    std::vector<Tensor> gradients(kCount);
+    std::vector<Tensor*> x;
+    for (int k = 0; k < kCount; ++k) {
+      gradients[k] = NumbersWithoutPattern({k % 3, 5}, k);
+      if (k == infinite) gradients[k].data<float>()[7] = std::numeric_limits<float>::infinity();
+      if (k % 7 == 0) gradients[k] = ToDouble(gradients[k]);
+      x.push_back(&gradients[k]);
+    }
+    Tensor scale = Floats({1}, {3}), found;
+    auto op = OpRunner::Make("check_finite_and_unscale", {{"X", x}, {"Scale", {&scale}}}, {},
+                             {{"Out", x}, {"FoundInfinite", {&found}}}, false, kernels);
+    WEFT_EXPECT_OK(op.status());
+    WEFT_EXPECT_OK(op->Run());
+    std::vector<std::string> results = {*found.data<bool>() ? "found" : "finite"};
+    for (const Tensor& out : gradients) {
+      results.emplace_back(static_cast<const char*>(out.raw()), out.bytes());
+    }
+    return results;
+  };
+  for (const int infinite : {-1, 200, 203}) {
+    EXPECT_EQ(run(infinite, GpuKernels()), run(infinite, CpuKernels())) << infinite;
+  }
+}
+
 // In one run, of steps whose draws follow from those of the step before.
 TEST(GpuKernelsOnHost, DropoutDrawsFromTheGeneratorOfTheRank) {
   const auto run = [](const KernelTable& kernels) {

@@ -1,5 +1,5 @@
 // Updates of parameters by their gradients, by the formulas of ops/formulas/update.h. An op with
-// the variables of many parameters updates up to kTensors of them in one launch.
+// the variables of many parameters updates as many of them in one launch as its arguments hold.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "ops/formulas/update.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
+#include "ops/gpu/tensor_list.h"
 #include "ops/gpu/update_state.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
@@ -70,7 +71,7 @@ struct alignas(16) Pack {
 // One parameter, in place.
 template <typename T, size_t n>
 struct UpdatedTensor {
-  int64_t first, size;  // first: the pack before it, of all tensors
+  int64_t size;
   T* param;
   T* states[n > 0 ? n : 1];
   const void* grad;
@@ -80,25 +81,13 @@ struct UpdatedTensor {
   bool is_aligned;
 };
 
+// Updates the elements of a pack.
 template <typename T, typename F, size_t n>
-struct UpdateTensors {
-  static constexpr int kTensors = kArgumentBytes / sizeof(UpdatedTensor<T, n>);
-
+struct UpdatePack {
   F f;
   const bool* skip;  // may be null
-  int count;
-  UpdatedTensor<T, n> tensors[kTensors];
-
-  // Updates the elements of a pack.
-  WEFT_DEVICE void operator()(int64_t pack) const {
-    if (skip != nullptr && *skip) return;
-    int begin = 0, end = count;  // the last tensor that begins at the pack, or before
-    while (end - begin > 1) {
-      const int middle = (begin + end) / 2;
-      (tensors[middle].first <= pack ? begin : end) = middle;
-    }
-    const UpdatedTensor<T, n>& t = tensors[begin];
-    Run(t, (pack - t.first) * Pack<T>::kSize, std::make_index_sequence<n>());
+  WEFT_DEVICE void operator()(const UpdatedTensor<T, n>& t, int64_t pack) const {
+    if (skip == nullptr || !*skip) Run(t, pack * Pack<T>::kSize, std::make_index_sequence<n>());
   }
 
  private:
@@ -140,18 +129,18 @@ struct UpdateTensors {
   }
 };
 
-// Advances powers of beta1 and beta2 by one step: one element each.
+// A power of beta1 or beta2: one element.
 template <typename T>
-struct AdvancePowers {
-  // So many that the arguments of a launch hold them.
-  static constexpr int kPowers = 240;
-  T betas[2];
+struct Power {
+  T beta;
+  T* value;
+};
+
+struct AdvancePower {
   const bool* skip;
-  int count;        // of all
-  int count_of_b1;  // the first ones
-  T* powers[kPowers];
-  WEFT_DEVICE void operator()(int64_t i) const {
-    if (skip == nullptr || !*skip) *powers[i] *= betas[i < count_of_b1 ? 0 : 1];
+  template <typename T>
+  WEFT_DEVICE void operator()(const Power<T>& power, int64_t) const {
+    if (skip == nullptr || !*skip) *power.value *= power.beta;
   }
 };
 
@@ -252,27 +241,15 @@ struct Operands {
   }
 };
 
-// All parameters, in launches of as many as fit.
 template <typename T, typename F, size_t n>
 absl::Status Run(const KernelContext& ctx, const Operands<n>& operands, const F& f,
                  const bool* skip) {
-  UpdateTensors<T, F, n> update{f, skip, 0, {}};
-  int64_t packs = 0;
-  const auto launch = [&] {
-    const absl::Status status = ForEach(ctx, packs, update);
-    update.count = 0;
-    packs = 0;
-    return status;
-  };
+  TensorList<UpdatedTensor<T, n>, UpdatePack<T, F, n>> list(ctx, {f, skip});
   for (int i = 0; i < operands.param.in.count(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(auto tensor, operands.template At<T>(ctx, i));
-    if (tensor.size == 0) continue;
-    tensor.first = packs;
-    packs += (tensor.size + Pack<T>::kSize - 1) / Pack<T>::kSize;
-    update.tensors[update.count++] = tensor;
-    if (update.count == update.kTensors) WEFT_RETURN_IF_ERROR(launch());
+    WEFT_ASSIGN_OR_RETURN(const auto tensor, operands.template At<T>(ctx, i));
+    WEFT_RETURN_IF_ERROR(list.Add(tensor, (tensor.size + Pack<T>::kSize - 1) / Pack<T>::kSize));
   }
-  return update.count == 0 ? absl::OkStatus() : launch();
+  return list.Launch();
 }
 
 // `after`(ctx, skip, T()) runs after the update.
@@ -336,20 +313,14 @@ absl::StatusOr<Kernel> AdamUpdate(OpKernel op) {
   const auto advance = [=](const KernelContext& ctx, const Operands<2>& o, const bool* skip,
                            auto zero) -> absl::Status {
     using T = decltype(zero);
-    AdvancePowers<T> step{{static_cast<T>(f.beta1), static_cast<T>(f.beta2)}, skip, 0, 0, {}};
-    const auto launch = [&] {
-      const absl::Status status = ForEach(ctx, step.count, step);
-      step.count = step.count_of_b1 = 0;
-      return status;
-    };
-    for (const auto* state : {&o.b1, &o.b2}) {
+    TensorList<Power<T>, AdvancePower> list(ctx, {skip});
+    for (const auto& [state, beta] : {std::make_pair(&o.b1, f.beta1), {&o.b2, f.beta2}}) {
       for (int i = 0; advances && i < state->out.count(); ++i) {
-        step.powers[step.count++] = state->out.template data<T>(ctx, i);
-        if (state == &o.b1) ++step.count_of_b1;
-        if (step.count == step.kPowers) WEFT_RETURN_IF_ERROR(launch());
+        T* const power = state->out.template data<T>(ctx, i);
+        WEFT_RETURN_IF_ERROR(list.Add({static_cast<T>(beta), power}, 1));
       }
     }
-    return launch();
+    return list.Launch();
   };
   return MakeUpdate(op, operands, AdamStep{f}, advance);
 }
