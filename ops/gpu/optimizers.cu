@@ -71,13 +71,10 @@ struct alignas(16) Pack {
 // One parameter, in place.
 template <typename T, size_t n>
 struct UpdatedTensor {
+  Updated<T> updated;
   int64_t size;
-  T* param;
   T* states[n > 0 ? n : 1];
-  const void* grad;
-  void* half_param;  // a rounded copy of the parameter, or null
   Scalars<T> scalars;
-  Half grad_half, param_half;
   bool is_aligned;
 };
 
@@ -98,20 +95,17 @@ struct UpdatePack {
     const int width = rest < Pack<T>::kSize ? static_cast<int>(rest) : Pack<T>::kSize;
     const bool is_whole = t.is_aligned && width == Pack<T>::kSize;
     Pack<T> p, g, s[n > 0 ? n : 1];
-    Load(t.param, at, width, is_whole, &p);
+    Load(t.updated.param, at, width, is_whole, &p);
     (Load(t.states[k], at, width, is_whole, &s[k]), ...);
-    if (t.grad_half == Half::kNo) {
-      Load(static_cast<const T*>(t.grad), at, width, is_whole, &g);
+    if (t.updated.grad_half == Half::kNo) {
+      Load(static_cast<const T*>(t.updated.grad), at, width, is_whole, &g);
     } else {
-      for (int i = 0; i < width; ++i) g.values[i] = ReadElement<T>(t.grad, t.grad_half, at + i);
+      for (int i = 0; i < width; ++i) g.values[i] = t.updated.Gradient(at + i);
     }
     for (int i = 0; i < width; ++i) step(p.values[i], g.values[i], s[k].values[i]...);
-    Store(p, at, width, is_whole, t.param);
+    Store(p, at, width, is_whole, t.updated.param);
     (Store(s[k], at, width, is_whole, t.states[k]), ...);
-    if (t.half_param == nullptr) return;
-    for (int i = 0; i < width; ++i) {
-      WriteElement(p.values[i], t.half_param, t.param_half, at + i);
-    }
+    for (int i = 0; i < width; ++i) t.updated.Round(p.values[i], at + i);
   }
   WEFT_DEVICE static void Load(const T* from, int64_t at, int width, bool is_whole, Pack<T>* to) {
     if (is_whole) {
@@ -203,25 +197,10 @@ struct Operands {
   template <typename T>
   absl::StatusOr<UpdatedTensor<T, n>> At(const KernelContext& ctx, int i) const {
     UpdatedTensor<T, n> t{};
-    Tensor& updated = (master.in ? master : param).out(ctx, i);
-    const Tensor& gradient = grad(ctx, i);
-    t.size = updated.size();
-    t.param = updated.data<T>();
-    WEFT_RETURN_IF_ERROR(CheckSize("Param", param.in(ctx, i), t.size));
-    WEFT_RETURN_IF_ERROR(CheckSize("Grad", gradient, t.size));
-    t.grad_half = HalfOf(gradient.dtype());
-    if (t.grad_half == Half::kNo) {
-      WEFT_RETURN_IF_ERROR(CheckDType("Grad", gradient, updated.dtype()));
-    }
-    t.grad = gradient.raw();
-    if (master.in) {
-      t.half_param = param.out(ctx, i).raw();
-      t.param_half = HalfOf(param.out(ctx, i).dtype());
-      if (t.param_half == Half::kNo) {
-        WEFT_RETURN_IF_ERROR(CheckDType("Param", param.out(ctx, i), updated.dtype()));
-      }
-    }
-    uintptr_t bits = reinterpret_cast<uintptr_t>(t.param) | reinterpret_cast<uintptr_t>(t.grad);
+    WEFT_ASSIGN_OR_RETURN(t.updated, UpdatedOf<T>(ctx, param, master, grad, i));
+    t.size = param.in(ctx, i).size();
+    uintptr_t bits =
+        reinterpret_cast<uintptr_t>(t.updated.param) | reinterpret_cast<uintptr_t>(t.updated.grad);
     T** to_state = t.states;
     for (const State& state : states) {
       WEFT_RETURN_IF_ERROR(CheckSize(state.slot, state.in(ctx, i), t.size));
@@ -254,8 +233,8 @@ absl::Status Run(const KernelContext& ctx, const Operands<n>& operands, const F&
 
 // `after`(ctx, skip, T()) runs after the update.
 template <typename F, size_t n, typename After>
-absl::StatusOr<Kernel> MakeUpdate(OpKernel& op, const Operands<n>& operands, const F& f,
-                                  After after) {
+absl::StatusOr<Kernel> MakeStep(OpKernel& op, const Operands<n>& operands, const F& f,
+                                After after) {
   const auto run = [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_RETURN_IF_ERROR(operands.CopyToOutputs(ctx));
@@ -263,13 +242,7 @@ absl::StatusOr<Kernel> MakeUpdate(OpKernel& op, const Operands<n>& operands, con
     WEFT_RETURN_IF_ERROR((Run<T>(ctx, operands, f, skip)));
     return after(ctx, operands, skip, zero);
   };
-  if (!operands.master.in) return op.Make(Floats(operands.param.in), run);
-  return op.WithoutHalfConversion()
-      .Supports(ElementTypesOf<Float16, BFloat16, float, double>())
-      .Make([=](const KernelContext& ctx) {
-        return ForFloatType("input MasterParam", operands.master.in(ctx),
-                            [&](auto tag) { return run(ctx, typename decltype(tag)::type()); });
-      });
+  return MakeUpdate(op, operands.param, operands.master, run);
 }
 
 constexpr auto kNothing = [](const auto&...) { return absl::OkStatus(); };
@@ -277,7 +250,7 @@ constexpr auto kNothing = [](const auto&...) { return absl::OkStatus(); };
 template <typename F>
 absl::StatusOr<Kernel> Update(OpKernel op) {
   WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<F::kStates.size()>::Make(op, F::kStates));
-  return MakeUpdate(op, operands, Plain<F>{F(op.attrs())}, kNothing);
+  return MakeStep(op, operands, Plain<F>{F(op.attrs())}, kNothing);
 }
 
 absl::StatusOr<Kernel> Momentum(OpKernel op) {
@@ -285,7 +258,7 @@ absl::StatusOr<Kernel> Momentum(OpKernel op) {
   WEFT_ASSIGN_OR_RETURN(f.l2_decay, formulas::L2Decay(op.attrs().String("regularization_method"),
                                                       op.attrs().Float("regularization_coeff")));
   WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<1>::Make(op, f.kStates));
-  return MakeUpdate(op, operands, Plain<formulas::Momentum>{f}, kNothing);
+  return MakeStep(op, operands, Plain<formulas::Momentum>{f}, kNothing);
 }
 
 absl::StatusOr<Kernel> Rmsprop(OpKernel op) {
@@ -296,7 +269,7 @@ absl::StatusOr<Kernel> Rmsprop(OpKernel op) {
 absl::StatusOr<Kernel> Adamax(OpKernel op) {
   WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<2>::Make(op, formulas::Adamax::kStates));
   if (!operands.b1.in) return absl::InvalidArgumentError("input Beta1Pow: missing");
-  return MakeUpdate(op, operands, AdamaxStep{{formulas::Adamax(op.attrs())}}, kNothing);
+  return MakeStep(op, operands, AdamaxStep{{formulas::Adamax(op.attrs())}}, kNothing);
 }
 
 template <typename F>
@@ -322,7 +295,7 @@ absl::StatusOr<Kernel> AdamUpdate(OpKernel op) {
     }
     return list.Launch();
   };
-  return MakeUpdate(op, operands, AdamStep{f}, advance);
+  return MakeStep(op, operands, AdamStep{f}, advance);
 }
 
 }  // namespace
