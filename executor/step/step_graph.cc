@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/communicators/communicator.h"
 #include "executor/step/step_calls.h"
 
 namespace weft {
