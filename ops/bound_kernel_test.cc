@@ -7,7 +7,7 @@
 
 #include "base/testing/test.h"
 #include "ops/cpu/testing.h"
-#include "ops/half_arrays.h"
+#include "ops/gpu/convert_halves.h"
 #include "ops/op_kernel.h"
 
 namespace weft::testing {
@@ -208,14 +208,7 @@ class DeviceMemory : public Memory {
   absl::Status ConvertHalves(DType from_type, const void* from, DType to_type, void* to,
                              int64_t count, void* stream) override {
     streams.push_back(stream);
-    if (from_type == DType::kFloat16 && to_type == DType::kFloat32) {
-      ConvertArray(static_cast<const Float16*>(from), static_cast<float*>(to), count);
-    } else if (from_type == DType::kFloat32 && to_type == DType::kFloat16) {
-      ConvertArray(static_cast<const float*>(from), static_cast<Float16*>(to), count);
-    } else {
-      return absl::InternalError("expected fp16 and fp32");
-    }
-    return absl::OkStatus();
+    return weft::ConvertHalves(KernelContext(), from_type, from, to_type, to, count);
   }
 
   std::vector<void*> streams;  // of calls

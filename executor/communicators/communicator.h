@@ -104,15 +104,6 @@ class Communicator {
   // For a device, once the stream is idle: the error of enqueued calls that ended without a result
   // (DeadlineExceeded, Aborted).
   virtual absl::Status Check() { return absl::OkStatus(); }
-
-  // Whether a graph of the device (GraphRecorder) can record the calls. Those between
-  // BeginRecording and EndRecording are recorded, and do not run. BeginReplay and EndReplay enclose
-  // each launch of a graph with them on `stream`; graphs of a ring have equally many calls.
-  virtual bool CanRecord() const { return false; }
-  virtual absl::Status BeginRecording() { return absl::OkStatus(); }
-  virtual void EndRecording() {}
-  virtual absl::Status BeginReplay(void* /*stream*/) { return absl::OkStatus(); }
-  virtual absl::Status EndReplay(void* /*stream*/) { return absl::OkStatus(); }
 };
 
 // Gathers counts[r] elements of rank r, one rank after the other, into `out` on every rank. `in`

@@ -100,7 +100,7 @@ void FakeNcclSetLaunchTime(int microseconds) {
   launch_time = std::chrono::microseconds(microseconds);
 }
 
-// Whether aborts wait, as for a graph that is still there.
+// Whether aborts wait, as for a device.
 void FakeNcclHoldAborts(int holds) {
   std::lock_guard<std::mutex> lock(mutex);
   holds_aborts = holds != 0;

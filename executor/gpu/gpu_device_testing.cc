@@ -9,7 +9,7 @@
 
 #include "base/status_macros.h"
 #include "executor/streams/progress_counter.h"
-#include "ops/half_arrays.h"
+#include "ops/gpu/convert_halves.h"
 
 namespace weft::testing {
 namespace {
@@ -84,16 +84,7 @@ class FakeGpuDevice::OwnMemory : public Memory {
   absl::Status ConvertHalves(DType from_type, const void* from, DType to_type, void* to,
                              int64_t count, void* stream) override {
     AsFake(stream)->Synchronize();
-    if (from_type == DType::kFloat16) {
-      ConvertArray(static_cast<const Float16*>(from), static_cast<float*>(to), count);
-    } else if (from_type == DType::kBFloat16) {
-      ConvertArray(static_cast<const BFloat16*>(from), static_cast<float*>(to), count);
-    } else if (to_type == DType::kFloat16) {
-      ConvertArray(static_cast<const float*>(from), static_cast<Float16*>(to), count);
-    } else {
-      ConvertArray(static_cast<const float*>(from), static_cast<BFloat16*>(to), count);
-    }
-    return absl::OkStatus();
+    return weft::ConvertHalves(KernelContext(), from_type, from, to_type, to, count);
   }
 
  private:

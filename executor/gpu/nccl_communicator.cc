@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <exception>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -105,12 +104,14 @@ absl::Status NcclCommunicator::AllToAll(const CollectiveCall& call, const void* 
   const auto share = static_cast<size_t>(call.desc.count / nranks_);
   const size_t bytes = share * SizeOf(call.desc.dtype);
   const NcclLibrary& nccl = library();
-  absl::Status status = nccl.StatusOf(nccl.GroupStart(), "ncclGroupStart");
-  for (int r = 0; r < nranks_; ++r) {
+  WEFT_RETURN_IF_ERROR(nccl.StatusOf(nccl.GroupStart(), "ncclGroupStart"));
+  absl::Status status;
+  for (int r = 0; r < nranks_ && status.ok(); ++r) {
     const char* const mine = static_cast<const char*>(in) + r * bytes;
-    status.Update(nccl.StatusOf(nccl.Send(mine, share, type, r, comm_, call.stream), "ncclSend"));
+    status = nccl.StatusOf(nccl.Send(mine, share, type, r, comm_, call.stream), "ncclSend");
+    if (!status.ok()) break;
     char* const theirs = static_cast<char*>(out) + r * bytes;
-    status.Update(nccl.StatusOf(nccl.Recv(theirs, share, type, r, comm_, call.stream), "ncclRecv"));
+    status = nccl.StatusOf(nccl.Recv(theirs, share, type, r, comm_, call.stream), "ncclRecv");
   }
   status.Update(nccl.StatusOf(nccl.GroupEnd(), "ncclGroupEnd"));
   return status;
@@ -226,7 +227,6 @@ absl::Status NcclCommunicator::Begin(const CollectiveCall& call) {
   if (last.communicator != nullptr && last.communicator != this) {
     WEFT_RETURN_IF_ERROR(gpu().Wait(last.end, call.stream));
   }
-  if (recording_from_.has_value()) return absl::OkStatus();
   return gpu().Record(current_->begin.get(), call.stream);
 }
 
@@ -236,14 +236,11 @@ absl::Status NcclCommunicator::End(std::unique_lock<std::mutex>* lock, void* str
   if (!current_.has_value()) return status;
   if (status.ok()) status = group_->Finish(lock, this, "enqueueing");
   if (status.ok()) status = gpu().Record(current_->end.get(), stream);
-  std::deque<PendingCall>& calls = !status.ok()                  ? unused_
-                                   : recording_from_.has_value() ? recorded_
-                                                                 : pending_;
+  std::deque<PendingCall>& calls = status.ok() ? pending_ : unused_;
   calls.push_back(*std::move(current_));
   current_.reset();
   if (!status.ok()) return status;
   group_->last_calls_[RankAt(ring_, rank_)] = {this, calls.back().end.get()};
-  if (recording_from_.has_value()) return status;
   if (!group_->has_pending_) {
     group_->has_pending_ = true;
     group_->changed_.notify_all();
@@ -257,54 +254,6 @@ absl::Status NcclCommunicator::Leave(std::unique_lock<std::mutex>* lock, absl::S
   if (!status.ok() || pending_.empty()) return status;
   return group_->AwaitRanksHere(lock, *this, &NcclCommunicator::launched_,
                                 [this] { return TextOf(pending_.back()); });
-}
-
-bool NcclCommunicator::CanRecord() const { return nranks_ == 1; }
-
-// What the graph waits for must be part of it: not calls from before, which have ended.
-absl::Status NcclCommunicator::BeginRecording() {
-  std::unique_lock<std::mutex> lock(group_->mutex_);
-  WEFT_RETURN_IF_ERROR(AbortStatus());
-  ForgetFinished();  // for their marks
-  recording_from_ = number_;
-  group_->last_calls_.erase(RankAt(ring_, rank_));
-  return absl::OkStatus();
-}
-
-void NcclCommunicator::EndRecording() {
-  std::unique_lock<std::mutex> lock(group_->mutex_);
-  if (!recording_from_.has_value()) return;
-  num_recorded_ = number_ - *recording_from_;
-  number_ = arrived_ = launched_ = *std::exchange(recording_from_, absl::nullopt);
-  group_->last_calls_.erase(RankAt(ring_, rank_));
-  if (recorded_.empty()) return;
-  const PendingCall& first = recorded_.front();
-  first_desc_ = first.desc;
-  first_op_ = absl::StrCat("a graph, from ", first.op, " on");
-  first_variable_ = first.variable;
-  first_dims_ = first.dims;
-  std::move(recorded_.begin(), recorded_.end(), std::back_inserter(unused_));
-  recorded_.clear();
-}
-
-absl::Status NcclCommunicator::BeginReplay(void* stream) {
-  std::unique_lock<std::mutex> lock(group_->mutex_);
-  if (num_recorded_ == 0) return absl::OkStatus();
-  WEFT_RETURN_IF_ERROR(AbortStatus());
-  CollectiveCall call;
-  call.desc = first_desc_;
-  call.op = first_op_;
-  call.variable = first_variable_;
-  call.dims = first_dims_;
-  call.stream = stream;
-  return Begin(call);
-}
-
-absl::Status NcclCommunicator::EndReplay(void* stream) {
-  std::unique_lock<std::mutex> lock(group_->mutex_);
-  number_ += num_recorded_;
-  arrived_ = launched_ = number_;
-  return End(&lock, stream, AbortStatus());
 }
 
 absl::Status NcclCommunicator::BeginGroup() {

@@ -167,6 +167,19 @@ TEST_F(FakeNcclTest, GroupThatDoesNotStartIsNotOpen) {
   EXPECT_THAT(Calls(), ElementsAre("GroupStart", "[0] AllReduce 4 type 7 op 0"));
 }
 
+TEST_F(FakeNcclTest, CallsOfAGroupThatDoesNotStartAreNotMade) {
+  auto group = NewGroup(1);
+  WEFT_ASSERT_OK_AND_ASSIGN(Communicator* const ring, group->Get(RingKey{}, 0));
+  Calls();
+  OfFake<void(int)>("FakeNcclFailGroups")(5);
+  EXPECT_THAT(ring->Run(Call(CollectiveKind::kAllToAll, 4, &stream_), in_.data(), out_.data()),
+              IsInternal("ncclGroupStart: some error"));
+  EXPECT_THAT(Calls(), ElementsAre("GroupStart"));
+  group = nullptr;  // neither finalizes nor waits; then it aborts
+  EXPECT_THAT(Calls(), ElementsAre("GroupStart", "GroupStart", "[0] CommAbort"));
+  EXPECT_THAT(warnings_, ElementsAre("ncclGroupStart: some error"));
+}
+
 TEST_F(FakeNcclTest, UnequalPartsAreGatheredByOneGroupOfBroadcasts) {
   const auto group = NewGroup(2);
   const auto results = OnRankThreads(2, [&](int rank) -> absl::Status {
@@ -321,54 +334,6 @@ TEST_F(FakeNcclTest, RanksGoOnWhileTheLibraryAborts) {
   WEFT_EXPECT_OK(rings[1]->Check());
   OfFake<void(int)>("FakeNcclHoldAborts")(0);
   EXPECT_THAT(CallsUntil("GroupEnd"), ElementsAre("[1] CommAbort", "GroupEnd"));
-}
-
-TEST_F(FakeNcclTest, CallsOfAGraphAreWatchedAsOne) {
-  const auto group = NewGroup(1, /*timeout_s=*/0.2);
-  WEFT_ASSERT_OK_AND_ASSIGN(Communicator* const ring, group->Get(RingKey{0}, 0));
-  WEFT_ASSERT_OK_AND_ASSIGN(Communicator* const other, group->Get(RingKey{1}, 0));
-  const CollectiveCall call = Call(CollectiveKind::kAllReduce, 4, &stream_);
-  for (Communicator* each : {ring, other}) {
-    EXPECT_TRUE(each->CanRecord());
-    WEFT_ASSERT_OK(each->Run(call, in_.data(), out_.data()));
-  }
-  stream_.Synchronize();
-  for (Communicator* each : {ring, other}) WEFT_ASSERT_OK(each->BeginRecording());
-  for (int i = 0; i < 3; ++i) {
-    WEFT_ASSERT_OK(ring->Run(call, in_.data(), out_.data()));
-    WEFT_ASSERT_OK(other->Run(call, in_.data(), out_.data()));
-  }
-  for (Communicator* each : {ring, other}) each->EndRecording();
-  Calls();
-  std::atomic<bool> may_end{true};
-  const auto replay = [&] {
-    for (Communicator* each : {ring, other}) WEFT_ASSERT_OK(each->BeginReplay(&stream_));
-    stream_.Enqueue([&] {
-      while (!may_end) std::this_thread::yield();
-    });
-    for (Communicator* each : {ring, other}) WEFT_ASSERT_OK(each->EndReplay(&stream_));
-  };
-  for (int i = 0; i < 2; ++i) replay();
-  stream_.Synchronize();
-  WEFT_EXPECT_OK(ring->Check());
-  EXPECT_THAT(Calls(), IsEmpty());
-  may_end = false;
-  replay();
-  while (ring->Check().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  // After one call and two replays of three.
-  EXPECT_THAT(ring->Check(), IsDeadlineExceeded("a graph, from op 3 (test) on: ring 0, all-reduce "
-                                                "#7 of w (fp32[4]), rank 0: not complete"));
-  may_end = true;
-  stream_.Synchronize();
-}
-
-TEST_F(FakeNcclTest, SeveralRanksDoNotRecord) {
-  const auto group = NewGroup(2);
-  const auto results = OnRankThreads(2, [&](int rank) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(Communicator* const ring, group->Get(RingKey{}, rank));
-    return ring->CanRecord() ? absl::InternalError("can") : absl::OkStatus();
-  });
-  EXPECT_THAT(results, Each(IsOk()));
 }
 
 // Neither the thread that watches calls nor one that aborts them nor one that ends the run may make

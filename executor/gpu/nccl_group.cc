@@ -57,7 +57,8 @@ absl::Status NcclGroup::Close(std::unique_lock<std::mutex>* lock) {
     open.push_back(communicator.get());
   }
   const char* const kFinalize = "ncclCommFinalize";
-  absl::Status status = library_->StatusOf(library_->GroupStart(), "ncclGroupStart");
+  WEFT_RETURN_IF_ERROR(library_->StatusOf(library_->GroupStart(), "ncclGroupStart"));
+  absl::Status status;
   for (NcclCommunicator* communicator : open) {
     status.Update(library_->StatusOf(library_->CommFinalize(communicator->comm_), kFinalize));
   }
@@ -177,8 +178,8 @@ void NcclGroup::AbortAll(const absl::Status& status) {
   changed_.notify_all();
 }
 
-// Without the lock: NCCL waits until no graph has calls of a communicator, and their ranks need the
-// lock to get there. As a group, since a rank may wait for each of its communicators.
+// Without the lock: an abort may wait for the device, and ranks need the lock to see the error. As
+// a group, since a rank may wait for each of its communicators.
 bool NcclGroup::AbortCommunicators(std::unique_lock<std::mutex>* lock) {
   std::vector<nccl::Communicator*> aborted;
   for (auto& [key, communicator] : communicators_) {
@@ -191,9 +192,9 @@ bool NcclGroup::AbortCommunicators(std::unique_lock<std::mutex>* lock) {
   }
   if (aborted.empty()) return false;
   lock->unlock();
-  (void)library_->GroupStart();
+  const bool are_grouped = library_->GroupStart() == nccl::kSuccess;
   for (nccl::Communicator* comm : aborted) (void)library_->CommAbort(comm);
-  (void)library_->GroupEnd();
+  if (are_grouped) (void)library_->GroupEnd();
   lock->lock();
   return true;
 }

@@ -56,13 +56,6 @@ class NcclCommunicator : public Communicator {
   absl::Status Register(void* buffer, size_t bytes) override;
   absl::Status Unregister(void* buffer) override;
   absl::Status Check() override;
-  // If the ring has one rank: NCCL demands that all ranks of a call record it, or none, and each
-  // rank decides for itself when it records.
-  bool CanRecord() const override;
-  absl::Status BeginRecording() override;
-  void EndRecording() override;
-  absl::Status BeginReplay(void* stream) override;
-  absl::Status EndReplay(void* stream) override;
 
  private:
   friend class NcclGroup;
@@ -118,15 +111,6 @@ class NcclCommunicator : public Communicator {
   absl::optional<PendingCall> current_;
   void* group_stream_ = nullptr;
   absl::Status group_status_;
-  // Of a recording: how many calls came before it; and its calls, which were at no time on the
-  // device.
-  absl::optional<int64_t> recording_from_;
-  std::deque<PendingCall> recorded_;
-  // Of the last one: its calls, of which this is the first.
-  int64_t num_recorded_ = 0;
-  CollectiveDesc first_desc_;
-  std::string first_op_, first_variable_;
-  Dims first_dims_;
   std::map<void*, void*> registered_;  // buffers, with NCCL's handles
   std::shared_ptr<void> barrier_;      // an element for Barrier
 };

@@ -132,7 +132,7 @@ absl::Status PlanExecutor::Init() {
   WEFT_RETURN_IF_ERROR(CheckCollectives());
   ops_.emplace(OpRunner::Options{&resources_, options_.device, streams_, host_thread_,
                                  options_.servers, options_.check_nan});
-  graph_.emplace(options_.graph, options_.device, streams_, resources_.communicators);
+  graph_.emplace(options_.graph, options_.device, streams_);
   return absl::OkStatus();
 }
 

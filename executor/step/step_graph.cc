@@ -5,11 +5,11 @@
 #include <variant>
 
 #include "absl/algorithm/container.h"
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/communicators/communicator.h"
 #include "executor/step/step_calls.h"
 
 namespace weft {
@@ -29,11 +29,7 @@ absl::string_view ObstacleOf(const Call& call) {
     if (call.kernel.kernel().uses_host) return "uses the host";
     if (!call.is_static) return "has types that are known only when it runs";
   } else if (call.communicator != OutsideOfRing()) {
-    if (!call.communicator->CanRecord()) return "communicates: each rank decides when it records";
-    if (!call.is_static) return "has types that are known only when it runs";
-    if (std::is_same_v<Call, CollectiveOpCall> && call.inputs.size() > 1) {
-      return "has a condition, which the host reads";
-    }
+    return "communicates: each rank decides when it records";
   }
   return "";
 }
@@ -99,12 +95,7 @@ absl::Status StepGraph::Run(const std::function<absl::Status()>& launch,
     }
   }
   ++use_.replayed;
-  void* const stream = streams_[0]->native_handle();
-  absl::Status status;
-  for (Communicator* each : communicators_) status.Update(each->BeginReplay(stream));
-  if (status.ok()) status = recorder_->Launch(step_->graph.get(), streams_[0].get());
-  for (Communicator* each : communicators_) status.Update(each->EndReplay(stream));
-  return status;
+  return recorder_->Launch(step_->graph.get(), streams_[0].get());
 }
 
 absl::Status StepGraph::RunOps(const std::function<absl::Status()>& launch) {
@@ -118,10 +109,6 @@ absl::Status StepGraph::Record(const std::function<absl::Status()>& launch) {
   while (events_.size() < streams_.size()) {
     WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), device_->NewEvent());
   }
-  const auto end = absl::MakeCleanup([this] {
-    for (Communicator* each : communicators_) each->EndRecording();
-  });
-  for (Communicator* each : communicators_) WEFT_RETURN_IF_ERROR(each->BeginRecording());
   WEFT_RETURN_IF_ERROR(recorder_->Begin(streams_[0].get()));
   is_recording_ = true;
   const absl::Status launched = ForkAndJoin(launch);

@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "executor/communicators/communicator.h"
 #include "executor/plan/plan.h"
 #include "executor/step/bound_step.h"
 #include "executor/streams/stream.h"
@@ -46,13 +45,9 @@ std::string FindGraphObstacle(const Plan& plan, const BoundStep& step);
 class StepGraph {
  public:
   // `streams`: of the device; work is launched on all of them. The first one is the compute stream.
-  // `communicators`: of the rank. All must outlive this.
-  StepGraph(GraphMode mode, Device* device, absl::Span<const std::unique_ptr<Stream>> streams,
-            absl::Span<Communicator* const> communicators)
-      : recorder_(device->graphs()),
-        device_(device),
-        streams_(streams),
-        communicators_(communicators) {
+  // Both must outlive this.
+  StepGraph(GraphMode mode, Device* device, absl::Span<const std::unique_ptr<Stream>> streams)
+      : recorder_(device->graphs()), device_(device), streams_(streams) {
     use_.mode = mode;
   }
 
@@ -91,7 +86,6 @@ class StepGraph {
   GraphRecorder* const recorder_;
   Device* device_;
   const absl::Span<const std::unique_ptr<Stream>> streams_;
-  const absl::Span<Communicator* const> communicators_;
   GraphUse use_;
   std::map<const BoundStep*, Step> steps_;
   Step* step_ = nullptr;

@@ -56,7 +56,7 @@ class StepGraphTest : public ::testing::Test {
 };
 
 TEST_F(StepGraphTest, TheSecondStepIsRecordedAndLaterOnesAreReplayed) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  StepGraph graph(GraphMode::kOn, &device_, streams_);
   Enter(&graph);
   for (int step = 0; step < 5; ++step) {
     WEFT_ASSERT_OK(RunStep(&graph));
@@ -71,7 +71,7 @@ TEST_F(StepGraphTest, TheSecondStepIsRecordedAndLaterOnesAreReplayed) {
 }
 
 TEST_F(StepGraphTest, AnotherAddressStartsAnew) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  StepGraph graph(GraphMode::kOn, &device_, streams_);
   Enter(&graph);
   for (int step = 0; step < 3; ++step) WEFT_ASSERT_OK(RunStep(&graph));
   addresses_[0] = &other_;
@@ -82,7 +82,7 @@ TEST_F(StepGraphTest, AnotherAddressStartsAnew) {
 }
 
 TEST_F(StepGraphTest, EachBoundStepHasAGraph) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  StepGraph graph(GraphMode::kOn, &device_, streams_);
   for (int round = 0; round < 3; ++round) {
     for (const int* step : {&variable_, &other_}) {
       Enter(&graph, "", step);
@@ -100,7 +100,7 @@ TEST_F(StepGraphTest, EachBoundStepHasAGraph) {
 
 // A kernel that needs more for one step has given up what the graph of another one uses.
 TEST_F(StepGraphTest, MemoryThatComesOrGoesMakesOtherStepsStartAnew) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  StepGraph graph(GraphMode::kOn, &device_, streams_);
   Enter(&graph, "", &variable_);
   for (int i = 0; i < 3; ++i) WEFT_ASSERT_OK(RunStep(&graph));
   EXPECT_EQ(graph.use().replayed, 2);
@@ -125,7 +125,7 @@ TEST_F(StepGraphTest, MemoryThatComesOrGoesMakesOtherStepsStartAnew) {
 }
 
 TEST_F(StepGraphTest, AnObstacleMakesStepsRunOpByOp) {
-  StepGraph graph(GraphMode::kAuto, &device_, streams_, {});
+  StepGraph graph(GraphMode::kAuto, &device_, streams_);
   Enter(&graph, "op 3 (print) uses the host");
   for (int step = 0; step < 3; ++step) WEFT_ASSERT_OK(RunStep(&graph));
   EXPECT_EQ(count_, 6);
@@ -136,7 +136,7 @@ TEST_F(StepGraphTest, AnObstacleMakesStepsRunOpByOp) {
 }
 
 TEST_F(StepGraphTest, AnObstacleIsAnErrorIfGraphsAreDemanded) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  StepGraph graph(GraphMode::kOn, &device_, streams_);
   Enter(&graph, "op 3 (print) uses the host");
   EXPECT_THAT(RunStep(&graph),
               StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -146,13 +146,13 @@ TEST_F(StepGraphTest, AnObstacleIsAnErrorIfGraphsAreDemanded) {
 
 TEST_F(StepGraphTest, TheHostRecordsNoGraphs) {
   const std::unique_ptr<Device> host = NewHostDevice();
-  StepGraph graph(GraphMode::kAuto, host.get(), streams_, {});
+  StepGraph graph(GraphMode::kAuto, host.get(), streams_);
   Enter(&graph);
   EXPECT_EQ(graph.use().obstacle, "the device records no graphs");
 }
 
 TEST_F(StepGraphTest, WaitsOfTheHostCannotBeRecorded) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  StepGraph graph(GraphMode::kOn, &device_, streams_);
   Enter(&graph);
   const auto launch = [this]() -> absl::Status {
     WEFT_RETURN_IF_ERROR(Launch());
@@ -165,7 +165,7 @@ TEST_F(StepGraphTest, WaitsOfTheHostCannotBeRecorded) {
 }
 
 TEST_F(StepGraphTest, StepThatCannotBeRecordedRunsOpByOp) {
-  StepGraph graph(GraphMode::kAuto, &device_, streams_, {});
+  StepGraph graph(GraphMode::kAuto, &device_, streams_);
   Enter(&graph);
   const auto launch = [&]() -> absl::Status {
     WEFT_RETURN_IF_ERROR(Launch());
@@ -188,7 +188,7 @@ TEST_F(StepGraphTest, StepThatCannotBeRecordedRunsOpByOp) {
 }
 
 TEST_F(StepGraphTest, TheErrorOfWorkThatCannotBeLaunchedIsThatOfTheStep) {
-  StepGraph graph(GraphMode::kOn, &device_, streams_, {});
+  StepGraph graph(GraphMode::kOn, &device_, streams_);
   Enter(&graph);
   WEFT_ASSERT_OK(RunStep(&graph));
   const auto launch = [this]() -> absl::Status {
@@ -411,78 +411,6 @@ TEST_F(PlanGraphTest, CollectivesRunOpByOp) {
 )",
                      "x", options),
             "op 0 (c_allreduce_sum) communicates: each rank decides when it records");
-}
-
-// Of a group whose calls can be recorded, as those of NCCL: it writes down what it is told.
-class RecordableGroup : public CommunicatorGroup {
- public:
-  absl::StatusOr<Communicator*> Get(const RingKey& /*ring*/, int /*rank*/) override {
-    return &end_;
-  }
-  void Abort(const absl::Status& /*status*/) override {}
-
-  std::string& log() { return end_.log; }
-
- private:
-  struct End : public Communicator {
-    int rank() const override { return 0; }
-    int nranks() const override { return 2; }
-    absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
-      log += "run ";
-      for (int64_t i = 0; i < call.desc.count; ++i) {
-        static_cast<float*>(out)[i] = 2 * static_cast<const float*>(in)[i];
-      }
-      return absl::OkStatus();
-    }
-    bool CanRecord() const override { return true; }
-    absl::Status BeginRecording() override { return Log("record("); }
-    void EndRecording() override { log += ") "; }
-    absl::Status BeginReplay(void* /*stream*/) override { return Log("replay("); }
-    absl::Status EndReplay(void* /*stream*/) override { return Log(") "); }
-
-    absl::Status Log(const char* text) {
-      log += text;
-      return absl::OkStatus();
-    }
-
-    std::string log;
-  };
-
-  End end_;
-};
-
-TEST_F(PlanGraphTest, CollectivesThatCanBeRecordedAre) {
-  RecordableGroup group;
-  PlanExecutorOptions options;
-  options.group = &group;
-  WEFT_ASSERT_OK(Make(R"(
-  block 0 parent=-1 {
-    var x : fp32[2]
-    Out=[x] = c_allreduce_sum(X=[x]) {ring_id=0, use_calc_stream=true}
-  }
-)",
-                      options));
-  (*this)["x"] = Floats({2}, {1, 2});
-  for (int step = 0; step < 3; ++step) WEFT_ASSERT_OK(RunStep());
-  EXPECT_THAT(Values<float>((*this)["x"]), ElementsAre(8, 16));
-  // A graph of this device runs its calls when it is launched.
-  EXPECT_EQ(group.log(), "run record() replay(run ) replay(run ) ");
-  EXPECT_EQ(use().replayed, 2);
-}
-
-TEST_F(PlanGraphTest, CollectivesWithAConditionRunOpByOp) {
-  RecordableGroup group;
-  PlanExecutorOptions options;
-  options.group = &group;
-  const std::string obstacle = Obstacle(R"(
-  block 0 parent=-1 {
-    var x : fp32[2]
-    var cond : bool[1]
-    Out=[x] = c_allreduce_sum(X=[x], Cond=[cond]) {ring_id=0, use_calc_stream=true}
-  }
-)",
-                                        "x", options);
-  EXPECT_EQ(obstacle, "op 0 (c_allreduce_sum) has a condition, which the host reads");
 }
 
 TEST_F(PlanGraphTest, BlocksRunOpByOp) {

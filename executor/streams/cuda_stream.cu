@@ -1,4 +1,3 @@
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -119,47 +118,9 @@ struct CudaGraph : public Graph {
   const cudaGraphExec_t graph;
 };
 
-// Counts when memory comes and goes.
-class CountingMemory : public Memory {
- public:
-  explicit CountingMemory(std::unique_ptr<Memory> memory) : memory_(std::move(memory)) {}
-
-  int64_t changes() const { return *changes_; }
-
-  bool IsHost() const override { return memory_->IsHost(); }
-  std::shared_ptr<void> Allocate(size_t bytes) override {
-    std::shared_ptr<void> block = memory_->Allocate(bytes);
-    ++*changes_;
-    void* const data = block.get();
-    return std::shared_ptr<void>(data,
-                                 [block = std::move(block), changes = changes_](void*) mutable {
-                                   block = nullptr;
-                                   ++*changes;
-                                 });
-  }
-  absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
-    return memory_->CopyFromHost(from, bytes, to);
-  }
-  absl::Status CopyToHost(const void* from, size_t bytes, void* to) override {
-    return memory_->CopyToHost(from, bytes, to);
-  }
-  absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
-    return memory_->Copy(from, bytes, to, stream);
-  }
-  absl::Status ConvertHalves(DType from_type, const void* from, DType to_type, void* to,
-                             int64_t count, void* stream) override {
-    return memory_->ConvertHalves(from_type, from, to_type, to, count, stream);
-  }
-
- private:
-  const std::unique_ptr<Memory> memory_;
-  const std::shared_ptr<std::atomic<int64_t>> changes_ = std::make_shared<std::atomic<int64_t>>(0);
-};
-
 class CudaGraphRecorder : public GraphRecorder {
  public:
-  CudaGraphRecorder(int ordinal, const CountingMemory* memory)
-      : ordinal_(ordinal), memory_(*memory) {}
+  CudaGraphRecorder(int ordinal, const CudaMemory* memory) : ordinal_(ordinal), memory_(*memory) {}
 
   int64_t memory_changes() const override { return memory_.changes(); }
 
@@ -198,18 +159,18 @@ class CudaGraphRecorder : public GraphRecorder {
   }
 
   const int ordinal_;
-  const CountingMemory& memory_;
+  const CudaMemory& memory_;
 };
 
 class CudaDevice : public Device {
  public:
-  CudaDevice(int ordinal, std::unique_ptr<Memory> memory)
+  CudaDevice(int ordinal, std::unique_ptr<CudaMemory> memory)
       : ordinal_(ordinal),
         memory_(std::move(memory)),
         pinned_memory_(NewPinnedMemory(ordinal)),
-        graphs_(ordinal, &memory_) {}
+        graphs_(ordinal, memory_.get()) {}
 
-  Memory* memory() override { return &memory_; }
+  Memory* memory() override { return memory_.get(); }
   Memory* pinned_memory() override { return pinned_memory_.get(); }
   StreamSignals* signals() override { return CudaSignals(); }
 
@@ -234,7 +195,7 @@ class CudaDevice : public Device {
 
  private:
   const int ordinal_;
-  CountingMemory memory_;
+  const std::unique_ptr<CudaMemory> memory_;
   const std::unique_ptr<Memory> pinned_memory_;
   CudaGraphRecorder graphs_;
 };
@@ -250,7 +211,7 @@ absl::StatusOr<int> CudaDeviceCount() {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(int ordinal) {
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Memory> memory, NewCudaMemory(ordinal));
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<CudaMemory> memory, NewCudaMemory(ordinal));
   WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
   return std::make_unique<CudaDevice>(ordinal, std::move(memory));
 }

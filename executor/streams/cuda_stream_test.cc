@@ -183,6 +183,14 @@ TEST_F(CudaStreamTest, ARecordedGraphRunsAgain) {
   }
 }
 
+TEST_F(CudaStreamTest, ChangesOfMemoryAreBlocksThatComeAndGo) {
+  const int64_t before = device_->graphs()->memory_changes();
+  std::shared_ptr<void> block = device_->memory()->Allocate(64);
+  EXPECT_EQ(device_->graphs()->memory_changes(), before + 1);
+  block = nullptr;
+  EXPECT_EQ(device_->graphs()->memory_changes(), before + 2);
+}
+
 TEST_F(CudaStreamTest, AWaitOfTheHostEndsARecording) {
   WEFT_ASSERT_OK(device_->graphs()->Begin(a_.get()));
   EXPECT_NE(cudaStreamSynchronize(static_cast<cudaStream_t>(a_->native_handle())), cudaSuccess);

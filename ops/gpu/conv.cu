@@ -148,6 +148,7 @@ absl::StatusOr<Kernel> Conv(OpKernel op, ConvKind kind, size_t space) {
   const In input = op.in("Input"), filter = op.in("Filter");
   const Out output = op.out("Output");
   WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(op.attrs(), kind, space));
+  if (attrs.groups == 1) WEFT_RETURN_IF_ERROR(GpuGemm::Load());
   return op.Make(Floats(input), [=, convolution = std::make_shared<Convolution>(op.spec().tf32)](
                                     const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
@@ -163,6 +164,7 @@ absl::StatusOr<Kernel> ConvGrad(OpKernel op, ConvKind kind, size_t space) {
   const In input = op.in("Input"), filter = op.in("Filter"), doutput = op.in("Output@GRAD");
   const Out dinput = op.out("Input@GRAD"), dfilter = op.out("Filter@GRAD");
   WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(op.attrs(), kind, space));
+  if (attrs.groups == 1) WEFT_RETURN_IF_ERROR(GpuGemm::Load());
   const bool transposed = kind == ConvKind::kTransposed;
   return op.Make(
       Floats(input),

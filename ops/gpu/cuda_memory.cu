@@ -1,3 +1,4 @@
+#include <atomic>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -17,10 +18,11 @@ namespace {
   throw std::runtime_error(std::string(CudaStatus(error, call).message()));
 }
 
-class CudaMemory : public Memory {
+class DeviceMemory : public CudaMemory {
  public:
-  explicit CudaMemory(int ordinal) : ordinal_(ordinal) {}
+  explicit DeviceMemory(int ordinal) : ordinal_(ordinal) {}
 
+  int64_t changes() const override { return changes_; }
   bool IsHost() const override { return false; }
 
   std::shared_ptr<void> Allocate(size_t bytes) override {
@@ -28,8 +30,12 @@ class CudaMemory : public Memory {
     cudaError_t error = cudaSetDevice(ordinal_);
     if (error == cudaSuccess) error = cudaMalloc(&memory, bytes);
     if (error != cudaSuccess) ThrowForAllocation(error, "cudaMalloc");
+    ++changes_;
     // cudaFree waits for work that may still use the memory.
-    return std::shared_ptr<void>(memory, [](void* p) { (void)cudaFree(p); });
+    return std::shared_ptr<void>(memory, [this](void* p) {
+      (void)cudaFree(p);
+      ++changes_;
+    });
   }
 
   absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
@@ -69,6 +75,7 @@ class CudaMemory : public Memory {
   }
 
   const int ordinal_;
+  std::atomic<int64_t> changes_{0};
 };
 
 class PinnedMemory : public Memory {
@@ -105,14 +112,14 @@ std::unique_ptr<Memory> NewPinnedMemory(int ordinal) {
   return std::make_unique<PinnedMemory>(ordinal);
 }
 
-absl::StatusOr<std::unique_ptr<Memory>> NewCudaMemory(int ordinal) {
+absl::StatusOr<std::unique_ptr<CudaMemory>> NewCudaMemory(int ordinal) {
   int count = 0;
   const absl::Status status = CudaStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (!status.ok()) return absl::UnavailableError(status.message());
   if (ordinal < 0 || ordinal >= count) {
     return absl::UnavailableError(absl::StrCat("no CUDA device ", ordinal, ": there are ", count));
   }
-  return std::make_unique<CudaMemory>(ordinal);
+  return std::make_unique<DeviceMemory>(ordinal);
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #ifndef WEFT_OPS_GPU_CUDA_MEMORY_H_
 #define WEFT_OPS_GPU_CUDA_MEMORY_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -9,9 +10,15 @@
 
 namespace weft {
 
+class CudaMemory : public Memory {
+ public:
+  // How many blocks have come and gone.
+  virtual int64_t changes() const = 0;
+};
+
 // The memory of device `ordinal`. It must outlive its allocations. Unavailable without that device
 // or a driver.
-absl::StatusOr<std::unique_ptr<Memory>> NewCudaMemory(int ordinal);
+absl::StatusOr<std::unique_ptr<CudaMemory>> NewCudaMemory(int ordinal);
 
 // Page-locked memory of the host, from and to which the streams of device `ordinal` copy without
 // the host's help. Allocation takes much longer than of other memory, and may wait for the device.

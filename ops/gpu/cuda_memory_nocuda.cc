@@ -2,7 +2,7 @@
 
 namespace weft {
 
-absl::StatusOr<std::unique_ptr<Memory>> NewCudaMemory(int /*ordinal*/) {
+absl::StatusOr<std::unique_ptr<CudaMemory>> NewCudaMemory(int /*ordinal*/) {
   return absl::UnavailableError("built without CUDA");
 }
 

@@ -1,6 +1,6 @@
 // Dropout (ops/cpu/dropout_attrs.h), which drops the elements that it drops on the CPU. With a
-// seed, the host draws and waits: when the number of elements changes, or in each step for a
-// tensor.
+// seed, the host draws: for more elements than before, or in each step for a tensor, for which it
+// waits.
 #include <cstdint>
 #include <vector>
 
@@ -42,7 +42,7 @@ absl::StatusOr<Kernel> Dropout(OpKernel op) {
   const Out out = op.out("Out"), mask = op.out("Mask");
   WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(op.attrs()));
   const int64_t seed_attr = op.attrs().Bool("fix_seed") ? op.attrs().Int("seed") : 0;
-  if (!attrs.is_test) op.UsesHost();
+  if (!attrs.is_test && (seed_attr == 0 || seed_tensor)) op.UsesHost();
   return op.Make(
       Floats(x),
       [=, drawn_seed = int64_t{0}, kept = Tensor()](const KernelContext& ctx,
@@ -69,12 +69,13 @@ absl::StatusOr<Kernel> Dropout(OpKernel op) {
                                 NextDropOut<T>(attrs, size, from, to, stays, ctx.random));
           return ForEach(ctx, drop.num_blocks(), drop);
         }
-        if (drawn_seed != seed || kept.size() != size) {
+        // The first draws do not depend on how many follow.
+        if (drawn_seed != seed || kept.size() < size) {
           DropoutDraws draws(attrs, seed);
           std::vector<uint8_t> drawn(size);
           for (uint8_t& stay : drawn) stay = draws.Next();
           ScratchLike(out(ctx), &kept)->Resize(DType::kUint8, x(ctx).dims());
-          WEFT_RETURN_IF_ERROR(Upload(ctx, drawn.data(), drawn.size(), kept.data<uint8_t>()));
+          WEFT_RETURN_IF_ERROR(Upload(ctx, drawn.data(), size, kept.data<uint8_t>()));
           drawn_seed = seed;
         }
         const formulas::KeepOrDrop<T> f{static_cast<T>(attrs.kept_factor)};

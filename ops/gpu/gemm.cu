@@ -6,11 +6,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/loaded_library.h"
 #include "base/status_macros.h"
 #include "ops/float16.h"
 #include "ops/gpu/cuda_status.h"
@@ -22,20 +24,73 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = 32 << 20;  // for Hopper's algorithms
 
-absl::Status CublasStatus(cublasStatus_t error, absl::string_view call) {
-  if (error == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(call, ": ", cublasLtGetStatusString(error)));
+// The functions of the library, named as there without "cublasLt".
+struct CublasLt {
+  decltype(&cublasLtGetStatusString) GetStatusString;
+  decltype(&cublasLtCreate) Create;
+  decltype(&cublasLtDestroy) Destroy;
+  decltype(&cublasLtMatmul) Matmul;
+  decltype(&cublasLtMatmulDescCreate) MatmulDescCreate;
+  decltype(&cublasLtMatmulDescDestroy) MatmulDescDestroy;
+  decltype(&cublasLtMatmulDescSetAttribute) MatmulDescSetAttribute;
+  decltype(&cublasLtMatrixLayoutCreate) MatrixLayoutCreate;
+  decltype(&cublasLtMatrixLayoutDestroy) MatrixLayoutDestroy;
+  decltype(&cublasLtMatrixLayoutSetAttribute) MatrixLayoutSetAttribute;
+  decltype(&cublasLtMatmulPreferenceCreate) MatmulPreferenceCreate;
+  decltype(&cublasLtMatmulPreferenceDestroy) MatmulPreferenceDestroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic;
+
+  absl::Status StatusOf(cublasStatus_t error, absl::string_view call) const {
+    if (error == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat(call, ": ", GetStatusString(error)));
+  }
+};
+
+// The version whose header declares the functions.
+std::string DefaultFile() { return absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR); }
+
+absl::StatusOr<std::unique_ptr<CublasLt>> LoadFile(const std::string& file) {
+  WEFT_ASSIGN_OR_RETURN(
+      void* const handle,
+      LoadLibrary(file, RTLD_LOCAL,
+                  "products of matrices need cuBLASLt, sought beside the program, in the CUDA "
+                  "toolkit of the build, in LD_LIBRARY_PATH and in the system's directories"));
+  auto lt = std::make_unique<CublasLt>();
+  std::string missing;
+  const auto find = [&](const char* name, auto** function) {
+    if (!FindSymbol(handle, name, function) && missing.empty()) missing = name;
+  };
+  find("cublasLtGetStatusString", &lt->GetStatusString);
+  find("cublasLtCreate", &lt->Create);
+  find("cublasLtDestroy", &lt->Destroy);
+  find("cublasLtMatmul", &lt->Matmul);
+  find("cublasLtMatmulDescCreate", &lt->MatmulDescCreate);
+  find("cublasLtMatmulDescDestroy", &lt->MatmulDescDestroy);
+  find("cublasLtMatmulDescSetAttribute", &lt->MatmulDescSetAttribute);
+  find("cublasLtMatrixLayoutCreate", &lt->MatrixLayoutCreate);
+  find("cublasLtMatrixLayoutDestroy", &lt->MatrixLayoutDestroy);
+  find("cublasLtMatrixLayoutSetAttribute", &lt->MatrixLayoutSetAttribute);
+  find("cublasLtMatmulPreferenceCreate", &lt->MatmulPreferenceCreate);
+  find("cublasLtMatmulPreferenceDestroy", &lt->MatmulPreferenceDestroy);
+  find("cublasLtMatmulPreferenceSetAttribute", &lt->MatmulPreferenceSetAttribute);
+  find("cublasLtMatmulAlgoGetHeuristic", &lt->MatmulAlgoGetHeuristic);
+  if (missing.empty()) return lt;
+  (void)dlclose(handle);
+  return absl::UnavailableError(
+      absl::StrCat(file, ": expected cuBLASLt, found a library without ", missing));
 }
 
 // Shared by the products on a stream, which run one after the other.
 struct Library {
+  const CublasLt* lt = nullptr;
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
 
   Library() = default;
   ~Library() {
     if (workspace != nullptr) (void)cudaFree(workspace);
-    if (handle != nullptr) (void)cublasLtDestroy(handle);
+    if (handle != nullptr) (void)lt->Destroy(handle);
   }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
@@ -53,7 +108,9 @@ struct Library {
     std::shared_ptr<Library> library = entry.lock();
     if (library != nullptr) return library;
     library = std::make_shared<Library>();
-    WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtCreate(&library->handle), "cublasLtCreate"));
+    WEFT_ASSIGN_OR_RETURN(library->lt, LoadOnce<CublasLt>(DefaultFile(), LoadFile));
+    WEFT_RETURN_IF_ERROR(
+        library->lt->StatusOf(library->lt->Create(&library->handle), "cublasLtCreate"));
     WEFT_RETURN_IF_ERROR(
         CudaStatus(cudaMalloc(&library->workspace, kWorkspaceBytes), "cudaMalloc"));
     entry = library;
@@ -99,13 +156,15 @@ class GpuGemm::Impl {
     // Row-major C is column-major C', and C' = B' A'.
     using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
     const Sum alpha = static_cast<Sum>(shape.alpha), zero = 0;
-    return CublasStatus(
-        cublasLtMatmul(library_->handle, product_, &alpha, b, b_, a, a_, &zero, c, c_, c, c_,
-                       &algorithm_, library_->workspace, kWorkspaceBytes, StreamOf(ctx)),
+    return Lt().StatusOf(
+        Lt().Matmul(library_->handle, product_, &alpha, b, b_, a, a_, &zero, c, c_, c, c_,
+                    &algorithm_, library_->workspace, kWorkspaceBytes, StreamOf(ctx)),
         "cublasLtMatmul");
   }
 
  private:
+  const CublasLt& Lt() const { return *library_->lt; }
+
   using Alignments = std::array<uint32_t, 3>;               // of a, b, c
   using Types = std::pair<cudaDataType_t, cudaDataType_t>;  // of the operands, of the result
 
@@ -120,19 +179,19 @@ class GpuGemm::Impl {
     cublasComputeType_t compute = is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
     if (tf32_ && types.first == CUDA_R_32F) compute = CUBLAS_COMPUTE_32F_FAST_TF32;
     const cudaDataType_t sum = is_double ? CUDA_R_64F : CUDA_R_32F;
-    WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatmulDescCreate(&product_, compute, sum),
-                                      "cublasLtMatmulDescCreate"));
+    WEFT_RETURN_IF_ERROR(
+        Lt().StatusOf(Lt().MatmulDescCreate(&product_, compute, sum), "cublasLtMatmulDescCreate"));
     // The first operand of cuBLAS is B, the second A.
     WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b));
     WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a));
     // The matrices in memory, column-major.
     const auto layout = [&](cublasLtMatrixLayout_t* to, cudaDataType_t type, int64_t rows,
                             int64_t columns, bool repeats) -> absl::Status {
-      WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatrixLayoutCreate(to, type, rows, columns, rows),
-                                        "cublasLtMatrixLayoutCreate"));
+      WEFT_RETURN_IF_ERROR(Lt().StatusOf(Lt().MatrixLayoutCreate(to, type, rows, columns, rows),
+                                         "cublasLtMatrixLayoutCreate"));
       const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
-        return CublasStatus(cublasLtMatrixLayoutSetAttribute(*to, attribute, &value, sizeof(value)),
-                            "cublasLtMatrixLayoutSetAttribute");
+        return Lt().StatusOf(Lt().MatrixLayoutSetAttribute(*to, attribute, &value, sizeof(value)),
+                             "cublasLtMatrixLayoutSetAttribute");
       };
       if (s.batch == 1) return absl::OkStatus();
       if (s.batch > std::numeric_limits<int32_t>::max()) {
@@ -155,8 +214,8 @@ class GpuGemm::Impl {
 
   absl::Status SetTranspose(cublasLtMatmulDescAttributes_t attribute, bool transpose) {
     const cublasOperation_t operation = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
-    return CublasStatus(
-        cublasLtMatmulDescSetAttribute(product_, attribute, &operation, sizeof(operation)),
+    return Lt().StatusOf(
+        Lt().MatmulDescSetAttribute(product_, attribute, &operation, sizeof(operation)),
         "cublasLtMatmulDescSetAttribute");
   }
 
@@ -164,10 +223,10 @@ class GpuGemm::Impl {
   // Without hints it assumes pointers aligned to 256 bytes.
   absl::Status Choose(const Alignments& alignments) {
     cublasLtMatmulPreference_t preference = nullptr;
-    WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatmulPreferenceCreate(&preference),
-                                      "cublasLtMatmulPreferenceCreate"));
+    WEFT_RETURN_IF_ERROR(
+        Lt().StatusOf(Lt().MatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate"));
     const size_t bytes = kWorkspaceBytes;
-    cublasStatus_t error = cublasLtMatmulPreferenceSetAttribute(
+    cublasStatus_t error = Lt().MatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes));
     // The first operand of cuBLAS is B.
     const std::pair<cublasLtMatmulPreferenceAttributes_t, uint32_t> hints[] = {
@@ -177,16 +236,16 @@ class GpuGemm::Impl {
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[2]}};
     for (const auto& [attribute, value] : hints) {
       if (error != CUBLAS_STATUS_SUCCESS) break;
-      error = cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
+      error = Lt().MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
     }
     cublasLtMatmulHeuristicResult_t result;
     int found = 0;
     if (error == CUBLAS_STATUS_SUCCESS) {
-      error = cublasLtMatmulAlgoGetHeuristic(library_->handle, product_, b_, a_, c_, c_, preference,
-                                             1, &result, &found);
+      error = Lt().MatmulAlgoGetHeuristic(library_->handle, product_, b_, a_, c_, c_, preference, 1,
+                                          &result, &found);
     }
-    (void)cublasLtMatmulPreferenceDestroy(preference);
-    WEFT_RETURN_IF_ERROR(CublasStatus(error, "cublasLtMatmulAlgoGetHeuristic"));
+    (void)Lt().MatmulPreferenceDestroy(preference);
+    WEFT_RETURN_IF_ERROR(Lt().StatusOf(error, "cublasLtMatmulAlgoGetHeuristic"));
     if (found == 0) return absl::UnimplementedError("cuBLASLt has no algorithm for the product");
     algorithm_ = result.algo;
     return absl::OkStatus();
@@ -194,10 +253,10 @@ class GpuGemm::Impl {
 
   void Forget() {
     for (cublasLtMatrixLayout_t* layout : {&a_, &b_, &c_}) {
-      if (*layout != nullptr) (void)cublasLtMatrixLayoutDestroy(*layout);
+      if (*layout != nullptr) (void)Lt().MatrixLayoutDestroy(*layout);
       *layout = nullptr;
     }
-    if (product_ != nullptr) (void)cublasLtMatmulDescDestroy(product_);
+    if (product_ != nullptr) (void)Lt().MatmulDescDestroy(product_);
     product_ = nullptr;
   }
 
@@ -216,21 +275,16 @@ class GpuGemm::Impl {
 GpuGemm::GpuGemm(bool tf32) : impl_(std::make_unique<Impl>(tf32)) {}
 GpuGemm::~GpuGemm() = default;
 
+absl::Status GpuGemm::Load(const std::string& file) {
+  return LoadOnce<CublasLt>(file.empty() ? DefaultFile() : file, LoadFile).status();
+}
+
 template <typename T, typename To>
 absl::Status GpuGemm::Run(const KernelContext& ctx, const GpuGemmShape& shape, const T* a,
                           const T* b, To* c) {
   return impl_->Run(ctx, shape, a, b, c);
 }
 
-#define WEFT_INSTANTIATE(T, To)                                                           \
-  template absl::Status GpuGemm::Run(const KernelContext&, const GpuGemmShape&, const T*, \
-                                     const T*, To*);
-WEFT_INSTANTIATE(float, float)
-WEFT_INSTANTIATE(double, double)
-WEFT_INSTANTIATE(Float16, Float16)
-WEFT_INSTANTIATE(Float16, float)
-WEFT_INSTANTIATE(BFloat16, BFloat16)
-WEFT_INSTANTIATE(BFloat16, float)
-#undef WEFT_INSTANTIATE
+WEFT_INSTANTIATE_GPU_GEMM
 
 }  // namespace weft

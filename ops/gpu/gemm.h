@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
+#include "ops/float16.h"
 #include "ops/kernel.h"
 
 namespace weft {
@@ -34,6 +36,10 @@ class GpuGemm {
   explicit GpuGemm(bool tf32);
   ~GpuGemm();
 
+  // Unavailable, with what is missing and where it was sought, without cuBLASLt: factories of
+  // kernels that compute products return that. `file` takes the place of the toolkit's library.
+  static absl::Status Load(const std::string& file = "");
+
   // T: float, double, Float16 or BFloat16. To: T, or float where that is a half.
   template <typename T, typename To>
   absl::Status Run(const KernelContext& ctx, const GpuGemmShape& shape, const T* a, const T* b,
@@ -43,6 +49,18 @@ class GpuGemm {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+#define WEFT_INSTANTIATE_GPU_GEMM_OF(T, To)                                               \
+  template absl::Status GpuGemm::Run(const KernelContext&, const GpuGemmShape&, const T*, \
+                                     const T*, To*);
+// For the files that implement it.
+#define WEFT_INSTANTIATE_GPU_GEMM                  \
+  WEFT_INSTANTIATE_GPU_GEMM_OF(float, float)       \
+  WEFT_INSTANTIATE_GPU_GEMM_OF(double, double)     \
+  WEFT_INSTANTIATE_GPU_GEMM_OF(Float16, Float16)   \
+  WEFT_INSTANTIATE_GPU_GEMM_OF(Float16, float)     \
+  WEFT_INSTANTIATE_GPU_GEMM_OF(BFloat16, BFloat16) \
+  WEFT_INSTANTIATE_GPU_GEMM_OF(BFloat16, float)
 
 }  // namespace weft
 

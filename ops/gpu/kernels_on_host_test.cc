@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "ops/cpu/op_vectors_cases.h"
 #include "ops/cpu/op_vectors_testing.h"
 #include "ops/gpu/image_cases.h"
+#include "ops/gpu/launch.h"
 #include "ops/kernel.h"
 #include "ops/kernel_types.h"
 #include "ops/kernel_util.h"
@@ -375,6 +377,44 @@ TEST(GpuKernelsOnHost, GradientsOfManyRowsAreAddedInTheirOrder) {
   EXPECT_EQ(run(GpuKernels()), run(CpuKernels()));
 }
 
+TEST(GpuKernelsOnHost, UploadsOfAnySizeAreWhole) {
+  constexpr int64_t kPart = UploadedPart<int64_t>::kCount;
+  for (const int64_t count : {int64_t{0}, int64_t{1}, kPart, kPart + 1, 3 * kPart - 1}) {
+    std::vector<int64_t> from(count), to(count, -1);
+    std::iota(from.begin(), from.end(), 0);
+    WEFT_EXPECT_OK(Upload(KernelContext(), from.data(), count, to.data()));
+    EXPECT_EQ(to, from);
+  }
+}
+
+// More gradients than a launch holds, of two types; one may not be finite.
+TEST(GpuKernelsOnHost, ManyGradientsAreUnscaledAsOnTheCpu) {
+  constexpr int kCount = 300;
+  const auto run = [](int infinite, const KernelTable& kernels) {
+    std::vector<Tensor> gradients(kCount);
+    std::vector<Tensor*> x;
+    for (int k = 0; k < kCount; ++k) {
+      gradients[k] = NumbersWithoutPattern({k % 3, 5}, k);
+      if (k == infinite) gradients[k].data<float>()[7] = std::numeric_limits<float>::infinity();
+      if (k % 7 == 0) gradients[k] = ToDouble(gradients[k]);
+      x.push_back(&gradients[k]);
+    }
+    Tensor scale = Floats({1}, {3}), found;
+    auto op = OpRunner::Make("check_finite_and_unscale", {{"X", x}, {"Scale", {&scale}}}, {},
+                             {{"Out", x}, {"FoundInfinite", {&found}}}, false, kernels);
+    WEFT_EXPECT_OK(op.status());
+    WEFT_EXPECT_OK(op->Run());
+    std::vector<std::string> results = {*found.data<bool>() ? "found" : "finite"};
+    for (const Tensor& out : gradients) {
+      results.emplace_back(static_cast<const char*>(out.raw()), out.bytes());
+    }
+    return results;
+  };
+  for (const int infinite : {-1, 200, 203}) {
+    EXPECT_EQ(run(infinite, GpuKernels()), run(infinite, CpuKernels())) << infinite;
+  }
+}
+
 // In one run, of steps whose draws follow from those of the step before.
 TEST(GpuKernelsOnHost, DropoutDrawsFromTheGeneratorOfTheRank) {
   const auto run = [](const KernelTable& kernels) {
@@ -392,7 +432,27 @@ TEST(GpuKernelsOnHost, DropoutDrawsFromTheGeneratorOfTheRank) {
   EXPECT_EQ(run(GpuKernels()), run(CpuKernels()));
 }
 
+// Draws of one size serve smaller ones; the host draws anew for a larger one.
+TEST(GpuKernelsOnHost, DropoutWithASeedDrawsForBatchesOfSeveralSizes) {
+  const auto run = [](const KernelTable& kernels) {
+    Tensor x, out, mask;
+    auto op = OpRunner::Make("dropout", {{"X", {&x}}},
+                             {{"dropout_prob", 0.4F}, {"fix_seed", true}, {"seed", 7}},
+                             {{"Out", {&out}}, {"Mask", {&mask}}}, false, kernels);
+    std::vector<std::vector<float>> outs;
+    for (const int64_t rows : {20, 8, 20, 33, 8}) {
+      x = NumbersWithoutPattern({rows, 5}, 1);
+      WEFT_EXPECT_OK(op->Run());
+      outs.push_back(Values<float>(out));
+      for (uint8_t stays : Values<uint8_t>(mask)) outs.back().push_back(stays);
+    }
+    return outs;
+  };
+  EXPECT_EQ(run(GpuKernels()), run(CpuKernels()));
+}
+
 TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
+  const int64_t synchronizations = num_synchronizations;
   int num_cases = 0, num_with_rows = 0;
   for (const Json& c : ReadArchivedVectors("optimizers.jsonl")) {
     SCOPED_TRACE(c["id"].get<std::string>());
@@ -407,6 +467,7 @@ TEST(GpuKernelsOnHost, UpdatesFollowPaddlesSteps) {
   }
   EXPECT_GE(num_cases, 20);
   EXPECT_GE(num_with_rows, 4);
+  EXPECT_EQ(num_synchronizations, synchronizations);
 }
 
 // Several steps of an optimizer of Paddle 3, in place. `powers`: the size of the powers of nadam

@@ -6,6 +6,7 @@
 #define WEFT_OPS_GPU_LAUNCH_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -75,14 +76,6 @@ inline absl::Status Clear(const KernelContext& ctx, void* to, size_t bytes) {
   return CudaStatus(cudaMemsetAsync(to, 0, bytes, StreamOf(ctx)), "cudaMemsetAsync");
 }
 
-// Copies from the host's memory, and waits for that: `from` may change then.
-inline absl::Status Upload(const KernelContext& ctx, const void* from, size_t bytes, void* to) {
-  if (bytes == 0) return absl::OkStatus();
-  const absl::Status status = CudaStatus(
-      cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, StreamOf(ctx)), "cudaMemcpyAsync");
-  return status.ok() ? Synchronize(ctx) : status;
-}
-
 // Copies within the memory of the device, or between it and the host's, unless the place is the
 // same.
 inline absl::Status Copy(const KernelContext& ctx, const void* from, size_t bytes, void* to) {
@@ -106,15 +99,15 @@ absl::Status ForEachRow(const KernelContext&, int64_t rows, int64_t width, F f) 
   return absl::OkStatus();
 }
 
-inline absl::Status Synchronize(const KernelContext&) { return absl::OkStatus(); }
+inline std::atomic<int64_t> num_synchronizations{0};  // in the process
 
-inline absl::Status Clear(const KernelContext&, void* to, size_t bytes) {
-  if (bytes > 0) std::memset(to, 0, bytes);
+inline absl::Status Synchronize(const KernelContext&) {
+  ++num_synchronizations;
   return absl::OkStatus();
 }
 
-inline absl::Status Upload(const KernelContext&, const void* from, size_t bytes, void* to) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
+inline absl::Status Clear(const KernelContext&, void* to, size_t bytes) {
+  if (bytes > 0) std::memset(to, 0, bytes);
   return absl::OkStatus();
 }
 
@@ -124,6 +117,32 @@ inline absl::Status Copy(const KernelContext&, const void* from, size_t bytes, v
 }
 
 #endif
+
+// The arguments of a launch have at most 4 KiB.
+constexpr size_t kArgumentBytes = 3800;
+
+// Some elements of the host's, as arguments of a launch.
+template <typename T>
+struct UploadedPart {
+  static constexpr int64_t kCount = kArgumentBytes / sizeof(T);
+  T elements[kCount];
+  T* to;
+  WEFT_DEVICE void operator()(int64_t i) const { to[i] = elements[i]; }
+};
+
+// Copies from the host's memory, which may change on return, without waiting for the device.
+template <typename T>
+absl::Status Upload(const KernelContext& ctx, const T* from, int64_t count, T* to) {
+  UploadedPart<T> part;
+  for (int64_t done = 0; done < count; done += part.kCount) {
+    const int64_t size = std::min(count - done, part.kCount);
+    std::copy_n(from + done, size, part.elements);
+    part.to = to + done;
+    const absl::Status status = ForEach(ctx, size, part);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
 
 template <typename T>
 struct FillElement {

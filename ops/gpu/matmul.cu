@@ -40,6 +40,7 @@ absl::Status Multiply(const KernelContext& ctx, GpuGemm* gemm, const Dims& batch
 
 // Out = alpha X Y.
 absl::StatusOr<Kernel> Forward(OpKernel op, const ProductOp& product) {
+  WEFT_RETURN_IF_ERROR(GpuGemm::Load());
   const In x = op.in(product.x), y = op.in(product.y);
   const Out out = op.out("Out");
   return op.TakesHalves({x, y}).Make(
@@ -107,6 +108,7 @@ class Gradient {
 
 // X@GRAD = alpha Out@GRAD op(Y)', Y@GRAD = alpha op(X)' Out@GRAD; transposed if the operand is.
 absl::StatusOr<Kernel> Backward(OpKernel op, const ProductOp& product) {
+  WEFT_RETURN_IF_ERROR(GpuGemm::Load());
   const In x = op.in(product.x), y = op.in(product.y), dout = op.in("Out@GRAD");
   const Out dx = op.out(absl::StrCat(product.x, "@GRAD"));
   const Out dy = op.out(absl::StrCat(product.y, "@GRAD"));

@@ -1,5 +1,5 @@
 // Updates of parameters by their gradients, by the formulas of ops/formulas/update.h. An op with
-// the variables of many parameters updates up to kTensors of them in one launch.
+// the variables of many parameters updates as many of them in one launch as its arguments hold.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "ops/formulas/update.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
+#include "ops/gpu/tensor_list.h"
 #include "ops/gpu/update_state.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
@@ -70,38 +71,20 @@ struct alignas(16) Pack {
 // One parameter, in place.
 template <typename T, size_t n>
 struct UpdatedTensor {
-  int64_t first, size;  // first: the pack before it, of all tensors
-  T* param;
+  Updated<T> updated;
+  int64_t size;
   T* states[n > 0 ? n : 1];
-  const void* grad;
-  void* half_param;  // a rounded copy of the parameter, or null
   Scalars<T> scalars;
-  Half grad_half, param_half;
   bool is_aligned;
 };
 
-// Kernel arguments have at most 4 KiB.
-constexpr size_t kArgumentBytes = 3800;
-
+// Updates the elements of a pack.
 template <typename T, typename F, size_t n>
-struct UpdateTensors {
-  static constexpr int kTensors = kArgumentBytes / sizeof(UpdatedTensor<T, n>);
-
+struct UpdatePack {
   F f;
   const bool* skip;  // may be null
-  int count;
-  UpdatedTensor<T, n> tensors[kTensors];
-
-  // Updates the elements of a pack.
-  WEFT_DEVICE void operator()(int64_t pack) const {
-    if (skip != nullptr && *skip) return;
-    int begin = 0, end = count;  // the last tensor that begins at the pack, or before
-    while (end - begin > 1) {
-      const int middle = (begin + end) / 2;
-      (tensors[middle].first <= pack ? begin : end) = middle;
-    }
-    const UpdatedTensor<T, n>& t = tensors[begin];
-    Run(t, (pack - t.first) * Pack<T>::kSize, std::make_index_sequence<n>());
+  WEFT_DEVICE void operator()(const UpdatedTensor<T, n>& t, int64_t pack) const {
+    if (skip == nullptr || !*skip) Run(t, pack * Pack<T>::kSize, std::make_index_sequence<n>());
   }
 
  private:
@@ -112,20 +95,17 @@ struct UpdateTensors {
     const int width = rest < Pack<T>::kSize ? static_cast<int>(rest) : Pack<T>::kSize;
     const bool is_whole = t.is_aligned && width == Pack<T>::kSize;
     Pack<T> p, g, s[n > 0 ? n : 1];
-    Load(t.param, at, width, is_whole, &p);
+    Load(t.updated.param, at, width, is_whole, &p);
     (Load(t.states[k], at, width, is_whole, &s[k]), ...);
-    if (t.grad_half == Half::kNo) {
-      Load(static_cast<const T*>(t.grad), at, width, is_whole, &g);
+    if (t.updated.grad_half == Half::kNo) {
+      Load(static_cast<const T*>(t.updated.grad), at, width, is_whole, &g);
     } else {
-      for (int i = 0; i < width; ++i) g.values[i] = ReadElement<T>(t.grad, t.grad_half, at + i);
+      for (int i = 0; i < width; ++i) g.values[i] = t.updated.Gradient(at + i);
     }
     for (int i = 0; i < width; ++i) step(p.values[i], g.values[i], s[k].values[i]...);
-    Store(p, at, width, is_whole, t.param);
+    Store(p, at, width, is_whole, t.updated.param);
     (Store(s[k], at, width, is_whole, t.states[k]), ...);
-    if (t.half_param == nullptr) return;
-    for (int i = 0; i < width; ++i) {
-      WriteElement(p.values[i], t.half_param, t.param_half, at + i);
-    }
+    for (int i = 0; i < width; ++i) t.updated.Round(p.values[i], at + i);
   }
   WEFT_DEVICE static void Load(const T* from, int64_t at, int width, bool is_whole, Pack<T>* to) {
     if (is_whole) {
@@ -143,18 +123,18 @@ struct UpdateTensors {
   }
 };
 
-// Advances powers of beta1 and beta2 by one step: one element each.
+// A power of beta1 or beta2: one element.
 template <typename T>
-struct AdvancePowers {
-  // So many that the arguments of a launch hold them.
-  static constexpr int kPowers = 240;
-  T betas[2];
+struct Power {
+  T beta;
+  T* value;
+};
+
+struct AdvancePower {
   const bool* skip;
-  int count;        // of all
-  int count_of_b1;  // the first ones
-  T* powers[kPowers];
-  WEFT_DEVICE void operator()(int64_t i) const {
-    if (skip == nullptr || !*skip) *powers[i] *= betas[i < count_of_b1 ? 0 : 1];
+  template <typename T>
+  WEFT_DEVICE void operator()(const Power<T>& power, int64_t) const {
+    if (skip == nullptr || !*skip) *power.value *= power.beta;
   }
 };
 
@@ -217,25 +197,10 @@ struct Operands {
   template <typename T>
   absl::StatusOr<UpdatedTensor<T, n>> At(const KernelContext& ctx, int i) const {
     UpdatedTensor<T, n> t{};
-    Tensor& updated = (master.in ? master : param).out(ctx, i);
-    const Tensor& gradient = grad(ctx, i);
-    t.size = updated.size();
-    t.param = updated.data<T>();
-    WEFT_RETURN_IF_ERROR(CheckSize("Param", param.in(ctx, i), t.size));
-    WEFT_RETURN_IF_ERROR(CheckSize("Grad", gradient, t.size));
-    t.grad_half = HalfOf(gradient.dtype());
-    if (t.grad_half == Half::kNo) {
-      WEFT_RETURN_IF_ERROR(CheckDType("Grad", gradient, updated.dtype()));
-    }
-    t.grad = gradient.raw();
-    if (master.in) {
-      t.half_param = param.out(ctx, i).raw();
-      t.param_half = HalfOf(param.out(ctx, i).dtype());
-      if (t.param_half == Half::kNo) {
-        WEFT_RETURN_IF_ERROR(CheckDType("Param", param.out(ctx, i), updated.dtype()));
-      }
-    }
-    uintptr_t bits = reinterpret_cast<uintptr_t>(t.param) | reinterpret_cast<uintptr_t>(t.grad);
+    WEFT_ASSIGN_OR_RETURN(t.updated, UpdatedOf<T>(ctx, param, master, grad, i));
+    t.size = param.in(ctx, i).size();
+    uintptr_t bits =
+        reinterpret_cast<uintptr_t>(t.updated.param) | reinterpret_cast<uintptr_t>(t.updated.grad);
     T** to_state = t.states;
     for (const State& state : states) {
       WEFT_RETURN_IF_ERROR(CheckSize(state.slot, state.in(ctx, i), t.size));
@@ -255,33 +220,21 @@ struct Operands {
   }
 };
 
-// All parameters, in launches of as many as fit.
 template <typename T, typename F, size_t n>
 absl::Status Run(const KernelContext& ctx, const Operands<n>& operands, const F& f,
                  const bool* skip) {
-  UpdateTensors<T, F, n> update{f, skip, 0, {}};
-  int64_t packs = 0;
-  const auto launch = [&] {
-    const absl::Status status = ForEach(ctx, packs, update);
-    update.count = 0;
-    packs = 0;
-    return status;
-  };
+  TensorList<UpdatedTensor<T, n>, UpdatePack<T, F, n>> list(ctx, {f, skip});
   for (int i = 0; i < operands.param.in.count(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(auto tensor, operands.template At<T>(ctx, i));
-    if (tensor.size == 0) continue;
-    tensor.first = packs;
-    packs += (tensor.size + Pack<T>::kSize - 1) / Pack<T>::kSize;
-    update.tensors[update.count++] = tensor;
-    if (update.count == update.kTensors) WEFT_RETURN_IF_ERROR(launch());
+    WEFT_ASSIGN_OR_RETURN(const auto tensor, operands.template At<T>(ctx, i));
+    WEFT_RETURN_IF_ERROR(list.Add(tensor, (tensor.size + Pack<T>::kSize - 1) / Pack<T>::kSize));
   }
-  return update.count == 0 ? absl::OkStatus() : launch();
+  return list.Launch();
 }
 
 // `after`(ctx, skip, T()) runs after the update.
 template <typename F, size_t n, typename After>
-absl::StatusOr<Kernel> MakeUpdate(OpKernel& op, const Operands<n>& operands, const F& f,
-                                  After after) {
+absl::StatusOr<Kernel> MakeStep(OpKernel& op, const Operands<n>& operands, const F& f,
+                                After after) {
   const auto run = [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_RETURN_IF_ERROR(operands.CopyToOutputs(ctx));
@@ -289,13 +242,7 @@ absl::StatusOr<Kernel> MakeUpdate(OpKernel& op, const Operands<n>& operands, con
     WEFT_RETURN_IF_ERROR((Run<T>(ctx, operands, f, skip)));
     return after(ctx, operands, skip, zero);
   };
-  if (!operands.master.in) return op.Make(Floats(operands.param.in), run);
-  return op.WithoutHalfConversion()
-      .Supports(ElementTypesOf<Float16, BFloat16, float, double>())
-      .Make([=](const KernelContext& ctx) {
-        return ForFloatType("input MasterParam", operands.master.in(ctx),
-                            [&](auto tag) { return run(ctx, typename decltype(tag)::type()); });
-      });
+  return MakeUpdate(op, operands.param, operands.master, run);
 }
 
 constexpr auto kNothing = [](const auto&...) { return absl::OkStatus(); };
@@ -303,7 +250,7 @@ constexpr auto kNothing = [](const auto&...) { return absl::OkStatus(); };
 template <typename F>
 absl::StatusOr<Kernel> Update(OpKernel op) {
   WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<F::kStates.size()>::Make(op, F::kStates));
-  return MakeUpdate(op, operands, Plain<F>{F(op.attrs())}, kNothing);
+  return MakeStep(op, operands, Plain<F>{F(op.attrs())}, kNothing);
 }
 
 absl::StatusOr<Kernel> Momentum(OpKernel op) {
@@ -311,7 +258,7 @@ absl::StatusOr<Kernel> Momentum(OpKernel op) {
   WEFT_ASSIGN_OR_RETURN(f.l2_decay, formulas::L2Decay(op.attrs().String("regularization_method"),
                                                       op.attrs().Float("regularization_coeff")));
   WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<1>::Make(op, f.kStates));
-  return MakeUpdate(op, operands, Plain<formulas::Momentum>{f}, kNothing);
+  return MakeStep(op, operands, Plain<formulas::Momentum>{f}, kNothing);
 }
 
 absl::StatusOr<Kernel> Rmsprop(OpKernel op) {
@@ -322,7 +269,7 @@ absl::StatusOr<Kernel> Rmsprop(OpKernel op) {
 absl::StatusOr<Kernel> Adamax(OpKernel op) {
   WEFT_ASSIGN_OR_RETURN(const auto operands, Operands<2>::Make(op, formulas::Adamax::kStates));
   if (!operands.b1.in) return absl::InvalidArgumentError("input Beta1Pow: missing");
-  return MakeUpdate(op, operands, AdamaxStep{{formulas::Adamax(op.attrs())}}, kNothing);
+  return MakeStep(op, operands, AdamaxStep{{formulas::Adamax(op.attrs())}}, kNothing);
 }
 
 template <typename F>
@@ -339,22 +286,16 @@ absl::StatusOr<Kernel> AdamUpdate(OpKernel op) {
   const auto advance = [=](const KernelContext& ctx, const Operands<2>& o, const bool* skip,
                            auto zero) -> absl::Status {
     using T = decltype(zero);
-    AdvancePowers<T> step{{static_cast<T>(f.beta1), static_cast<T>(f.beta2)}, skip, 0, 0, {}};
-    const auto launch = [&] {
-      const absl::Status status = ForEach(ctx, step.count, step);
-      step.count = step.count_of_b1 = 0;
-      return status;
-    };
-    for (const auto* state : {&o.b1, &o.b2}) {
+    TensorList<Power<T>, AdvancePower> list(ctx, {skip});
+    for (const auto& [state, beta] : {std::make_pair(&o.b1, f.beta1), {&o.b2, f.beta2}}) {
       for (int i = 0; advances && i < state->out.count(); ++i) {
-        step.powers[step.count++] = state->out.template data<T>(ctx, i);
-        if (state == &o.b1) ++step.count_of_b1;
-        if (step.count == step.kPowers) WEFT_RETURN_IF_ERROR(launch());
+        T* const power = state->out.template data<T>(ctx, i);
+        WEFT_RETURN_IF_ERROR(list.Add({static_cast<T>(beta), power}, 1));
       }
     }
-    return launch();
+    return list.Launch();
   };
-  return MakeUpdate(op, operands, AdamStep{f}, advance);
+  return MakeStep(op, operands, AdamStep{f}, advance);
 }
 
 }  // namespace

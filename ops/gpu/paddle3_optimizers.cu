@@ -17,23 +17,14 @@ namespace {
 
 // --- On the device -------------------------------------------------------------------------------
 
-// A parameter, or its master weight, and its gradient.
-template <typename T>
-struct Updated {
-  T* param;
-  const void* grad;
-  void* rounded;  // the parameter of a master weight, or null
-  Half grad_half, rounded_half;
-
-  // f(p, g) updates element i.
-  template <typename F>
-  WEFT_DEVICE void Apply(int64_t i, F f) const {
-    T p = param[i];
-    f(p, ReadElement<T>(grad, grad_half, i));
-    param[i] = p;
-    if (rounded != nullptr) WriteElement(p, rounded, rounded_half, i);
-  }
-};
+// f(p, g) updates element i.
+template <typename T, typename F>
+WEFT_DEVICE void Apply(const Updated<T>& updated, int64_t i, F f) {
+  T p = updated.param[i];
+  f(p, updated.Gradient(i));
+  updated.param[i] = p;
+  updated.Round(p, i);
+}
 
 template <typename T, typename N>
 struct AsgdElement {
@@ -43,7 +34,7 @@ struct AsgdElement {
   T *d, *y;
   WEFT_DEVICE void operator()(int64_t i) const {
     const formulas::AsgdStep<T> f{*rate, static_cast<T>(*n)};
-    updated.Apply(i, [&](T& p, T g) { f(p, g, d[i], y[i]); });
+    Apply(updated, i, [&](T& p, T g) { f(p, g, d[i], y[i]); });
   }
 };
 
@@ -55,7 +46,7 @@ struct RpropElement {
   WEFT_DEVICE void operator()(int64_t i) const {
     const formulas::RpropStep<T> f{static_cast<T>(etas[0]), static_cast<T>(etas[1]),
                                    static_cast<T>(range[0]), static_cast<T>(range[1])};
-    updated.Apply(i, [&](T& p, T g) { f(p, g, prev[i], rate[i]); });
+    Apply(updated, i, [&](T& p, T g) { f(p, g, prev[i], rate[i]); });
   }
 };
 
@@ -104,7 +95,7 @@ struct StepByPowers {
     double now[3];
     powers.Read(i, now);
     const auto step = f.template At<T>(static_cast<double>(*rate), now);
-    updated.Apply(i, [&](T& p, T g) { step(p, g, m1[i], m2[i]); });
+    Apply(updated, i, [&](T& p, T g) { step(p, g, m1[i], m2[i]); });
   }
 };
 
@@ -150,22 +141,7 @@ struct Operands {
       WEFT_RETURN_IF_ERROR(CopyToOutputs(ctx, *state));
     }
     for (const State& state : states) WEFT_RETURN_IF_ERROR(CopyToOutputs(ctx, state));
-    Tensor& tensor = (master.in ? master : param).out(ctx);
-    const Tensor& gradient = grad(ctx);
-    WEFT_RETURN_IF_ERROR(CheckSize("Param", param.in(ctx), tensor.size()));
-    WEFT_RETURN_IF_ERROR(CheckSize("Grad", gradient, tensor.size()));
-    Updated<T> updated{tensor.data<T>(), gradient.raw(), nullptr, HalfOf(gradient.dtype()),
-                       Half::kNo};
-    if (updated.grad_half == Half::kNo) {
-      WEFT_RETURN_IF_ERROR(CheckDType("Grad", gradient, tensor.dtype()));
-    }
-    if (!master.in) return updated;
-    updated.rounded = param.out(ctx).raw();
-    updated.rounded_half = HalfOf(param.out(ctx).dtype());
-    if (updated.rounded_half == Half::kNo) {
-      WEFT_RETURN_IF_ERROR(CheckDType("Param", param.out(ctx), tensor.dtype()));
-    }
-    return updated;
+    return UpdatedOf<T>(ctx, param, master, grad, 0);
   }
 
   // A state of the size of the parameter.
@@ -176,80 +152,73 @@ struct Operands {
   }
 };
 
-// `run`(ctx, T()) with the type of the parameter, or of its master weight.
-template <typename Run>
-absl::StatusOr<Kernel> MakeUpdate(OpKernel& op, const Operands& operands, Run run) {
-  if (!operands.master.in) return op.Make(Floats(operands.param.in), run);
-  return op.WithoutHalfConversion()
-      .Supports(ElementTypesOf<Float16, BFloat16, float, double>())
-      .Make([=](const KernelContext& ctx) {
-        return ForFloatType("input MasterParam", operands.master.in(ctx),
-                            [&](auto tag) { return run(ctx, typename decltype(tag)::type()); });
-      });
-}
-
 absl::StatusOr<Kernel> Asgd(OpKernel op) {
   WEFT_ASSIGN_OR_RETURN(const Operands operands, Operands::Make(op, {"D", "Y"}));
   const In rate = op.in("LearningRate"), n = op.in("N");
-  return MakeUpdate(op, operands, [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const Updated<T> updated, operands.template At<T>(ctx));
-    WEFT_ASSIGN_OR_RETURN(T* const d, operands.template StateAt<T>(ctx, 0));
-    WEFT_ASSIGN_OR_RETURN(T* const y, operands.template StateAt<T>(ctx, 1));
-    WEFT_RETURN_IF_ERROR(CheckSize("LearningRate", rate(ctx), 1));
-    WEFT_RETURN_IF_ERROR(CheckSize("N", n(ctx), 1));
-    return ForArithmeticType("input N", n(ctx), [&](auto tag) {
-      using N = typename decltype(tag)::type;
-      return ForEach(
-          ctx, operands.param.in(ctx).size(),
-          AsgdElement<T, N>{updated, rate.template data<T>(ctx), n.template data<N>(ctx), d, y});
-    });
-  });
+  return MakeUpdate(op, operands.param, operands.master,
+                    [=](const KernelContext& ctx, auto zero) -> absl::Status {
+                      using T = decltype(zero);
+                      WEFT_ASSIGN_OR_RETURN(const Updated<T> updated, operands.template At<T>(ctx));
+                      WEFT_ASSIGN_OR_RETURN(T* const d, operands.template StateAt<T>(ctx, 0));
+                      WEFT_ASSIGN_OR_RETURN(T* const y, operands.template StateAt<T>(ctx, 1));
+                      WEFT_RETURN_IF_ERROR(CheckSize("LearningRate", rate(ctx), 1));
+                      WEFT_RETURN_IF_ERROR(CheckSize("N", n(ctx), 1));
+                      return ForArithmeticType("input N", n(ctx), [&](auto tag) {
+                        using N = typename decltype(tag)::type;
+                        return ForEach(ctx, operands.param.in(ctx).size(),
+                                       AsgdElement<T, N>{updated, rate.template data<T>(ctx),
+                                                         n.template data<N>(ctx), d, y});
+                      });
+                    });
 }
 
 absl::StatusOr<Kernel> Rprop(OpKernel op) {
   WEFT_ASSIGN_OR_RETURN(const Operands operands, Operands::Make(op, {"Prev", "LearningRate"}));
   const In etas = op.in("Etas"), range = op.in("LearningRateRange");
-  return MakeUpdate(op, operands, [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const Updated<T> updated, operands.template At<T>(ctx));
-    WEFT_ASSIGN_OR_RETURN(T* const prev, operands.template StateAt<T>(ctx, 0));
-    WEFT_ASSIGN_OR_RETURN(T* const rates, operands.template StateAt<T>(ctx, 1));
-    WEFT_RETURN_IF_ERROR(CheckSize("Etas", etas(ctx), 2));
-    WEFT_RETURN_IF_ERROR(CheckSize("LearningRateRange", range(ctx), 2));
-    WEFT_RETURN_IF_ERROR(CheckDType("LearningRateRange", range(ctx), etas(ctx).dtype()));
-    return ForFloatType("input Etas", etas(ctx), [&](auto tag) {
-      using N = typename decltype(tag)::type;
-      return ForEach(ctx, operands.param.in(ctx).size(),
-                     RpropElement<T, N>{updated, etas.template data<N>(ctx),
-                                        range.template data<N>(ctx), prev, rates});
-    });
-  });
+  return MakeUpdate(
+      op, operands.param, operands.master,
+      [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const Updated<T> updated, operands.template At<T>(ctx));
+        WEFT_ASSIGN_OR_RETURN(T* const prev, operands.template StateAt<T>(ctx, 0));
+        WEFT_ASSIGN_OR_RETURN(T* const rates, operands.template StateAt<T>(ctx, 1));
+        WEFT_RETURN_IF_ERROR(CheckSize("Etas", etas(ctx), 2));
+        WEFT_RETURN_IF_ERROR(CheckSize("LearningRateRange", range(ctx), 2));
+        WEFT_RETURN_IF_ERROR(CheckDType("LearningRateRange", range(ctx), etas(ctx).dtype()));
+        return ForFloatType("input Etas", etas(ctx), [&](auto tag) {
+          using N = typename decltype(tag)::type;
+          return ForEach(ctx, operands.param.in(ctx).size(),
+                         RpropElement<T, N>{updated, etas.template data<N>(ctx),
+                                            range.template data<N>(ctx), prev, rates});
+        });
+      });
 }
 
 // States 2 to 4 are the powers.
 template <typename F>
 absl::StatusOr<Kernel> ByPowers(OpKernel op, const Operands& operands, const F& f) {
   const In rate = op.in("LearningRate");
-  return MakeUpdate(op, operands, [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const Updated<T> updated, operands.template At<T>(ctx));
-    WEFT_ASSIGN_OR_RETURN(T* const m1, operands.template StateAt<T>(ctx, 0));
-    WEFT_ASSIGN_OR_RETURN(T* const m2, operands.template StateAt<T>(ctx, 1));
-    WEFT_RETURN_IF_ERROR(CheckSize("LearningRate", rate(ctx), 1));
-    const int64_t size = operands.param.in(ctx).size();
-    const int64_t num_powers = operands.states[2].in(ctx).size() == 1 ? 1 : size;
-    PowersOf<T> powers{};
-    for (int k = 0; k < 3; ++k) {
-      const State& power = operands.states[2 + k];
-      WEFT_RETURN_IF_ERROR(CheckSize(power.slot, power.in(ctx), num_powers));
-      powers.values[k] = power.out.template data<T>(ctx);
-      powers.stride[k] = num_powers == 1 ? 0 : 1;
-    }
-    WEFT_RETURN_IF_ERROR(ForEach(
-        ctx, size, StepByPowers<T, F>{f, updated, rate.template data<T>(ctx), powers, m1, m2}));
-    return ForEach(ctx, num_powers, AdvancePowers<T, F>{f, powers});
-  });
+  return MakeUpdate(
+      op, operands.param, operands.master,
+      [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const Updated<T> updated, operands.template At<T>(ctx));
+        WEFT_ASSIGN_OR_RETURN(T* const m1, operands.template StateAt<T>(ctx, 0));
+        WEFT_ASSIGN_OR_RETURN(T* const m2, operands.template StateAt<T>(ctx, 1));
+        WEFT_RETURN_IF_ERROR(CheckSize("LearningRate", rate(ctx), 1));
+        const int64_t size = operands.param.in(ctx).size();
+        const int64_t num_powers = operands.states[2].in(ctx).size() == 1 ? 1 : size;
+        PowersOf<T> powers{};
+        for (int k = 0; k < 3; ++k) {
+          const State& power = operands.states[2 + k];
+          WEFT_RETURN_IF_ERROR(CheckSize(power.slot, power.in(ctx), num_powers));
+          powers.values[k] = power.out.template data<T>(ctx);
+          powers.stride[k] = num_powers == 1 ? 0 : 1;
+        }
+        WEFT_RETURN_IF_ERROR(ForEach(
+            ctx, size, StepByPowers<T, F>{f, updated, rate.template data<T>(ctx), powers, m1, m2}));
+        return ForEach(ctx, num_powers, AdvancePowers<T, F>{f, powers});
+      });
 }
 
 absl::StatusOr<Kernel> Nadam(OpKernel op) {

@@ -41,8 +41,7 @@ class GpuRowMerger {
     std::vector<int64_t> numbers = groups.begins;
     numbers.insert(numbers.end(), groups.positions.begin(), groups.positions.end());
     ScratchLike(rows, &numbers_)->Resize(DType::kInt64, {static_cast<int64_t>(numbers.size())});
-    WEFT_RETURN_IF_ERROR(
-        Upload(ctx, numbers.data(), numbers.size() * sizeof(int64_t), numbers_.raw()));
+    WEFT_RETURN_IF_ERROR(Upload(ctx, numbers.data(), numbers_.size(), numbers_.data<int64_t>()));
     out->ResizeRows(rows.dtype(), rows.TallDims(), static_cast<int64_t>(groups.rows.size()));
     std::copy(groups.rows.begin(), groups.rows.end(), out->mutable_rows().begin());
     const int64_t* const begins = numbers_.data<int64_t>();

@@ -1,5 +1,6 @@
 // Updates by gradients that are SelectedRows: the kernels for dense tensors run on the rows, or on
-// a gradient with zeros in the other rows. Indices are on the host: the host waits for the stream.
+// a gradient with zeros in the other rows. Indices are on the host, which does not wait for the
+// stream.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -52,7 +53,7 @@ absl::StatusOr<Kernel> SgdOfRows(OpKernel op) {
     WEFT_RETURN_IF_ERROR(merger.Merge(ctx, grad(ctx), ScratchLike(p, &merged)));
     ScratchLike(p, &indices)->Resize(DType::kInt64, {merged.dim(0)});
     WEFT_RETURN_IF_ERROR(
-        Upload(ctx, merged.rows().data(), merged.rows().size() * sizeof(int64_t), indices.raw()));
+        Upload(ctx, merged.rows().data(), indices.size(), indices.data<int64_t>()));
     return ForFloatType("input Param", p, [&](auto tag) {
       using T = typename decltype(tag)::type;
       return ForEach(ctx, merged.size(),
@@ -115,8 +116,8 @@ class RowUpdate {
     WEFT_RETURN_IF_ERROR(CheckRowsOf("Grad", grad, param.dtype(), param.dims()));
     WEFT_RETURN_IF_ERROR(merger_.Merge(ctx, grad, ScratchLike(param, &merged_)));
     ScratchLike(param, &indices_)->Resize(DType::kInt64, {merged_.dim(0)});
-    WEFT_RETURN_IF_ERROR(Upload(ctx, merged_.rows().data(), merged_.rows().size() * sizeof(int64_t),
-                                indices_.raw()));
+    WEFT_RETURN_IF_ERROR(
+        Upload(ctx, merged_.rows().data(), indices_.size(), indices_.data<int64_t>()));
     inputs_.assign(ctx.inputs.begin(), ctx.inputs.end());
     outputs_.assign(ctx.outputs.begin(), ctx.outputs.end());
     return others_ == OtherRows::kMove ? RunOnTable(ctx) : RunOnRows(ctx);

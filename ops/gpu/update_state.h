@@ -90,6 +90,54 @@ inline absl::Status CopyToOutputs(const KernelContext& ctx, const State& state) 
   return absl::OkStatus();
 }
 
+// A parameter, or its master weight, and its gradient.
+template <typename T>
+struct Updated {
+  T* param;
+  const void* grad;
+  void* rounded;  // the parameter of a master weight, or null
+  Half grad_half, rounded_half;
+
+  WEFT_DEVICE T Gradient(int64_t i) const { return ReadElement<T>(grad, grad_half, i); }
+  WEFT_DEVICE void Round(T value, int64_t i) const {
+    if (rounded != nullptr) WriteElement(value, rounded, rounded_half, i);
+  }
+};
+
+// Variable i, after CopyToOutputs.
+template <typename T>
+absl::StatusOr<Updated<T>> UpdatedOf(const KernelContext& ctx, const State& param,
+                                     const State& master, const In& grad, int i) {
+  Tensor& tensor = (master.in ? master : param).out(ctx, i);
+  const Tensor& gradient = grad(ctx, i);
+  WEFT_RETURN_IF_ERROR(CheckSize("Param", param.in(ctx, i), tensor.size()));
+  WEFT_RETURN_IF_ERROR(CheckSize("Grad", gradient, tensor.size()));
+  Updated<T> updated{tensor.data<T>(), gradient.raw(), nullptr, HalfOf(gradient.dtype()),
+                     Half::kNo};
+  if (updated.grad_half == Half::kNo) {
+    WEFT_RETURN_IF_ERROR(CheckDType("Grad", gradient, tensor.dtype()));
+  }
+  if (!master.in) return updated;
+  updated.rounded = param.out(ctx, i).raw();
+  updated.rounded_half = HalfOf(param.out(ctx, i).dtype());
+  if (updated.rounded_half == Half::kNo) {
+    WEFT_RETURN_IF_ERROR(CheckDType("Param", param.out(ctx, i), tensor.dtype()));
+  }
+  return updated;
+}
+
+// `run`(ctx, T()) with the type of the parameter, or of its master weight.
+template <typename Run>
+absl::StatusOr<Kernel> MakeUpdate(OpKernel& op, const State& param, const State& master, Run run) {
+  if (!master.in) return op.Make(Floats(param.in), run);
+  return op.WithoutHalfConversion()
+      .Supports(ElementTypesOf<Float16, BFloat16, float, double>())
+      .Make([=](const KernelContext& ctx) {
+        return ForFloatType("input MasterParam", master.in(ctx),
+                            [&](auto tag) { return run(ctx, typename decltype(tag)::type()); });
+      });
+}
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_GPU_UPDATE_STATE_H_
