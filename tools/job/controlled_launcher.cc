@@ -141,7 +141,7 @@ bool ControlledLauncher::TakeStop(absl::string_view text) {
     return false;
   }
   stops_of_others_ = stops;
-  if (stops > num_stops()) OnStopSignal(signal);
+  if (stops > num_stops()) OnOtherStop(signal);
   return true;
 }
 
