@@ -33,6 +33,9 @@ using Clock = std::chrono::steady_clock;
 using Protocol = asio::generic::stream_protocol;
 using Tcp = asio::ip::tcp;
 
+// Between two tries or looks.
+constexpr std::chrono::milliseconds kPause(50);
+
 struct Address {
   std::string unix_name;  // if it is not empty, the rest has no meaning
   std::string host;
@@ -120,16 +123,29 @@ std::string Reason(const std::error_code& error) {
   return error.message();
 }
 
-// Runs one operation of the context until the deadline. `start` gets the handler to call;
+// How long one who connects waits. `is_over` may be empty.
+struct Patience {
+  Clock::time_point deadline;
+  const std::function<bool()>& is_over;
+
+  Patience ForAtMost(Clock::duration time) const {
+    return {std::min(deadline, Clock::now() + time), is_over};
+  }
+  bool Ends() const { return Clock::now() >= deadline || (is_over && is_over()); }
+};
+
+// Runs one operation of the context while there is patience. `start` gets the handler to call;
 // `cancel` makes it end.
-std::error_code RunUntil(asio::io_context* io, Clock::time_point deadline,
+std::error_code RunWhile(asio::io_context* io, const Patience& patience,
                          const std::function<void(std::function<void(std::error_code)>)>& start,
                          const std::function<void()>& cancel) {
   std::optional<std::error_code> result;
   start([&](std::error_code error) { result = error; });
-  io->restart();
-  io->run_until(deadline);
-  if (result.has_value()) return *result;
+  do {
+    io->restart();
+    io->run_until(std::min(patience.deadline, Clock::now() + kPause));
+    if (result.has_value()) return *result;
+  } while (!patience.Ends());
   cancel();
   io->restart();
   io->run();
@@ -148,8 +164,8 @@ bool IsProof(JobMessageType type) {
 // The messages of one who connects, one after the other.
 class Greeter {
  public:
-  Greeter(asio::io_context* io, JobSocket* socket, Clock::time_point deadline)
-      : io_(*io), socket_(*socket), deadline_(deadline) {}
+  Greeter(asio::io_context* io, JobSocket* socket, const Patience& patience)
+      : io_(*io), socket_(*socket), patience_(patience) {}
 
   std::error_code Send(const JobMessage& message) {
     const std::array<asio::const_buffer, 2> buffers = {
@@ -188,7 +204,7 @@ class Greeter {
  private:
   template <typename Start>
   std::error_code Run(const Start& start) {
-    return RunUntil(&io_, deadline_, start, [this] {
+    return RunWhile(&io_, patience_, start, [this] {
       std::error_code ignored;
       socket_.close(ignored);
     });
@@ -201,7 +217,7 @@ class Greeter {
 
   asio::io_context& io_;
   JobSocket& socket_;
-  const Clock::time_point deadline_;
+  const Patience patience_;
 };
 
 // Empty: both ends know the token. Else why this is not sure.
@@ -212,6 +228,7 @@ std::string ProveBoth(const std::string& token, Greeter* greeter) {
   const std::string mine = NewJobNonce();
   std::string theirs, proof;
   std::error_code error = greeter->Exchange(make(JobMessageType::kChallenge, mine), &theirs);
+  if (error == asio::error::timed_out) return "what listens there does not answer";
   if (error) return Reason(error);
   error = greeter->Exchange(
       make(JobMessageType::kProof, JobProof(token, JobSide::kConnects, mine, theirs)), &proof);
@@ -224,8 +241,7 @@ std::string ProveBoth(const std::string& token, Greeter* greeter) {
 
 // One try of ConnectTo. Empty, or why it failed.
 std::string TryToConnect(asio::io_context* io, const Address& address, const std::string& token,
-                         const JobMessage& greeting, Clock::time_point deadline,
-                         JobAnswer* answer) {
+                         const JobMessage& greeting, const Patience& patience, JobAnswer* answer) {
   // A host that drops packets must not keep the others from being tried.
   constexpr std::chrono::seconds kMaxConnectTime(3);
   std::error_code error;
@@ -238,8 +254,8 @@ std::string TryToConnect(asio::io_context* io, const Address& address, const std
   };
   for (const Protocol::endpoint& endpoint : endpoints) {
     close();
-    error = RunUntil(
-        io, std::min(deadline, Clock::now() + kMaxConnectTime),
+    error = RunWhile(
+        io, patience.ForAtMost(kMaxConnectTime),
         [&](auto done) { socket.async_connect(endpoint, done); }, close);
     if (!error) break;
   }
@@ -248,10 +264,10 @@ std::string TryToConnect(asio::io_context* io, const Address& address, const std
   PrepareSocket(&socket);
   // What listens there may say nothing, and be no process of the job.
   constexpr std::chrono::seconds kMaxProofTime(10);
-  Greeter prover(io, &socket, std::min(deadline, Clock::now() + kMaxProofTime));
+  Greeter prover(io, &socket, patience.ForAtMost(kMaxProofTime));
   const std::string reason = ProveBoth(token, &prover);
   if (!reason.empty()) return reason;
-  Greeter greeter(io, &socket, deadline);
+  Greeter greeter(io, &socket, patience);
   error = greeter.Send(greeting);
   if (!error) error = greeter.Receive(&answer->message);
   return error ? Reason(error) : "";
@@ -280,24 +296,28 @@ absl::Status CheckJobAddress(const std::string& address, bool any_port) {
   return ParseAddress(address, any_port).status();
 }
 
-absl::StatusOr<JobAcceptor> ListenAt(asio::io_context* io, const std::string& text, bool any_port) {
+absl::StatusOr<JobAcceptor> ListenAt(asio::io_context* io, const std::string& text, bool any_port,
+                                     const std::function<bool()>& waits) {
   WEFT_ASSIGN_OR_RETURN(Address address, ParseAddress(text, any_port));
   if (any_port) address.port = "0";
   std::error_code error;
   const auto endpoints = ListenEndpoints(io, address, &error);
-  for (const Protocol::endpoint& endpoint : endpoints) {
-    JobAcceptor acceptor(*io);
-    acceptor.open(endpoint.protocol(), error);
-    if (error) continue;
-    fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
-    std::error_code not_tcp;
-    if (address.unix_name.empty()) acceptor.set_option(Tcp::acceptor::reuse_address(true), not_tcp);
-    acceptor.bind(endpoint, error);
-    if (error == asio::error::address_in_use) break;
-    if (error) continue;
-    acceptor.listen(JobSocket::max_listen_connections, error);
-    if (!error) return acceptor;
-  }
+  do {
+    for (const Protocol::endpoint& endpoint : endpoints) {
+      JobAcceptor acceptor(*io);
+      acceptor.open(endpoint.protocol(), error);
+      if (error) continue;
+      fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
+      std::error_code not_tcp;
+      if (address.unix_name.empty())
+        acceptor.set_option(Tcp::acceptor::reuse_address(true), not_tcp);
+      acceptor.bind(endpoint, error);
+      if (error == asio::error::address_in_use) break;
+      if (error) continue;
+      acceptor.listen(JobSocket::max_listen_connections, error);
+      if (!error) return acceptor;
+    }
+  } while (error == asio::error::address_in_use && waits && waits());
   return absl::UnavailableError(
       absl::StrCat("process 0 cannot listen at ", text, ": ", error.message()));
 }
@@ -325,7 +345,7 @@ absl::StatusOr<JobAnswer> ConnectTo(asio::io_context* io, const std::string& tex
                                     const JobMessage& greeting, Clock::time_point deadline,
                                     const std::function<bool()>& is_over) {
   WEFT_ASSIGN_OR_RETURN(Address address, ParseAddress(text, /*any_port=*/true));
-  constexpr std::chrono::milliseconds kPause(50);
+  const Patience patience{deadline, is_over};
   const std::string timed_out = Reason(asio::error::timed_out);
   std::string reason;
   do {
@@ -336,7 +356,7 @@ absl::StatusOr<JobAnswer> ConnectTo(asio::io_context* io, const std::string& tex
     if (known.ok()) {
       if (known->port != 0) address.port = absl::StrCat(known->port);
       if (!known->unix_name.empty()) address.unix_name = known->unix_name;
-      failure = TryToConnect(io, address, known->token, greeting, deadline, &answer);
+      failure = TryToConnect(io, address, known->token, greeting, patience, &answer);
       if (failure.empty()) return answer;
     } else {
       failure = std::string(known.status().message());

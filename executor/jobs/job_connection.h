@@ -30,10 +30,12 @@ absl::Status CheckJobAddress(const std::string& address, bool any_port = false);
 
 // Listens at an address: at the interface that the host names, or, if that is the loopback on a
 // host of another name than "localhost", at all interfaces, as systems often give their own name to
-// the loopback.
+// the loopback. While another process has the address, asks `waits` whether to try again; empty:
+// no.
 //   Unavailable  names the address and the reason
 absl::StatusOr<JobAcceptor> ListenAt(asio::io_context* io, const std::string& address,
-                                     bool any_port = false);
+                                     bool any_port = false,
+                                     const std::function<bool()>& waits = nullptr);
 // The port at which it listens; 0: it has none.
 int PortOf(const JobAcceptor& acceptor);
 

@@ -1,6 +1,7 @@
 #include "executor/jobs/job_link.h"
 
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -25,6 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/testing/test.h"
+#include "executor/jobs/job_connection.h"
 #include "executor/jobs/job_link_internal.h"
 #include "executor/jobs/job_link_testing.h"
 #include "executor/jobs/job_messages.h"
@@ -467,9 +469,55 @@ TEST(JobLinkTest, SaysWhyProcess0CannotBeReached) {
 TEST(JobLinkTest, SaysWhyProcess0CannotListen) {
   const std::string address = NewTestAddress();
   const int other = ListenStranger(address);
-  EXPECT_THAT(NewJobLink(Options(0, 2, address)).status(),
+  JobLinkOptions options = Options(0, 2, address);
+  options.connect_timeout_s = 0.3;
+  EXPECT_THAT(NewJobLink(options).status(),
               StatusIs(kUnavailable, AllOf(HasSubstr(address), HasSubstr("in use"))));
   close(other);
+}
+
+// Whoever listens at the address, takes connections and says nothing ends no job.
+TEST(JobLinkTest, WaitsForAnAddressThatAStrangerHas) {
+  const std::string address = absl::StrCat("127.0.0.1:", FreePort());
+  asio::io_context io;
+  WEFT_ASSERT_OK_AND_ASSIGN(JobAcceptor stranger, ListenAt(&io, address));
+  std::vector<std::string> notes;
+  Links links(2);
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    stranger.close();
+  });
+  OnAll<int>(2, [&](int p) {
+    JobLinkOptions options = Options(p, 2, address);
+    if (p == 0) options.on_note = [&](const std::string& note) { notes.push_back(note); };
+    Link link = NewJobLink(options);
+    EXPECT_THAT(link, IsOk());
+    if (link.ok()) links[p] = *std::move(link);
+    return 0;
+  });
+  ends.join();
+  ASSERT_TRUE(links[0] != nullptr && links[1] != nullptr);
+  EXPECT_THAT(notes, ElementsAre(HasSubstr(absl::StrCat("listens at ", address))));
+  EXPECT_THAT(FinishAll(links), Each(IsOk()));
+}
+
+TEST(JobLinkTest, AStrangerThatDoesNotAnswerHoldsNobodyUp) {
+  const std::string address = NewTestAddress();
+  const int stranger = ListenStranger(address);
+  JobLinkOptions options = Options(1, 2, address);
+  options.connect_timeout_s = 0.5;
+  EXPECT_THAT(NewJobLink(options).status(), StatusIs(kUnavailable, HasSubstr("does not answer")));
+  options.connect_timeout_s = 60;
+  for (int process : {0, 1}) {
+    options.process = process;
+    const auto begin = std::chrono::steady_clock::now();
+    options.is_over = [&] {
+      return std::chrono::steady_clock::now() > begin + std::chrono::milliseconds(300);
+    };
+    EXPECT_THAT(NewJobLink(options).status().code(), kUnavailable);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  }
+  close(stranger);
 }
 
 TEST(JobLinkTest, RefusesOptionsThatMeanNothing) {
@@ -740,6 +788,29 @@ TEST(JobLinkTest, ThousandsOfStrangersDelayNobody) {
   for (int fd : strangers) close(fd);
   ASSERT_EQ(job.notes.size(), 1);
   EXPECT_THAT(job.notes[0], ContainsRegex(": [12][0-9][0-9][0-9] connections that did not prove"));
+}
+
+// Who waits with as many files as process 0 may have open is dropped for those that come.
+TEST(JobLinkTest, StrangersDoNotUseUpItsFiles) {
+  WaitingJob job;
+  const int first = job.Connect();
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < 200; ++i) ConnectStranger(job.address());
+    sleep(60);
+    _exit(0);
+  }
+  const rlimit few = {static_cast<rlim_t>(first + 30), before.rlim_max};
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  WEFT_EXPECT_OK(job.Join());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  setrlimit(RLIMIT_NOFILE, &before);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(first);
 }
 
 TEST(JobLinkTest, StrangersAreNamedWhereAProcessDoesNotCome) {

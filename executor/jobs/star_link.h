@@ -125,9 +125,13 @@ class StarLink : public JobLink {
   // Joining.
   std::string SocketNameFor(const std::string& token) const;
   absl::StatusOr<JobTokenText> ReadTokenFile();
+  // Waits a little for the address, which another process has. False: it is too late for that.
+  bool WaitForAddress();
   void Accept();
   void Start(const std::shared_ptr<JobConnection>& connection);
   std::list<Stranger>::iterator FindStranger(const JobConnection* connection);
+  // Drops the oldest that has not proved to know the token. False: there is none.
+  bool DropUnproved();
   // Of one that does not prove to be of the job.
   void Drop(std::list<Stranger>::iterator stranger);
   void OnGreeting(JobConnection* connection, const JobMessage& message);
@@ -186,6 +190,7 @@ class StarLink : public JobLink {
   std::vector<Peer> peers_;        // by process
   std::list<Stranger> strangers_;  // the oldest first
   int64_t num_dropped_ = 0;
+  bool has_noted_address_ = false;
   bool has_noted_token_file_ = false;
   std::unique_ptr<JobTokenFile> token_file_;  // of process 0, until all have come
   JobGathers gathers_;                        // of process 0

@@ -72,7 +72,8 @@ absl::Status StarLink::Join() {
     const bool any_port = (has_file && options_.any_port) || options_.share_port;
     const std::string name = has_file ? SocketNameFor(token_) : "";
     absl::StatusOr<JobAcceptor> acceptor =
-        ListenAt(&io_, name.empty() ? options_.address : "unix:" + name, any_port);
+        ListenAt(&io_, name.empty() ? options_.address : "unix:" + name, any_port,
+                 [this] { return WaitForAddress(); });
     if (options_.share_port) options_.share_port(acceptor.ok() ? PortOf(*acceptor) : 0);
     WEFT_RETURN_IF_ERROR(acceptor.status());
     acceptor_ = *std::move(acceptor);
@@ -136,11 +137,22 @@ absl::StatusOr<JobTokenText> StarLink::ReadTokenFile() {
   return text;
 }
 
+bool StarLink::WaitForAddress() {
+  if (!has_noted_address_ && options_.on_note) {
+    options_.on_note(
+        absl::StrCat("another process listens at ", options_.address, ": waiting until it ends"));
+  }
+  has_noted_address_ = true;
+  std::this_thread::sleep_for(kTick);
+  return Clock::now() < join_deadline_ && !(options_.is_over && options_.is_over());
+}
+
 void StarLink::Accept() {
   acceptor_.async_accept([this](std::error_code error, JobSocket socket) {
     if (!acceptor_.is_open()) return;
     if (error) {
       // Such as too many open files: others may be closed soon.
+      if (DropUnproved()) return Accept();
       auto pause = std::make_shared<asio::steady_timer>(io_, kTick);
       pause->async_wait([this, pause](std::error_code) { Accept(); });
       return;
@@ -150,11 +162,7 @@ void StarLink::Accept() {
       return Accept();  // the socket closes
     }
     PrepareSocket(&socket);
-    if (strangers_.size() == kMaxStrangers) {
-      const auto unproved = std::find_if(strangers_.begin(), strangers_.end(),
-                                         [](const Stranger& s) { return !s.knows_token; });
-      Drop(unproved == strangers_.end() ? strangers_.begin() : unproved);
-    }
+    if (strangers_.size() == kMaxStrangers && !DropUnproved()) Drop(strangers_.begin());
     const auto connection = std::make_shared<JobConnection>(std::move(socket));
     Stranger stranger;
     stranger.connection = connection;
@@ -191,6 +199,14 @@ void StarLink::Start(const std::shared_ptr<JobConnection>& connection) {
 std::list<StarLink::Stranger>::iterator StarLink::FindStranger(const JobConnection* connection) {
   return std::find_if(strangers_.begin(), strangers_.end(),
                       [&](const Stranger& s) { return s.connection.get() == connection; });
+}
+
+bool StarLink::DropUnproved() {
+  const auto unproved = std::find_if(strangers_.begin(), strangers_.end(),
+                                     [](const Stranger& s) { return !s.knows_token; });
+  if (unproved == strangers_.end()) return false;
+  Drop(unproved);
+  return true;
 }
 
 void StarLink::Drop(std::list<Stranger>::iterator stranger) {

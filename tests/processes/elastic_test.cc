@@ -230,11 +230,23 @@ TEST(ElasticTest, AStopAndALossAtOneTimeLeaveACheckpoint) {
         << fault;
     EXPECT_TRUE(program.ResumesWell(4)) << fault << "\n" << outcome.err;
   }
-  // Nobody takes the place of the process.
-  const ElasticOutcome outcome =
-      program.Run("kernel:1:3:2:1:preempt", {4, 1, {"--max_replacements", "1"}, {}});
-  EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
-  EXPECT_TRUE(program.ResumesWell(4)) << outcome.err;
+}
+
+// Before it starts, as soon as it does, and when it takes part: in its own part and in that of
+// another one.
+TEST(ElasticTest, AStopWhileANewProcessStartsLeavesACheckpoint) {
+  ElasticProgram program(ModeOf("adam"));
+  for (const char* fault :
+       {"kernel:1:3:2:1:preempt", "kernel:1:3:2:1:kill+noticed:1:0:1:0:term",
+        "kernel:1:3:2:1:kill+begin:1:0:2:0:term", "kernel:1:3:0:1:kill+begin:1:0:0:0:preempt",
+        "kernel:1:3:2:1:kill+start:2:0:2:0:term", "kernel:1:3:0:1:kill+start:2:0:2:0:term"}) {
+    const ElasticOutcome outcome = program.Run(fault, {4, 1, {"--max_replacements", "9"}, {}});
+    EXPECT_EQ(outcome.status, 128 + SIGTERM) << fault << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err,
+                AllOf(HasSubstr("note: stopped by SIGTERM before step "), Not(HasSubstr("error"))))
+        << fault;
+    EXPECT_TRUE(program.ResumesWell(4)) << fault << "\n" << outcome.err;
+  }
 }
 
 // Rank 3 is slow, so that all hear of it before process 0 is killed.

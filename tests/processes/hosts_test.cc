@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/processes/elastic_job.h"
@@ -116,18 +117,23 @@ TEST_F(HostsTest, AHostIsLostWhileANewProcessStarts) {
   EXPECT_THAT(outcome.err, HasSubstr("note: host 1 is lost: "));
 }
 
-// It dies of that: it has not come so far that it takes part. The others leave a checkpoint.
+// Before it starts, a stop of either host; as soon as it does, when it dies of that; and when it
+// takes part. The others leave a checkpoint.
 TEST_F(HostsTest, AHostIsStoppedWhileANewProcessStarts) {
   ElasticProgram program(ModeOf("adam"));
   ElasticOptions options;
   options.hosts = 2;
   options.launch_flags = {"--max_replacements", "9"};
-  const ElasticOutcome outcome = program.Run("kernel:1:2:2:1:kill+begin:1:0:2:0:term", options);
-  EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
-  EXPECT_THAT(outcome.err,
-              AllOf(HasSubstr("note: stopped by SIGTERM before step "),
-                    HasSubstr("host 1 ended with status 143\n"), Not(HasSubstr("error"))));
-  EXPECT_TRUE(program.ResumesWell(4));
+  for (const char* stop : {"noticed:1:0:0:0:term", "noticed:1:0:3:0:term", "begin:1:0:2:0:term",
+                           "begin:1:0:2:0:preempt", "start:2:0:2:0:term", "start:2:0:0:0:term"}) {
+    SCOPED_TRACE(stop);
+    const ElasticOutcome outcome = program.Run(absl::StrCat("kernel:1:2:2:1:kill+", stop), options);
+    EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
+    EXPECT_THAT(outcome.err,
+                AllOf(HasSubstr("note: stopped by SIGTERM before step "),
+                      HasSubstr("host 1 ended with status 143\n"), Not(HasSubstr("error"))));
+    EXPECT_TRUE(program.ResumesWell(4));
+  }
 }
 
 TEST_F(HostsTest, NewProcessesThatAreLostAtOnceEndTheJob) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -46,7 +47,11 @@ absl::Status ControlledLauncher::OnAttempt(const LaunchOptions& options) {
   std::vector<std::string> texts;
   const std::string own = absl::StrCat(SizeOf(options), "\n", job_id());
   absl::StatusOr<std::unique_ptr<HostLinks>> links = HostLinks::Connect(
-      hosts, own, [] { return PendingStop() != 0; }, &texts);
+      hosts, own, [] { return PendingStop() != 0; },
+      [](const std::string& note) {
+        std::fprintf(stderr, "weft launch: note: %s\n", note.c_str());  // not queued: it waits
+      },
+      &texts);
   if (!links.ok() && PendingStop() != 0) {
     return absl::CancelledError("stopped before the launchers of all hosts had come");
   }
@@ -136,7 +141,7 @@ bool ControlledLauncher::TakeStop(absl::string_view text) {
     return false;
   }
   stops_of_others_ = stops;
-  if (stops > num_stops()) OnStopSignal(signal);
+  if (stops > num_stops()) OnOtherStop(signal);
   return true;
 }
 

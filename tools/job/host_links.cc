@@ -33,6 +33,7 @@ absl::StatusOr<std::string> AddressOf(const std::string& address, int host) {
 absl::StatusOr<std::unique_ptr<HostLinks>> HostLinks::Connect(const HostOptions& options,
                                                               const std::string& text,
                                                               const std::function<bool()>& is_over,
+                                                              const OnNote& on_note,
                                                               std::vector<std::string>* texts) {
   auto links = std::unique_ptr<HostLinks>(new HostLinks());
   HostLinks* const self = links.get();
@@ -50,6 +51,7 @@ absl::StatusOr<std::unique_ptr<HostLinks>> HostLinks::Connect(const HostOptions&
     link.job = absl::StrCat("launchers 0 and ", host, " of ", options.hosts);
     link.token = options.token;
     link.is_over = is_over;
+    link.on_note = on_note;
     WEFT_ASSIGN_OR_RETURN(link.address, AddressOf(options.address, host));
     absl::StatusOr<std::unique_ptr<JobLink>> made = NewJobLink(link);
     WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("the launcher of host ", other), made.status()));

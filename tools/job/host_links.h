@@ -29,12 +29,15 @@ struct HostOptions {
 // launcher does, or has sent nothing for 8 s.
 class HostLinks {
  public:
+  using OnNote = std::function<void(const std::string&)>;
+
   // Waits for the other launchers. `texts` are what they say, by host; where this is not launcher
-  // 0, of that and of itself. `is_over`: JobLinkOptions. InvalidArgument for a bad address; the
-  // errors of NewJobLink.
+  // 0, of that and of itself. `is_over`, `on_note`: JobLinkOptions. InvalidArgument for a bad
+  // address; the errors of NewJobLink.
   static absl::StatusOr<std::unique_ptr<HostLinks>> Connect(const HostOptions& options,
                                                             const std::string& text,
                                                             const std::function<bool()>& is_over,
+                                                            const OnNote& on_note,
                                                             std::vector<std::string>* texts);
   HostLinks(const HostLinks&) = delete;
   HostLinks& operator=(const HostLinks&) = delete;

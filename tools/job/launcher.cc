@@ -28,9 +28,6 @@ namespace weft {
 namespace {
 
 constexpr auto kSameTime = std::chrono::milliseconds(100);
-// All hosts may get one stop at once. Within this time after a stop that another launcher has
-// passed on, this process's own signal counts as the same stop.
-constexpr auto kSameStop = std::chrono::seconds(5);
 // How often, and after which time, the launcher looks for whom it waits.
 constexpr auto kLookEvery = std::chrono::milliseconds(500);
 constexpr auto kSayWhomAfter = std::chrono::seconds(10);
@@ -360,16 +357,11 @@ void Launcher::ReadSignals() {
   while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
-    const bool is_same =
-        ++num_own_stops_ <= num_stops() && Clock::now() < stopped_last_ + kSameStop;
-    if (is_same) continue;
-    OnStopSignal(signal == SIGHUP ? SIGTERM : signal);
-    num_own_stops_ = num_stops();
+    if (stops_.AddOwn(Clock::now())) OnStopSignal(signal == SIGHUP ? SIGTERM : signal);
   }
 }
 
 void Launcher::OnStopSignal(int signal) {
-  stopped_last_ = Clock::now();
   // The processes have ended: somebody has stopped to read their output.
   if (HaveOthersEnded() &&
       absl::c_all_of(processes_, [](const Process& p) { return p.is_reaped; })) {

@@ -19,6 +19,7 @@
 #include "tools/job/host_links.h"
 #include "tools/job/line_prefixer.h"
 #include "tools/job/output_queue.h"
+#include "tools/job/stop_count.h"
 
 namespace weft {
 
@@ -144,11 +145,14 @@ class Launcher {
   // Whether a signal that this process has passed on has ended one with this status.
   bool WasStopped(int exit_status) const;
   // How often somebody has asked this process to stop.
-  int num_stops() const { return static_cast<int>(stop_signals_.size()); }
+  int num_stops() const { return stops_.num(); }
   bool IsStopping() const { return num_stops() > 0; }
   void OnFailure(Process* process);
-  // As if this process had received the signal.
-  void OnStopSignal(int signal);
+  // Another launcher has passed the signal on.
+  void OnOtherStop(int signal) {
+    stops_.AddOther(Clock::now());
+    OnStopSignal(signal);
+  }
   void set_job_id(std::string id) { job_id_ = std::move(id); }
   // Whether all end because of a failure, or are killed.
   bool HasFailed() const {
@@ -161,6 +165,7 @@ class Launcher {
 
  private:
   absl::Status Start(const LaunchOptions& options, int attempt);
+  void OnStopSignal(int signal);
   absl::Status StartProcess(Process* process);
   bool IsDone() const;
   bool MayDrain(const Process& process) const;
@@ -200,8 +205,7 @@ class Launcher {
   bool gave_up_ = false;
   const char* sent_ = "";                 // the signal with which the time of grace began
   std::vector<int> stop_signals_;         // with which the processes were asked to stop
-  int num_own_stops_ = 0;                 // of these, those that this process has received
-  Time stopped_last_;                     // when the last of these came
+  StopCount stops_;                       // of these
   absl::optional<int> launcher_failure_;  // exit status
 };
 
