@@ -36,8 +36,10 @@ Number Clip(const Op& op, Inputs x, int64_t) {
   return std::min(std::max(*x[0].number, *low), *high);
 }
 
+// The kernel of an integer type takes the step without its fraction.
 Number Increment(const Op& op, Inputs x, int64_t) {
-  return *x[0].number + op.FloatAttr("step").value_or(1);
+  const double step = op.FloatAttr("step").value_or(1);
+  return step == std::trunc(step) ? Number(*x[0].number + step) : absl::nullopt;
 }
 
 Number Pow(const Op& op, Inputs x, int64_t) {
@@ -131,8 +133,8 @@ absl::optional<double> FilledNumber(const Op& op) {
     const absl::optional<float> value = op.FloatAttr("value");
     return value.has_value() ? absl::make_optional<double>(*value) : absl::nullopt;
   }
-  float value = 0;
-  return absl::SimpleAtof(*text, &value) ? absl::make_optional<double>(value) : absl::nullopt;
+  double value = 0;
+  return absl::SimpleAtod(*text, &value) ? absl::make_optional(value) : absl::nullopt;
 }
 
 }  // namespace weft

@@ -19,10 +19,11 @@ double LargestNumber(DType dtype);
 // Rounded to a value of that type, which IsFollowed. Kernels truncate fractions.
 double Rounded(double number, DType dtype);
 
-// A function of X and, if it has two operands, Y. Null: of attributes, too.
+// A function of X and, if it has two operands, Y, of this type; its result is not yet Rounded.
+// Null: of attributes, too.
 struct Arithmetic {
   int num_operands;
-  double (*compute)(double x, double y);
+  double (*compute)(DType dtype, double x, double y);
 };
 // nullptr for ops that are not arithmetic on numbers.
 const Arithmetic* FindArithmetic(Algebra algebra);

@@ -165,12 +165,14 @@ class EditFinder {
     });
   }
 
-  bool HasGradient(VarId var) const {
+  // Invalid: it has none.
+  VarId GradientOf(VarId var) const {
     const Symbol gradient =
         program_.FindSymbol(absl::StrCat(program_.var(var).name(), kGradSuffix));
     const VarId of = gradient.valid() ? program_.block(0).FindVar(gradient) : VarId();
-    return of.valid() && writers_.contains(of);
+    return of.valid() && writers_.contains(of) ? of : VarId();
   }
+  bool HasGradient(VarId var) const { return GradientOf(var).valid(); }
 
   const ProgramFacts facts_;
   const Program& program_;
@@ -184,20 +186,28 @@ class LossEditFinder : public EditFinder {
  public:
   // What becomes of a sum that is divided by a sum: a mean, if the number of ranks is known.
   enum class Quotients : uint8_t { kMeans, kSums };
+  // Whether sums that have a gradient may be summed over the ranks, and their gradients, too.
+  enum class TrainedSums : uint8_t { kStay, kAreSummed };
   // `of_sums`: of sums that no gradient flows through, if both help.
   LossEditFinder(const ProgramFacts& facts, const BatchFlowOptions& options, Quotients quotients,
-                 Reduction of_sums)
+                 Reduction of_sums, TrainedSums trained_sums)
       : EditFinder(facts, options, BatchFlowOptions::Extent::kToLosses),
         losses_(facts.Get(FindLosses)),
         quotients_(quotients),
-        of_sums_{of_sums, of_sums == Reduction::kSum ? Reduction::kAvg : Reduction::kSum} {}
+        of_sums_{of_sums, of_sums == Reduction::kSum ? Reduction::kAvg : Reduction::kSum},
+        trained_sums_(trained_sums) {}
 
  private:
   Targets TargetsOf(const BatchFlow& flow) const override {
     Targets targets;
     for (Symbol loss : losses_) {
       const VarId var = program_.block(0).Resolve(loss);
-      if (var.valid() && flow.AtEnd(var).relation.IsUnrelated()) targets.push_back(var);
+      if (!var.valid()) continue;
+      const BatchRelation relation = flow.AtEnd(var).relation;
+      const bool is_multiple = relation.IsReplicated() && relation.power != 0;
+      if (relation.IsUnrelated() || (is_multiple && trained_sums_ == TrainedSums::kAreSummed)) {
+        targets.push_back(var);
+      }
     }
     AppendConditions(flow, &targets);
     return targets;
@@ -231,8 +241,8 @@ class LossEditFinder : public EditFinder {
       BatchRelation& in = inputs[i];
       const VarId var = program_.block(0).FindVar(op.input_args()[i]);
       if (!in.IsPartial() || !CanReduce(var) || (HasGradient(var) && !with_gradients)) continue;
-      // The gradient of a sum over the ranks would itself have to be summed over them.
-      const bool is_sum = in.power == -1 && !HasGradient(var) && of_sums == Reduction::kSum;
+      const bool is_sum = in.power == -1 && of_sums == Reduction::kSum &&
+                          (!HasGradient(var) || CanSumGradient(var));
       const Reduction reduction = is_sum ? Reduction::kSum : Reduction::kAvg;
       if (!is_sum && !IsFloat(var)) continue;  // the mean of integers is none
       in = BatchRelation::Replicated(is_sum ? 0 : in.power);
@@ -255,6 +265,12 @@ class LossEditFinder : public EditFinder {
     if (var.persistable() || var.need_check_feed() || writer == writers_.end()) return false;
     return var.block() == 0 && !IsBackward(program_.op(writer->second)) &&
            !IsOptimize(program_.op(writer->second));
+  }
+
+  // Over the ranks.
+  bool CanSumGradient(VarId var) const {
+    return trained_sums_ == TrainedSums::kAreSummed && IsFloat(var) &&
+           !has_several_writers_.contains(GradientOf(var));
   }
 
   // Of partial sums by replicated values: the quotient becomes a partial mean.
@@ -292,6 +308,7 @@ class LossEditFinder : public EditFinder {
   const std::vector<Symbol>& losses_;
   const Quotients quotients_;
   const Reduction of_sums_[2];
+  const TrainedSums trained_sums_;
 };
 
 // Divides means, and values that all ranks have, by the number of ranks where they are added to
@@ -603,24 +620,37 @@ BatchEdits FindSumTermEdits(const ProgramFacts& program, BatchFlowOptions option
   return are_all ? std::move(options.edits) : BatchEdits();
 }
 
-}  // namespace
-
-BatchEdits FindLossEdits(const ProgramFacts& program, BatchFlowOptions options) {
-  options.edits = {};
+// For losses that the edits of `options` do not help.
+void AddLossEdits(const ProgramFacts& program, LossEditFinder::TrainedSums trained_sums,
+                  BatchFlowOptions* options) {
   using Quotients = LossEditFinder::Quotients;
+  const auto num_edits = [&] {
+    return options->edits.reductions.size() + options->edits.inputs.size();
+  };
+  const size_t num_before = num_edits();
   // Of a count, a mean of it makes the loss a mean for any number of ranks, but is the n-th part of
   // what a penalty is to be divided by.
   for (const Reduction of_sums : {Reduction::kAvg, Reduction::kSum}) {
     // Samples may be divided before they are summed: such quotients stay sums.
     for (const Quotients quotients : {Quotients::kMeans, Quotients::kSums}) {
-      const bool may_differ = quotients == Quotients::kMeans || options.setting.nranks.has_value();
-      if (!options.edits.empty() || !may_differ) continue;
-      options.edits = LossEditFinder(program, options, quotients, of_sums).Find();
+      const bool may_differ = quotients == Quotients::kMeans || options->setting.nranks.has_value();
+      if (num_edits() > num_before || !may_differ) continue;
+      options->edits = LossEditFinder(program, *options, quotients, of_sums, trained_sums).Find();
     }
   }
+}
+
+}  // namespace
+
+BatchEdits FindLossEdits(const ProgramFacts& program, BatchFlowOptions options) {
+  options.edits = {};
+  using TrainedSums = LossEditFinder::TrainedSums;
+  AddLossEdits(program, TrainedSums::kStay, &options);
   // Conditions after the losses.
-  BatchEdits edits = ConditionEditFinder(program, options).Find();
-  return edits.empty() ? FindSumTermEdits(program, std::move(options)) : edits;
+  options.edits = ConditionEditFinder(program, options).Find();
+  if (options.edits.empty()) options.edits = FindSumTermEdits(program, options);
+  AddLossEdits(program, TrainedSums::kAreSummed, &options);
+  return std::move(options.edits);
 }
 
 BatchEdits FindSampleEdits(const ProgramFacts& program, BatchFlowOptions options) {

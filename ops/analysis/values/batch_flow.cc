@@ -550,10 +550,23 @@ void BatchInterpreter::RecordDivision(const Op& op, const BatchValue& in) {
 void BatchInterpreter::RecordForwardReduction(const Op& op, BatchRelation in, BatchRelation out) {
   // Ranks that average parameters compute with weights of their own.
   if (block() != 0 || !averaged_.empty()) return;
+  if (IsBackward(op)) return RecordGradientSum(op, in, out);
   // Numbers of samples add up.
   const bool is_number = in.IsReplicated() && in.power == -1 && out.power == 0;
-  if (IsBackward(op) || !out.IsReplicated() || (in.IsReplicated() && !is_number)) return;
+  if (!out.IsReplicated() || (in.IsReplicated() && !is_number)) return;
   flow_.forward_reductions_.push_back({op.id(), in.power == 0 ? out.power : 0});
+}
+
+void BatchInterpreter::RecordGradientSum(const Op& op, BatchRelation in, BatchRelation out) {
+  if (!in.IsReplicated() || out.power != in.power + 1 || op.input_args().size() != 1) return;
+  const Symbol of = gradient_names_.DifferentiatedName(op.input_args()[0]);
+  int num_sums = 0;  // of the value, less those of its gradient
+  for (const ForwardReduction& one : flow_.forward_reductions_) {
+    const Op other = program_.op(one.op);
+    num_sums += absl::c_linear_search(other.output_args(), of) ? 1 : 0;
+    num_sums -= IsBackward(other) && other.output_args() == op.output_args() ? 1 : 0;
+  }
+  if (num_sums > 0) flow_.forward_reductions_.push_back({op.id(), 0});
 }
 
 BatchFlow BatchFlow::Of(const ProgramFacts& program, const BatchFlowOptions& options) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -855,6 +856,25 @@ TEST_F(BatchFlowTest, CollectivesOfTheForwardPassAreLifts) {
   EXPECT_EQ(flow_->forward_reductions()[0].power, 0);
   EXPECT_EQ(flow_->forward_reductions()[1].power, 1);
   EXPECT_EQ(flow_->forward_reductions()[2].power, 0);
+}
+
+// Once: a second sum is a mistake that the counts of sums show.
+TEST_F(BatchFlowTest, GradientsOfSummedValuesAreSummed) {
+  const std::string sums =
+      "    var a@GRAD : fp32[1]\n    var c@GRAD : fp32[1]\n"
+      "    Out=[c] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    Out=[c] = c_allreduce_sum(X=[c]) {ring_id=0}\n"
+      "    Out=[a] = scale(X=[c]) role=forward|loss {bias=1.0}\n"
+      "    Out=[a@GRAD] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, value=1.0}\n"
+      "    Out=[c@GRAD] = scale(X=[a@GRAD]) role=backward\n";
+  const std::string of_gradient =
+      "    Out=[c@GRAD] = c_allreduce_sum(X=[c@GRAD]) role=backward {ring_id=0}\n";
+  Run(sums + of_gradient);
+  EXPECT_EQ(flow_->forward_reductions().size(), 2);
+  Run(sums + of_gradient + of_gradient);
+  EXPECT_EQ(flow_->forward_reductions().size(), 2);
+  Run(absl::StrReplaceAll(sums + of_gradient, {{"c_allreduce_sum(X=[c])", "assign(X=[c])"}}));
+  EXPECT_EQ(flow_->forward_reductions().size(), 0);
 }
 
 // A mean in two ops, as on CPUs. The sum of means counts as a sum: its division is another thing.

@@ -139,6 +139,8 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
                                VarId var) const;
   void RecordDivision(const Op& op, const BatchValue& in);
   void RecordForwardReduction(const Op& op, BatchRelation in, BatchRelation out);
+  // Of a value that the forward pass sums.
+  void RecordGradientSum(const Op& op, BatchRelation in, BatchRelation out);
 
   // --- Blocks ------------------------------------------------------------------------------------
 

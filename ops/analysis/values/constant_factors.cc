@@ -9,7 +9,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "ops/analysis/core/storage.h"
@@ -36,11 +35,12 @@ bool IsProduct(Algebra algebra) {
 
 // The number as a variable of that type holds it; none: not exactly, or not known.
 Number InType(double number, DType dtype) {
-  if (!std::isfinite(number)) return absl::nullopt;
   if (IsFollowed(dtype)) {
-    if (std::abs(number) > LargestNumber(dtype)) return absl::nullopt;
-    return Rounded(number, dtype);
+    const double rounded = Rounded(number, dtype);
+    // NaN is not within either.
+    return std::abs(rounded) <= LargestNumber(dtype) ? Number(rounded) : absl::nullopt;
   }
+  if (!std::isfinite(number)) return absl::nullopt;
   if (SizeOf(dtype) != 2 || !IsFloating(dtype)) return absl::nullopt;
   // Both halves have eight bits and these exponents.
   int exponent = 0;
@@ -52,12 +52,7 @@ Number InType(double number, DType dtype) {
 // What attributes fill the output with.
 Number Filled(const Op& op, const SignatureFacts& facts) {
   if (facts.algebra == Algebra::kConstant && !op.input_args().empty()) return absl::nullopt;
-  if (facts.schema->FindAttr("value") != nullptr) {
-    double value = op.FloatAttr("value").value_or(0);
-    const std::string text = op.StringAttr("str_value").value_or("");
-    if (!text.empty() && !absl::SimpleAtod(text, &value)) return absl::nullopt;
-    return value;
-  }
+  if (facts.schema->FindAttr("value") != nullptr) return FilledNumber(op);
   // A list of numbers, in the attribute of their type.
   if (facts.schema->FindAttr("fp32_values") == nullptr) return absl::nullopt;
   const absl::StatusOr<OpAttrs> attrs = OpAttrs::Decode(op, *facts.schema);
@@ -318,7 +313,9 @@ class ConstantFactors::Walk {
     const Number x = NumberIn(op, op.Input("X"));
     const Number y = arithmetic->num_operands == 2 ? NumberIn(op, op.Input("Y")) : Number(0);
     if (!x.has_value() || !y.has_value()) return absl::nullopt;
-    return arithmetic->compute(*x, *y);
+    const absl::optional<TensorType> type =
+        DeclaredType(program_.var(program_.block(op.block()).Resolve(op.Input("X")[0])));
+    return type.has_value() ? Number(arithmetic->compute(type->dtype, *x, *y)) : absl::nullopt;
   }
 
   absl::optional<Factor> FactorOf(const Op& op, const SignatureFacts& facts) const {

@@ -524,7 +524,7 @@ class RankInterpreter final : public RankMemory {
   void Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out) {
     if (!in.valid()) return;
     const RankValue value = Read(in);
-    if (forward_reductions_.contains(op.id()) && !value.is_gradient) {
+    if (forward_reductions_.contains(op.id()) && (!value.is_gradient || IsBackward(op))) {
       RankValue reduced = AfterForwardReduction(op, value);
       reduced.has_samples_of_ranks = collective.kind == CollectiveKind::kAllGather;
       return Write(out, reduced);

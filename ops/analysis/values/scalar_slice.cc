@@ -5,7 +5,6 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
@@ -16,6 +15,7 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/uniform_values.h"
 #include "proto/all_ops.h"
 
 namespace weft {
@@ -180,13 +180,13 @@ class ScalarSlicer {
       instruction.bias = op.FloatAttr("step").value_or(1);
     } else if (instruction.algebra == Algebra::kScale) {
       instruction.number = op.FloatAttr("scale").value_or(1);
-      instruction.bias = op.FloatAttr("bias").value_or(0);
-      // (x + bias) * scale
-      if (!op.BoolAttr("bias_after_scale").value_or(true)) instruction.bias *= instruction.number;
+      const bool is_after = op.BoolAttr("bias_after_scale").value_or(true);
+      (is_after ? instruction.bias : instruction.before) = op.FloatAttr("bias").value_or(0);
     }
     // Attributes become numbers of the variable's type.
-    instruction.number = Rounded(instruction.number, instruction.dtype);
-    instruction.bias = Rounded(instruction.bias, instruction.dtype);
+    for (double* number : {&instruction.number, &instruction.before, &instruction.bias}) {
+      *number = Rounded(*number, instruction.dtype);
+    }
     return instruction;
   }
 
@@ -195,12 +195,12 @@ class ScalarSlicer {
       return Unknown(op.output_args()[0],
                      absl::StrCat("is written by ", op.DebugName(), " from inputs"));
     }
-    instruction.number = op.FloatAttr("value").value_or(0);
-    const std::string text = op.StringAttr("str_value").value_or("");
-    if (!text.empty() && !absl::SimpleAtod(text, &instruction.number)) {
+    const absl::optional<double> number = FilledNumber(op);
+    if (!number.has_value()) {
       return Unknown(op.output_args()[0],
-                     absl::StrCat("is written by ", op.DebugName(), " from text"));
+                     absl::StrCat("is written by ", op.DebugName(), " with no number"));
     }
+    instruction.number = *number;
     return instruction;
   }
 
@@ -274,14 +274,17 @@ absl::Status ScalarSlice::Run(double* result) {
     if (instruction.algebra == Algebra::kIncrement) {
       number = x + instruction.bias;
     } else if (instruction.algebra == Algebra::kScale) {
-      number = Rounded(x * number, instruction.dtype) + instruction.bias;
+      const double sum = Rounded(x + instruction.before, instruction.dtype);
+      number = Rounded(sum * number, instruction.dtype) + instruction.bias;
     } else if (instruction.algebra != Algebra::kConstant) {
       if (IsDivision(instruction.algebra) && y == 0 && !IsFloating(instruction.dtype)) {
         return absl::InvalidArgumentError("an integer is divided by 0");
       }
-      number = instruction.compute(x, y);
+      number = instruction.compute(instruction.dtype, x, y);
     }
-    if (std::abs(number) > LargestNumber(instruction.dtype)) {
+    // NaN as an integer is what the processor makes of it.
+    const bool fits = std::abs(number) <= LargestNumber(instruction.dtype);
+    if (IsInteger(instruction.dtype) && !fits) {
       return absl::InvalidArgumentError("an integer overflows");
     }
     numbers_[instruction.out] = Rounded(number, instruction.dtype);

@@ -36,13 +36,13 @@ class ScalarSlice {
 
   struct Instruction {
     OpId op;  // invalid: reads x, the result of the slice
-    // kConstant is `number`, kScale is x * number + bias.
+    // kConstant is `number`, kScale is (x + before) * number + bias.
     Algebra algebra = Algebra::kNone;
     DType dtype = DType::kFloat32;  // of the result
     // Indices into numbers_.
     int out = -1, x = -1, y = -1;
-    double number = 0, bias = 0;
-    double (*compute)(double x, double y) = nullptr;  // of other arithmetic
+    double number = 0, before = 0, bias = 0;
+    double (*compute)(DType dtype, double x, double y) = nullptr;  // of other arithmetic
   };
 
   absl::Status Run(double* result);

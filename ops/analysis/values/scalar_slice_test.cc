@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -115,6 +117,49 @@ TEST(ScalarSlice, NamesNonScalars) {
                   "    Out=[due] = equal(X=[rest], Y=[last])\n    Out=[due] = assign(X=[due])\n",
                   1),
               StatusIs(absl::StatusCode::kInvalidArgument, "an integer is divided by 0"));
+}
+
+// What op `op` makes of X=[a], Y=[b] is filled in as [got].
+bool Makes(const std::string& got, const std::string& op, const std::string& a,
+           const std::string& b = "1", const std::string& type = "fp32") {
+  const std::string dtype = type == "fp32" ? "5" : "3";
+  std::string ops;
+  for (const std::string name : {"a", "b", "got", "want"}) {
+    ops += absl::StrCat("    var ", type, name, " : ", type, "[1]\n");
+  }
+  const auto fill = [&](const std::string& name, const std::string& value) {
+    absl::StrAppend(&ops, "    Out=[", type, name,
+                    "] = fill_constant() {shape=longs[1], dtype=", dtype, ", str_value=\"", value,
+                    "\"}\n");
+  };
+  fill("a", a);
+  fill("b", b);
+  fill("want", got);
+  absl::StrAppend(&ops, "    Out=[", type, "got] = ", absl::StrReplaceAll(op, {{"[", "[" + type}}),
+                  "\n    Out=[due] = equal(X=[", type, "got], Y=[", type,
+                  "want])\n    Out=[due] = assign(X=[due])\n");
+  return Due(ops, 1)->front() == 1;
+}
+
+TEST(ScalarSlice, ComputesAsKernelsDo) {
+  for (const char* type : {"maximum", "minimum"}) {
+    const std::string op = absl::StrCat("elementwise_", std::string(type, 3), "(X=[a], Y=[b])");
+    EXPECT_FALSE(Makes("1", op, "nan", "1")) << op;
+    EXPECT_FALSE(Makes("1", op, "1", "nan")) << op;
+  }
+  const std::string floor = "elementwise_floordiv(X=[a], Y=[b])",
+                    mod = "elementwise_mod(X=[a], Y=[b])";
+  EXPECT_TRUE(Makes("10", floor, "1", "0.1")) << "fp32 rounds 9.99999985";
+  EXPECT_TRUE(Makes("-4", floor, "-7", "2", "int64"));
+  EXPECT_TRUE(Makes("1", mod, "-7", "2", "int64"));
+  EXPECT_TRUE(Makes("-1", mod, "7", "-2", "int64"));
+  EXPECT_TRUE(Makes("-0.25", mod, "1.75", "-2"));
+  EXPECT_TRUE(Makes("0.09999998658895493", mod, "1", "0.1")) << "the quotient is not rounded";
+  EXPECT_TRUE(Makes("-3", "elementwise_div(X=[a], Y=[b])", "-7", "2", "int64"));
+  EXPECT_TRUE(
+      Makes("9", "scale(X=[a]) {scale=3.0, bias=2.5, bias_after_scale=false}", "1", "1", "int64"))
+      << "an integer takes the bias without its fraction";
+  EXPECT_TRUE(Makes("inf", "elementwise_mul(X=[a], Y=[b])", "3e38", "2"));
 }
 
 // Neither a block's writes nor those through a buffer are in the slice of the root's ops.

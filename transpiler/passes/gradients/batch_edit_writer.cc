@@ -78,6 +78,21 @@ class EditWriter {
       rewriter_.InsertAfter(op.id(),
                             BuildOp(InPlaceOp(type, {variable}, OnRingZero(), kRoleForward)));
       Explain(variable, sums ? "summed" : "averaged", op);
+      if (sums) SumGradient(variable);
+    }
+  }
+
+  // The sum over the ranks of a value feeds what each of them computes: its gradient is the sum of
+  // theirs.
+  void SumGradient(const std::string& variable) {
+    const std::string gradient = absl::StrCat(variable, kGradSuffix);
+    for (const Op& op : BlockOps(main_, 0)) {
+      const bool writes = absl::c_any_of(op.output_args(),
+                                         [&](Symbol name) { return main_.name(name) == gradient; });
+      if (!writes) continue;
+      rewriter_.InsertAfter(
+          op.id(), BuildOp(InPlaceOp("c_allreduce_sum", {gradient}, OnRingZero(), kRoleBackward)));
+      Explain(gradient, "summed", op);
     }
   }
 

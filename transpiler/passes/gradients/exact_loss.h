@@ -17,8 +17,13 @@ namespace weft {
 //   Out=[d] = c_allreduce_avg(X=[d])
 //   Out=[loss] = elementwise_div(X=[n], Y=[d])
 //
-// a function of a mean, such as its square root, and a condition on one. Losses that stay as they
-// are get W701 from the verifier.
+// a function of a mean, such as its square root, and a condition on one. Of a function of a sum s,
+// such as the Dice loss 1 - (2 s + 1) / (t + 1), the gradient is summed, too:
+//
+//   Out=[s] = c_allreduce_sum(X=[s])
+//   Out=[s@GRAD] = c_allreduce_sum(X=[s@GRAD])
+//
+// Losses that stay as they are get W701 from the verifier.
 //
 // With gather_negatives, ops that compare samples with each other, in contrastive losses, read the
 // samples of all ranks; then every rank computes the loss of one device:
@@ -33,8 +38,7 @@ namespace weft {
 // number of ranks, the quotient is a mean over the batch, otherwise a sum: option scale=auto of
 // later passes follows that. FailedPrecondition in the paddle dialect, if the gradient op of a
 // division cannot be found, and, with gather_negatives, for samples of a declared number and
-// without a number of ranks. O(arguments) for each of
-// at most 86 walks.
+// without a number of ranks. O(arguments) for each of a bounded number of walks.
 class ExactLoss : public Pass {
  public:
   static constexpr absl::string_view kName = "exact-loss";

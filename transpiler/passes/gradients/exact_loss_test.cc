@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -118,14 +119,24 @@ TEST(ExactLoss, AMeanIsDividedWhereItIsAddedToASum) {
                 OnRanks(4));
 }
 
-// Nobody knows what to divide by; or the gradient of another loss is divided.
-TEST(ExactLoss, AMeanBesideASumStaysAsItIs) {
-  ExpectNoRewrite("exact-loss", MeanAndSum(kMeanAndSum));
-  ExpectNoRewrite("exact-loss", absl::StrCat(MeanAndSum(kMeanAndSum), R"(
+// Where nobody knows what to divide by, or the gradient of another loss is divided, every rank
+// computes the loss of one device. The gradient of a sum is the sum of those of the ranks.
+TEST(ExactLoss, ASumBesideAMeanIsSummedWithItsGradient) {
+  const std::string summed = MeanAndSum(R"(
+  + Out=[s] = c_allreduce_sum(X=[s]) {use_calc_stream=true}
+    Out=[loss] = elementwise_add(X=[m], Y=[s]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], value=1.0}
+    X@GRAD=[m@GRAD], Y@GRAD=[s@GRAD] = elementwise_add_grad(Out@GRAD=[loss@GRAD], X=[m], Y=[s]) role=backward
+  + Out=[s@GRAD] = c_allreduce_sum(X=[s@GRAD]) role=backward {use_calc_stream=true})");
+  const std::string mean = "    Out=[m] = mean(X=[h])\n";
+  const std::string averaged = absl::StrReplaceAll(
+      summed, {{mean, mean + "  + Out=[m] = c_allreduce_avg(X=[m]) {use_calc_stream=true}\n"}});
+  ExpectRewrite("exact-loss", averaged);
+  ExpectRewrite("exact-loss", absl::StrCat(averaged, R"(
     Out=[other] = mean(X=[h]) role=forward|loss
     Out=[other@GRAD] = fill_constant() role=backward|loss {shape=longs[], value=1.0}
 )"),
-                  OnRanks(4));
+                OnRanks(4));
 }
 
 TEST(ExactLoss, OffChangesNothing) {

@@ -42,17 +42,6 @@ std::string LossAdvice(const Program& main, const BatchFlow& flow, OpId cause) {
   if (absl::c_any_of(op.output_args(), is_extremum)) {
     return absl::StrCat("; take a mean over the samples instead, ", kOrAccept);
   }
-  const bool joins_mean_and_sum =
-      !inputs.empty() && IsLinearInAllInputs(op, FindOpSchema(op.type())) &&
-      absl::c_all_of(inputs,
-                     [](BatchRelation in) { return in.IsPartial() || in.IsReplicated(); }) &&
-      absl::c_any_of(inputs, [&](BatchRelation in) { return in.power != inputs[0].power; });
-  if (joins_mean_and_sum) {
-    return absl::StrCat(
-        "; write the sum as a mean over the samples times the number of samples of "
-        "all ranks, a constant, ",
-        kOrAccept);
-  }
   if (any(&BatchRelation::IsPartial)) {
     return absl::StrCat("; let only sums, means and factors follow a mean or sum over the batch, ",
                         kOrAccept);
