@@ -377,7 +377,7 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors) {
   const Format format = FormatByName(path);
   if (format == Format::kNpz) return WriteNpz(path, tensors);
-  if (format == Format::kPickle) return WritePickle(path, tensors);
+  if (format == Format::kPickle) return WritePickles({{path, &tensors}});
   if (format == Format::kSafetensors) return WriteSafetensors(path, tensors);
   return Annotate(path, [&]() -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -186,6 +187,27 @@ absl::StatusOr<std::string> ArrayHead(const std::string& name, const Tensor& ten
   return head;
 }
 
+// Not yet in its place.
+absl::StatusOr<AtomicFile> WrittenFile(const PickleFile& to) {
+  WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(to.path));
+  WEFT_RETURN_IF_ERROR(file.Write(absl::string_view("\x80\x04}(")));
+  for (const auto& [name, tensor] : *to.tensors) {
+    if (!tensor.allocated() || tensor.is_rows()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable ", name,
+                       tensor.is_rows() ? " holds SelectedRows; only dense tensors can be written"
+                                        : " has no value"));
+    }
+    const absl::StatusOr<std::string> head = ArrayHead(name, tensor);
+    if (!head.ok()) return Annotate(absl::StrCat("variable ", name), head.status());
+    const absl::string_view pieces[] = {
+        *head, {static_cast<const char*>(tensor.raw()), tensor.bytes()}, "tb"};
+    WEFT_RETURN_IF_ERROR(file.Write(pieces));
+  }
+  WEFT_RETURN_IF_ERROR(file.Write(absl::string_view("u.")));
+  return file;
+}
+
 }  // namespace
 
 absl::StatusOr<std::map<std::string, Tensor>> ReadPickle(const std::string& path,
@@ -197,26 +219,21 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadPickle(const std::string& path
   return tensors;
 }
 
-absl::Status WritePickle(const std::string& path, const std::map<std::string, Tensor>& tensors) {
-  return Annotate(path, [&]() -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-    WEFT_RETURN_IF_ERROR(file.Write(absl::string_view("\x80\x04}(")));
-    for (const auto& [name, tensor] : tensors) {
-      if (!tensor.allocated() || tensor.is_rows()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("variable ", name,
-                         tensor.is_rows() ? " holds SelectedRows; only dense tensors can be written"
-                                          : " has no value"));
-      }
-      const absl::StatusOr<std::string> head = ArrayHead(name, tensor);
-      if (!head.ok()) return Annotate(absl::StrCat("variable ", name), head.status());
-      const absl::string_view pieces[] = {
-          *head, {static_cast<const char*>(tensor.raw()), tensor.bytes()}, "tb"};
-      WEFT_RETURN_IF_ERROR(file.Write(pieces));
-    }
-    WEFT_RETURN_IF_ERROR(file.Write(absl::string_view("u.")));
-    return file.Commit();
-  }());
+absl::Status WritePickles(absl::Span<const PickleFile> files) {
+  std::vector<AtomicFile> written;
+  for (const PickleFile& file : files) {
+    absl::StatusOr<AtomicFile> one = WrittenFile(file);
+    if (!one.ok()) return Annotate(file.path, one.status());
+    written.push_back(*std::move(one));
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(Annotate(files[i].path, written[i].Sync()));
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(Annotate(files[i].path, written[i].Replace()));
+  }
+  for (AtomicFile& file : written) file.Keep();
+  return absl::OkStatus();
 }
 
 }  // namespace weft

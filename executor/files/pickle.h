@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "executor/files/npz.h"
 #include "ops/tensor.h"
 
@@ -30,10 +31,16 @@ namespace weft {
 absl::StatusOr<std::map<std::string, Tensor>> ReadPickle(const std::string& path,
                                                          const TensorCheck& check = nullptr);
 
-// Writes a dictionary of arrays with protocol 4, atomically, as paddle.static.save does; bf16 as
-// uint16. Equal tensors give equal bytes. InvalidArgument for an unallocated tensor, SelectedRows,
-// and an element type that NumPy does not have.
-absl::Status WritePickle(const std::string& path, const std::map<std::string, Tensor>& tensors);
+struct PickleFile {
+  std::string path;
+  const std::map<std::string, Tensor>* tensors;
+};
+
+// Writes a dictionary of arrays to each file with protocol 4, as paddle.static.save does; bf16 as
+// uint16. Equal tensors give equal bytes. Files change together, or after an error none does.
+// InvalidArgument for an unallocated tensor, SelectedRows, and an element type that NumPy does not
+// have.
+absl::Status WritePickles(absl::Span<const PickleFile> files);
 
 }  // namespace weft
 

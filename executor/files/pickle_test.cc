@@ -1,5 +1,7 @@
 #include "executor/files/pickle.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -83,7 +85,7 @@ TEST(PickleTest, TensorsOfAllTypesReadBack) {
   *tensors["scalar"].data<int64_t>() = std::numeric_limits<int64_t>::min();
   tensors["empty"].Resize(DType::kFloat32, {0, 3});
   const std::string path = TestPath("all.pdparams");
-  WEFT_ASSERT_OK(WritePickle(path, tensors));
+  WEFT_ASSERT_OK(WritePickles({{path, &tensors}}));
   WEFT_ASSERT_OK_AND_ASSIGN(const auto read, ReadPickle(path));
   ASSERT_EQ(read.size(), tensors.size());
   for (const auto& [name, tensor] : tensors) {
@@ -94,6 +96,21 @@ TEST(PickleTest, TensorsOfAllTypesReadBack) {
               std::string(static_cast<const char*>(tensor.raw()), tensor.bytes()))
         << name;
   }
+}
+
+TEST(PickleTest, FilesChangeTogetherOrNot) {
+  std::map<std::string, Tensor> tensors;
+  tensors["a"].Resize(DType::kFloat32, {1});
+  *tensors["a"].data<float>() = 1;
+  const std::string path = TestPath("together.pdopt");
+  WEFT_ASSERT_OK(WritePickles({{path, &tensors}}));
+  const std::string folder = TestPath("together.pdparams");
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const std::map<std::string, Tensor> none;
+  EXPECT_THAT(std::string(WritePickles({{path, &none}, {folder, &none}}).message()),
+              ::testing::StartsWith(folder));
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto read, ReadPickle(path));
+  EXPECT_EQ(read.count("a"), 1);
 }
 
 TEST(PickleTest, OnlyTheClassesOfArraysMayBeNamed) {
@@ -168,7 +185,8 @@ TEST(PickleTest, MemoryIsBoundedByTheFile) {
   tensor.Resize(DType::kFloat32, {1000});
   std::fill_n(tensor.data<float>(), 1000, 1.5f);
   const std::string path = TestPath("shared.pdparams");
-  WEFT_ASSERT_OK(WritePickle(path, {{"a", tensor}}));
+  const std::map<std::string, Tensor> tensors = {{"a", tensor}};
+  WEFT_ASSERT_OK(WritePickles({{path, &tensors}}));
   WEFT_ASSERT_OK_AND_ASSIGN(const FileBytes one, ReadFile(path));
   std::string shared(one.bytes);
   ASSERT_TRUE(absl::EndsWith(shared, "bu."));

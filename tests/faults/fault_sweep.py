@@ -258,8 +258,9 @@ def commands(transpile, weft, programs, scratch):
         Command("view", [weft, "view", out, "-o", "view.html"], groups=[["view.html"]]),
         Command("run", run + ["--ranks", "2", "--steps", "2", "--save", "saved.npz", "--checkpoint", "kept.ckpt"],
                 groups=[["saved.npz"], ["kept.ckpt"]], printed=False, when_stopped=["kept.ckpt"]),
-        Command("resume", run + ["--ranks", "2", "--steps", "2", "--resume", "resumed.ckpt", "--save", "saved.npz"],
-                groups=[["saved.npz"]], printed=False, inputs=[checkpoint]),
+        Command("resume", run + ["--ranks", "2", "--steps", "2", "--resume", "resumed.ckpt",
+                               "--save", "saved.pdparams"],
+                groups=[["saved.pdparams", "saved.pdopt"]], printed=False, inputs=[checkpoint]),
         # The faults are those of the launcher, and of the process of each rank. 126: cannot start the command.
         Command("launch", launch, groups=[["saved.npz"]], statuses=(1, 126), printed=False, rank="launcher"),
         Command("launched_0", launch, groups=[["saved.npz"]], printed=False, rank="0"),

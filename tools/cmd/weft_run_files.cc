@@ -21,6 +21,7 @@
 #include "executor/communicators/self_test.h"
 #include "executor/files/npy.h"
 #include "executor/files/params_file.h"
+#include "executor/files/pickle.h"
 #include "executor/run/feed_sources.h"
 #include "executor/run/run_state.h"
 #include "executor/run/shared_states.h"
@@ -489,8 +490,7 @@ absl::Status SaveState(const std::string& path, const RunFiles& files,
     WEFT_ASSIGN_OR_RETURN(const SharedStates shares, SharedStates::Of(**program));
     for (const std::string& name : shares.parameters()) parameters.insert(tensors.extract(name));
   }
-  WEFT_RETURN_IF_ERROR(SaveParams(pdopt, tensors));
-  return SaveParams(path, parameters);
+  return WritePickles({{pdopt, &tensors}, {path, &parameters}});
 }
 
 absl::Status NameFile(const RunFlags& flags, const std::string& backend,
