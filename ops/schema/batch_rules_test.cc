@@ -131,6 +131,24 @@ TEST(BatchRulesTest, PartialMeansAndSumsAreLinear) {
   });
 }
 
+// Of gradients, too, which are multiples of what one device has.
+TEST(BatchRulesTest, ChoicesAreLinearInWhatTheyChooseFrom) {
+  const Variables vars = {"b b2: fp32[-1]; bm m: bool[-1]; p q s u y r r2: fp32[-1]; w: fp32[4]"};
+  const auto where = [](const char* mask, const char* x, const char* y) {
+    return absl::StrCat("Out=[y] = where(Condition=[", mask, "], X=[", x, "], Y=[", y, "])");
+  };
+  vars.Check({
+      {where("bm", "b", "b2"), kRows},
+      {where("m", "p", "q"), kMean},
+      {where("m", "s", "u"), kSum},
+      {where("m", "s", "p"), kUnrelated},
+      {where("m", "r", "r2"), kSize},
+      {where("m", "s", "w"), kUnrelated},
+      // Each rank chooses other elements of a sum.
+      {where("bm", "s", "u"), kUnrelated},
+  });
+}
+
 // Of a shape that Paddle joins from those of two tensors, for broadcasting.
 TEST(BatchRulesTest, SizesJoinToAShape) {
   const Variables vars = {

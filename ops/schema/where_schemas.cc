@@ -27,6 +27,18 @@ absl::Status InferMaskedSelect(InferContext& context, const TensorType& x) {
   return absl::OkStatus();
 }
 
+// Out = X where the condition holds, Y elsewhere: linear in both together.
+void Where(BatchContext& c) {
+  const BatchRelation condition = c.In("Condition"), x = c.In("X"), y = c.In("Y");
+  if (condition.power != 0 || x.power != y.power) return;
+  if (condition.IsReplicated() && !x.IsSharded() && !y.IsSharded()) return c.SetAll(Join(x, y));
+  for (const BatchRelation in : c.inputs()) {
+    if (!in.IsReplicated() && !in.IsSharded()) return;
+  }
+  batch::Elementwise(c);
+  c.MultiplyAll(x.power);
+}
+
 OpSchema::InferFn Triangle(const char* x_slot) {
   const auto check = [=](InferContext& context, const TensorType& x) -> absl::Status {
     if (x.dims.size() >= 2) return absl::OkStatus();
@@ -42,6 +54,8 @@ void AddWhereSchemas(OpSchemaTable* schemas) {
               OpSchema("where", "Condition, X, Y -> Out")
                   .With(Trait::kElementwise, Trait::kRowSplittable)
                   .Infer(InOrder({SameType("X", "Y"), CheckMask("Condition"), Like("X", {"Out"})}))
+                  .Algebra(Algebra::kMove)
+                  .Batch({Where, Powers::kOwn})
                   .Pir(),
               {{"Condition", "X", "Y"}, {"Out"}, {"X", "Y"}});
   schemas->Add(OpSchema("where_index", "Condition -> Out")

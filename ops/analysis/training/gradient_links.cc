@@ -196,7 +196,12 @@ bool HasArgumentsOf(const Op& op, const Op& gradient, const GradientLinks& links
   for (size_t i = 0; i < links.inputs.size(); ++i) {
     const GradientLinks::Input& input = links.inputs[i];
     if (input.is_gradient || input.argument == GradientLinks::kNone) continue;
-    if (gradient.input_args()[i] != op.args()[input.argument]) return false;
+    const Symbol value = op.args()[input.argument];
+    if (gradient.input_args()[i] == value) continue;
+    absl::string_view name = gradient.program().name(gradient.input_args()[i]);
+    const bool is_again = absl::ConsumePrefix(&name, op.program().name(value)) &&
+                          absl::StartsWith(name, kAgainSuffix);
+    if (!is_again) return false;
   }
   return true;
 }

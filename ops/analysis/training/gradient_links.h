@@ -38,7 +38,11 @@ absl::optional<GradientLinks> LinkGradient(const Op& op, const Op& gradient);
 // False if one of them has no schema, or an attribute that cannot be read. O(attributes).
 bool AttributesAgree(const Op& op, const Op& gradient);
 
-// Whether `gradient` names, in all linked slots of values, the variables that `op` names.
+// Ends the name of a parameter that ranks gather once more, for the backward pass.
+inline constexpr char kAgainSuffix[] = "@AGAIN";
+
+// Whether `gradient` names, in all linked slots of values, the variables that `op` names, or these
+// gathered again.
 bool HasArgumentsOf(const Op& op, const Op& gradient, const GradientLinks& links);
 
 // The gradient ops of a program without a forward pass: none of them differentiates an op of a type

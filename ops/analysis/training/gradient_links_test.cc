@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -63,6 +65,15 @@ TEST_F(GradientLinksTest, LinksSecondGradientsToGradientOps) {
   EXPECT_EQ(links->inputs[3].argument, 4u);  // the gradient of Y@GRAD
   EXPECT_TRUE(links->inputs[3].is_gradient);
   EXPECT_THAT(links->outputs, ElementsAre(0u, 2u));
+}
+
+TEST_F(GradientLinksTest, ParametersAreTheSameWhereTheyAreGatheredAgain) {
+  for (const char* name : {"y@AGAIN", "y@AGAIN_1", "y@OTHER", "z@AGAIN"}) {
+    Parse(absl::StrCat("    var ", name, " : fp32[2, 2]\n    Out=[z] = mul(X=[x], Y=[y])\n",
+                       "    Y@GRAD=[v] = mul_grad(X=[x], Y=[", name, "], Out@GRAD=[dd])\n"));
+    const OpId found = DifferentiatedOps(*program_).Find(At(1), [](OpId) { return true; });
+    EXPECT_EQ(found.valid(), absl::StartsWith(name, "y@AGAIN")) << name;
+  }
 }
 
 TEST_F(GradientLinksTest, UnknownSlotsHaveNoLink) {

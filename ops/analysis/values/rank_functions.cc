@@ -50,6 +50,19 @@ bool Widens(const Op& op) {
   return size_of("out_dtype") > size_of("in_dtype") && size_of("in_dtype") > 0;
 }
 
+// Whether the op adds up elements along all axes, or all of unknown size and the first one among
+// them: what it makes has no rows of samples.
+bool SumsOverSamples(const Op& op, const RankMemory& memory) {
+  if (!SumsAlongDims(op.type()) || op.input_args().size() != 1) return false;
+  const absl::optional<TensorType> in = memory.TypeOf(op.input_args()[0]),
+                                   out = memory.TypeOf(op.output_args()[0]);
+  if (!in.has_value() || !out.has_value() || in->dims.empty()) return false;
+  const absl::optional<std::vector<int64_t>> summed = op.IntsAttr("dim");
+  const bool sums_all = op.BoolAttr("reduce_all").value_or(false) ||
+                        (summed.has_value() && summed->size() == in->dims.size());
+  return sums_all || (in->dims[0] == -1 && !absl::c_linear_search(out->dims, -1));
+}
+
 }  // namespace
 
 absl::Span<const RankValue> RankFunctions::Of(const Op& op, const SignatureFacts& facts,
@@ -694,15 +707,19 @@ bool RankFunctions::SplitGathered(const Op& op) {
   return true;
 }
 
-// Whether each rank chooses among values that all ranks have, such as the constants of two
-// branches: what it chooses is its own, and linear in no gradient. In the backward pass, it chooses
-// where the gradient of the loss goes, with which that pass begins on all ranks alike.
+// Whether each rank chooses a value that all ranks have, such as the constants of two branches:
+// what it chooses is its own, and linear in no gradient. In the backward pass, it chooses where the
+// gradient of the loss goes, with which that pass begins on all ranks alike.
 bool RankFunctions::ChoosesNoGradient(const Op& op, const SignatureFacts& facts) const {
   if (facts.algebra != Algebra::kMove || IsBackward(op)) return false;
+  bool has_own = false;
   for (size_t i = 0; i < ins_.size(); ++i) {
-    if (facts.is_operand[i] && ins_[i].placement != Placement::kReplicated) return false;
+    if (!facts.is_operand[i]) continue;
+    const bool is_common = ins_[i].placement == Placement::kReplicated;
+    if (is_common && !ins_[i].is_zero) return true;
+    has_own = has_own || !is_common;
   }
-  return true;
+  return !has_own;
 }
 
 void RankFunctions::ApplyToRescaled(const Op& op, const SignatureFacts& facts) {
@@ -802,7 +819,7 @@ void RankFunctions::Apply(const Op& op, const SignatureFacts& facts) {
   }
   out.is_zero = is_linear && !is_product && has_operand && first_operand;
   out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
-  out.is_summed = out.is_gradient && all_summed;
+  out.is_summed = out.is_gradient && (all_summed || SumsOverSamples(op, memory_));
   if (out.placement != Placement::kReplicated && has_gradient && !all_gradient &&
       !out.first_nonlinear_op.valid()) {
     out.first_nonlinear_op = op.id();

@@ -75,6 +75,36 @@ TEST_F(RankValuesTest, SumsAndDivisionsAreCounted) {
   EXPECT_EQ(End("out").unscaled_sums, 0);
 }
 
+// A choice is linear in what it chooses from, if no gradient says which.
+TEST_F(RankValuesTest, GradientsThatAMaskOfTheDataChoosesAreGradients) {
+  const std::string vars =
+      "    var h : fp32[-1, 3]\n    var h@GRAD : fp32[-1, 3]\n    var a : fp32[-1, 3]\n"
+      "    var mask : bool[-1, 3]\n    var all : fp32[1, 1]\n    var rows : fp32[-1, 1]\n"
+      "    Out=[h] = mul(X=[x], Y=[w])\n"
+      "    X@GRAD=[h@GRAD] = tanh_grad(Out=[h], Out@GRAD=[y@GRAD]) role=backward\n"
+      "    Out=[a] = scale(X=[h@GRAD]) role=backward {scale=0.5}\n";
+  const auto choose = [&](const std::string& by, const std::string& sum, const std::string& y) {
+    Run(absl::StrCat(vars, "    Out=[mask] = greater_than(X=[", by, "], Y=[w]) role=backward\n",
+                     "    Out=[a] = where(Condition=[mask], X=[h@GRAD], Y=[", y,
+                     "]) role=backward\n    Out=[", sum,
+                     "] = reduce_sum(X=[a]) role=backward {dim=ints[0, 1], keep_dim=true}\n",
+                     "    Out=[rows] = reduce_sum(X=[a]) role=backward {dim=ints[1], "
+                     "keep_dim=true}\n"));
+  };
+  choose("h", "all", "a");
+  EXPECT_TRUE(End("a").is_gradient);
+  EXPECT_FALSE(End("a").is_summed);
+  EXPECT_TRUE(End("all").is_summed);
+  EXPECT_TRUE(End("rows").is_gradient);
+  EXPECT_FALSE(End("rows").is_summed);
+  // Where the gradient itself is large.
+  choose("h@GRAD", "all", "a");
+  EXPECT_TRUE(End("all").first_nonlinear_op.valid());
+  // What each rank has computed of its data is no gradient.
+  choose("h", "all", "h");
+  EXPECT_FALSE(End("a").is_gradient);
+}
+
 TEST_F(RankValuesTest, NonlinearFunctionsAreNotGradients) {
   Run("    Out=[out] = clip_by_norm(X=[g]) {max_norm=1.0}\n");
   EXPECT_FALSE(End("out").is_gradient);

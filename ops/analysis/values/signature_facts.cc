@@ -104,7 +104,7 @@ SignatureFacts MakeSignatureFacts(const Op& op, const OpAssumptions& assumptions
     // Two parts that are merged are in slots of their own, and X only has their type.
     const bool merges = FindSlot(program, signature.inputs, "InTrue").count > 0;
     const auto is_moved = [&](absl::string_view slot) {
-      return merges ? slot == "InTrue" || slot == "InFalse" : slot == "X";
+      return merges ? slot == "InTrue" || slot == "InFalse" : slot == "X" || slot == "Y";
     };
     for (const OpSignature::Slot& slot : signature.inputs) {
       const bool is_operand =

@@ -31,8 +31,8 @@ struct SignatureFacts {
   const OpSchema* schema = nullptr;
   // Of an op without a schema.
   OpAssumption assumption;
-  // By input: for kBackward, whether its slot ends in @GRAD; for kMove, whether it is in slot X.
-  // With keeps_outputs, true for each output follows.
+  // By input: for kBackward, whether its slot ends in @GRAD; for kMove, whether it is in slot X,
+  // or in slot Y of a choice between two. With keeps_outputs, true for each output follows.
   std::vector<bool> is_operand;
   bool keeps_outputs = false;
   // Slots Param, Grad, ParamOut, MasterParamOut of an optimizer; count 0: none.

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/training/gradient_links.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/support/fused_buffer.h"
 #include "transpiler/passes/support/op_builder.h"
@@ -107,7 +108,7 @@ class GatherWriter {
       const Symbol param = chain->tensors[UpdateChain::kParam].name;
       std::string name(main_.name(param));
       if (gather.is_again) {
-        name = edits_.names.Of(absl::StrCat(name, "@AGAIN"));
+        name = edits_.names.Of(absl::StrCat(name, kAgainSuffix));
         again_.emplace(param, name);
         edits_.main.AddVar(0, TensorVar(name, tensors.dtype, chain->dims));
       }
