@@ -76,19 +76,9 @@ void SetValue(Var* var, const std::string& value, bool is_equal, State* state) {
   if (var->IsState() && state->changed.emplace(var, var->equal).second) {
     ExpectNotChanged(var, state);
   }
-  const auto [entry, is_new] = state->values.emplace(var, "");
-  if (!is_new) state->memory_left += 256 + entry->second.size();
-  state->Spend(1 + value.size() / 8, 256 + value.size());
-  entry->second = value;
+  state->Spend(1 + value.size() / 8);
+  state->values[var] = value;
   var->equal = is_equal;
-}
-
-// Of a state that has changed: what it holds is no longer kept.
-void Forget(Var* var, State* state) {
-  const auto found = state->values.find(var);
-  if (found == state->values.end()) return;
-  state->memory_left += 256 + found->second.size();
-  state->values.erase(found);
 }
 
 void EndBranch(const std::string& condition, State* state) {
@@ -98,8 +88,7 @@ void EndBranch(const std::string& condition, State* state) {
     state->changed_by[var].push_back(state->branches.size());
     if (var->of == var && var->equal) state->synchronized.emplace(var->name);
     if (!condition.empty()) var->equal = var->equal && was_equal;  // the branch may not run
-    state->Spend(0, 256 + branch.values[var].size());
-    Forget(var, state);
+    state->values.erase(var);
   }
   state->changed.clear();
   state->branches.push_back(std::move(branch));
@@ -516,7 +505,7 @@ void RunBranch(const Slots& slots) {
   uint64_t index = 0;
   for (Fields ops(state.new_blocks[number - first].ops); ops.Next(4); ++index) {
     try {
-      state.WithOp(ops.Bytes(), [&](const Op& op) { Insert(op, &state); });
+      Insert(Op(ops.Bytes()), &state);
     } catch (const Failure& failure) {
       throw Failure{Text("block ", std::to_string(number), ", op ", std::to_string(index), " (",
                          TextOf(ops.Bytes(), 3), "): ", failure.why)};
@@ -531,7 +520,7 @@ void RunBranch(const Slots& slots) {
   }
   for (Fields decls(state.new_blocks[number - first].decls); decls.Next(3);) {
     Var* const var = state.VarOf(TextOf(decls.Bytes(), 1));
-    Forget(var, &state);
+    state.values.erase(var);
     if (!var->parts.empty()) var->accesses.clear();  // its memory is that of its parts
     for (const auto& [part, offset] : var->parts) part->in_buffer = false;
     var->parts.clear();

@@ -352,13 +352,10 @@ struct PirFile {
 class Pair {
  public:
   Pair(std::string_view original, std::string_view result, bool is_startup)
-      : is_startup_(is_startup),
-        memory_at_first_((1 << 22) + 2 * (original.size() + result.size())),
-        memory_left_(memory_at_first_) {
+      : is_startup_(is_startup) {
     const PirFile was(original), now(result);
     Expect(was.base_code == now.base_code, "the result has another version");
     setting_ = now.setting;
-    Spend(16 * (was.ops.size() + now.ops.size()));
     ReadOps(was.ops, &kept_, &bound_);
     ReadOps(now.ops, &ops_, &new_bound_);
     for (const auto& [name, op] : bound_) {
@@ -403,7 +400,6 @@ class Pair {
     *original = Program({&decls_, &first, &kept_bytes_});
     kept_bytes_ = "";
     *result = Program({&decls_, &new_decls_, &first, &new_bytes_}) + Put(1001, setting_);
-    Expect(3 * (original->size() + result->size()) <= memory_at_first_, "its ops take more memory");
   }
 
  private:
@@ -417,11 +413,6 @@ class Pair {
     return program + Put(4, Put(1, uint64_t{3000000}));
   }
 
-  void Spend(size_t bytes) {
-    Expect(bytes <= memory_left_, "it takes more memory than programs of this size may");
-    memory_left_ -= bytes;
-  }
-
   using Bound = std::map<std::string_view, std::pair<std::string_view, size_t>>;
 
   void ReadOps(const Texts& all, Texts* ops, Bound* bound) {
@@ -433,7 +424,6 @@ class Pair {
       Expect(is_startup_ &&
                  bound->emplace(BoundName(PirOp(raw)), std::make_pair(raw, ops->size())).second,
              "a state is set twice, or in the main program");
-      Spend(128);
     }
   }
 
@@ -456,7 +446,6 @@ class Pair {
     return One(values, number);
   }
   Value& Define(Values* values, int64_t number, Refs refs, bool is_list) {
-    Spend(64 + (is_list ? 48 + 8 * refs.size() : 0));
     const auto [entry, is_new] = values->try_emplace(number);
     Value& value = entry->second;
     Expect(is_new && (number > 0 || (number < 0 && in_block_)), "%", std::to_string(number),
@@ -471,13 +460,11 @@ class Pair {
     return value;
   }
   Ref* NewRef(Cell* cell, std::string_view type, uint32_t twin) {
-    Spend(32);
     return &refs_.emplace_back(Ref{cell, type, twin, cell->age});
   }
   // Declares it, too.
   Cell* NewCell(const std::string& name, const Tensor& tensor, bool is_state, bool is_data,
                 std::string* decls) {
-    Spend(112);
     Expect(!is_state || tensor.IsDense(), "a state is no dense tensor");
     Cell* const cell = &cells_.emplace_back(Cell());
     cell->name = name;
@@ -490,16 +477,10 @@ class Pair {
       for (const int64_t dim : tensor.dims) shape += Put(2, static_cast<uint64_t>(dim));
       described = Put(1, uint64_t{7}) + Put(3, Put(1, shape));
     }
-    Emit(Put(3, Text(Put(1, name), Put(2, described), Put(3, uint64_t{is_state}),
-                     Put(4, uint64_t{is_data}))),
-         decls);
+    *decls += Put(3, Text(Put(1, name), Put(2, described), Put(3, uint64_t{is_state}),
+                          Put(4, uint64_t{is_data})));
     return cell;
   }
-  void Emit(const std::string& bytes, std::string* to) {
-    Spend(bytes.size());
-    *to += bytes;
-  }
-
   // Ops of the original.
 
   void Keep(const PirOp& was, const PirOp& now) {
@@ -715,9 +696,9 @@ class Pair {
       }
     }
     bytes = Put(4, bytes);
-    Emit(bytes, &kept_bytes_);
-    Emit(bytes, &new_bytes_);
-    Emit("=1\n", &steps_);
+    kept_bytes_ += bytes;
+    new_bytes_ += bytes;
+    steps_ += "=1\n";
   }
 
   // Gradients.
@@ -799,8 +780,8 @@ class Pair {
     return cells;
   }
   void EmitNew(std::string_view type, const std::string& slots, const std::string& attrs) {
-    Emit(Put(4, Text(slots, Put(3, type), attrs)), &new_bytes_);
-    Emit("+1\n", &steps_);
+    new_bytes_ += Put(4, Text(slots, Put(3, type), attrs));
+    steps_ += "+1\n";
   }
   // The data orders ops: it does not matter on which stream they are.
   static std::string AttrsOf(const PirOp& op) {
@@ -1029,8 +1010,6 @@ class Pair {
   }
 
   const bool is_startup_;
-  const size_t memory_at_first_;
-  size_t memory_left_;
   std::string_view setting_;
   Texts kept_, ops_;  // but for those that set states
   size_t next_kept_ = 0, index_ = 0, num_new_ = 0;

@@ -53,7 +53,6 @@ struct NewOp : Slots {
   // What all ranks must do in one order. Ranks run one main program, so that names do not matter
   // there, but startup programs of their own.
   void Note(const std::string& call, std::string_view name) {
-    state.Spend(0, 128 + name.size());
     state.schedule += state.main == nullptr ? Text(call, "\n") : Text(call, " ", name, "\n");
   }
 
@@ -187,7 +186,6 @@ struct NewOp : Slots {
     std::vector<uint64_t> shapes, ranks;
     int64_t end = 0;
     for (Var* var : in) {
-      state.Spend(0, 64);
       const bool is_state =
           (state.averages || var->is_elsewhere) && var->IsState() && var->elements >= 0;
       Expect((is_state || var->IsFloats()) &&

@@ -61,9 +61,6 @@ bool IsZero(const Op& op) {
   return true;
 }
 
-// Of an op that is left out, until it is found.
-uint64_t MemoryOf(size_t num_args) { return 128 + num_args * sizeof(Part); }
-
 std::vector<Part> Sorted(std::vector<Part> parts) {
   std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
     return a.of != b.of ? a.of->name < b.of->name : a.version < b.version;
@@ -116,7 +113,7 @@ Share& Set(Var* var, State* state) {
 // Whether op i of the shares computes what this one does, which the result has not.
 bool DoesSame(const Op& op, const std::vector<std::string_view>& attrs, const LeftOut& other,
               size_t i, State* state) {
-  const Op was(other.op, state->memory_left);
+  const Op was(other.op);
   if (was.type != op.type || was.args.size() != op.args.size() || AttrsOf(was.bytes) != attrs) {
     return false;
   }
@@ -129,7 +126,7 @@ bool DoesSame(const Op& op, const std::vector<std::string_view>& attrs, const Le
     const Part& part = other.args[a];
     // What is written is what the other one writes in place, and nothing else.
     for (size_t b = 0; arg.is_output && b < op.args.size(); ++b) {
-      state->Spend(1, 0);
+      state->Spend(1);
       if ((arg.var == op.args[b].var) != (part.of == other.args[b].of)) return false;
     }
     const auto share = state->shares.find(var);
@@ -200,7 +197,7 @@ void ExpectZeros(const Share& share, int64_t elements, const State& state) {
 // these numbers.
 bool DoesSameToAll(const Op& op, const std::vector<Part>& parts, const LeftOut& other,
                    State* state) {
-  const Op was(other.op, state->memory_left);
+  const Op was(other.op);
   const std::vector<size_t> now = NumbersOf(op), before = NumbersOf(was);
   if (was.type != op.type || now.size() != before.size() || AttrsOf(was.bytes) != AttrsOf(op.bytes))
     return false;
@@ -242,7 +239,7 @@ void UpdateLists(const Op& op, State* state) {
     (arg.is_output ? out : in).push_back(var);
     if (arg.is_output) continue;
     parts.insert(parts.end(), share.parts.begin(), share.parts.end());
-    state->Spend(1 + share.parts.size(), 2 * share.parts.size() * sizeof(Part));
+    state->Spend(1 + share.parts.size());
     Expect(share.kind == (op.type == kLast ? kLost : kSame), var->name, " holds another value");
     ExpectZeros(share, var->elements, *state);
   }
@@ -251,13 +248,13 @@ void UpdateLists(const Op& op, State* state) {
   for (const Part& part : parts) {
     auto [next, end] = state->left_out.equal_range(part.of);
     for (; next != end && found == state->left_out.end(); ++next) {
-      state->Spend(1 + next->second.op.size() / 8, 0);
+      state->Spend(1 + next->second.op.size() / 8);
       if (DoesSameToAll(op, parts, next->second, state)) found = next;
     }
   }
   Expect(found != state->left_out.end(), "no op that is left out does the same with these");
   std::map<const Var*, Part> written;
-  const Op was(found->second.op, state->memory_left);
+  const Op was(found->second.op);
   Part any = {};
   for (size_t a = 0; a < was.args.size(); ++a) {
     if (was.args[a].name == "FoundInfinite") any = found->second.args[a];
@@ -291,7 +288,6 @@ void UpdateLists(const Op& op, State* state) {
       var->kind = kSame;
     }
   }
-  state->memory_left += MemoryOf(was.args.size());
   state->left_out.erase(found);
 }
 
@@ -301,8 +297,8 @@ void FindSum(Var* var, State* state) {
   for (const Part& part : of) {
     const auto [begin, end] = state->left_out.equal_range(part.of);
     for (auto found = begin; found != end; ++found) {
-      state->Spend(1 + found->second.op.size() / 8, 0);
-      const Op op(found->second.op, state->memory_left);
+      state->Spend(1 + found->second.op.size() / 8);
+      const Op op(found->second.op);
       std::vector<Part> terms;
       Part made = {};
       for (size_t a = 0; a < op.args.size(); ++a) {
@@ -337,7 +333,6 @@ void ReadShares(State* state) {
           [&](std::string_view share) {
             std::vector<State::Named>& of = state->layout[share];
             json.List([&] {
-              state->Spend(0, 80);
               of.emplace_back();
               size_t i = 0;
               json.List([&] {
@@ -354,10 +349,7 @@ void ReadShares(State* state) {
     } else if (key == "common") {
       json.Object(
           [&](std::string_view one) {
-            json.List([&] {
-              state->Spend(0, 64);
-              state->common[one].push_back(json.String());
-            });
+            json.List([&] { state->common[one].push_back(json.String()); });
           },
           false);
     } else {
@@ -399,7 +391,6 @@ void BeginShares(State* state) {
     Share& share = state->shares[var];
     int64_t end = 0;
     for (const State::Named& of : named) {
-      state->Spend(0, 2 * sizeof(Part));
       std::vector<int64_t> dims;
       Json json(of.dims);
       json.List([&] { dims.push_back(json.Integer()); });
@@ -457,13 +448,11 @@ void LeaveOut(const Op& op, std::vector<Part> before, State* state) {
   }
   if (state->main != nullptr) return;
   Expect(first != nullptr, "it has no input");
-  state->Spend(0, MemoryOf(args.size()));
   state->left_out.emplace(first, LeftOut{op.bytes, std::move(args)});
 }
 
 void KeepConstant(const Op& op, State* state) {
   if (op.type != "fill_constant" || op.args.size() != 1 || !op.args[0].is_output) return;
-  state->Spend(0, 96);
   state->constants[state->VarOf(op.args[0].var)] = {op.bytes, IsZero(op)};
 }
 
@@ -501,12 +490,11 @@ void UpdateShares(const Op& op, State* state) {
   const bool keeps_zeros = first->has_zeros && (op.type == "cast" || op.type == "assign");
   Expect(count > 0, "its shares hold nothing");
   std::vector<std::vector<Part>> values(vars.size());  // of outputs
-  state->Spend(0, count * vars.size() * sizeof(Part));
   for (size_t i = 0; i < count; ++i) {
     const auto [begin, end] = state->left_out.equal_range(first->parts[i].of);
     auto same = begin;
     for (; same != end; ++same) {
-      state->Spend(1 + same->second.op.size() / 8, 0);
+      state->Spend(1 + same->second.op.size() / 8);
       if (DoesSame(op, attrs, same->second, i, state)) break;
     }
     Expect(!kind.needs_whole || first->parts[i].of->elements == elements,
@@ -514,7 +502,6 @@ void UpdateShares(const Op& op, State* state) {
     Expect(same != end, "no op that is left out does the same with ", first->parts[i].of->name);
     for (size_t a = 0; a < vars.size(); ++a) values[a].push_back(same->second.args[a]);
     state->left_out.erase(same);
-    state->memory_left += MemoryOf(vars.size());
   }
   state->Launch(0);
   for (size_t a = 0; a < vars.size(); ++a) {
@@ -572,7 +559,6 @@ void HoldShare(const std::vector<Var*>& vars, const Var& buffer, Kind kind, Var*
   Share& held = Set(share, state);
   held.kind = kind;
   for (const Var* var : vars) {
-    state->Spend(0, 2 * sizeof(Part));
     Expect(IsTensor(*var->of) && var->dtype == var->of->dtype && var->Dims() == var->of->Dims(),
            var->name, " is no tensor of several elements");
     held.parts.push_back({var->of, var->of->version, 0});
@@ -634,7 +620,6 @@ void JoinSums(const Slots& slots) {
       continue;
     }
     Expect(found->second.is_whole == sum.is_whole, var->name, " is a part of this rank");
-    state.Spend(0, found->second.of.size() * sizeof(Part));
     sum.of.insert(sum.of.end(), found->second.of.begin(), found->second.of.end());
   }
   ExpectFree(out, state);
@@ -696,7 +681,6 @@ void SliceShare(const Slots& slots) {
              is("starts", 0) && is("ends", part.elements),
          "expected the first part of what all ranks sent");
   const std::vector<Part> parts = found->second.parts;
-  slots.state.Spend(0, parts.size() * sizeof(Part));
   Set(&part, &slots.state).parts = parts;
 }
 
