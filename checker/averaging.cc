@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "checker/json.h"
 #include "checker/state.h"
 
 namespace checker {
@@ -168,34 +169,15 @@ double NumberOf(const std::string& text) {
 
 // The values of "averaging", by key.
 std::map<std::string, std::string> AveragingOf(std::string_view setting) {
-  constexpr std::string_view kKey = "\"averaging\":";
-  const size_t at = setting.find(kKey);
-  Expect(at != setting.npos && setting.find(kKey, at + 1) == setting.npos,
+  const size_t at = setting.find("averaging\"");
+  Expect(at != setting.npos && setting.find("averaging\"", at + 1) == setting.npos,
          "its setting does not say, or not once, how parameters are averaged");
-  std::string_view rest = setting.substr(at + kKey.size());
-  if (rest.substr(0, 9) == "\"in_turn\"") return {{"in_turn", ""}};
-  char next = '\0';  // after what `until` gave
-  const auto until = [&](std::string_view ends) {
-    const size_t end = rest.find_first_of(ends);
-    Expect(end != rest.npos, "its setting is cut off");
-    const std::string text(rest.substr(0, end));
-    next = rest[end];
-    rest.remove_prefix(end + 1);
-    return text;
-  };
+  const std::string_view averaging = Members(Json::Checked(setting)).Get("averaging");
+  if (averaging == "\"in_turn\"") return {{"in_turn", ""}};
   std::map<std::string, std::string> values;
-  Expect(rest.substr(0, 2) == "{\"", "its setting does not say how parameters are averaged");
-  until("{");
-  do {
-    Expect(until("\"").empty(), "its setting has no key where one belongs");
-    const std::string key = until("\"");
-    Expect(until(":").empty(), "its setting has no value for ", key);
-    const bool is_text = rest.substr(0, 1) == "\"";
-    if (is_text) until("\"");
-    const std::string value = until(is_text ? "\"" : ",}");
-    Expect(is_text ? until(",}").empty() : !value.empty(), "its setting has no value for ", key);
-    Expect(values.emplace(key, value).second, "its setting says twice: ", key);
-  } while (next == ',');
+  for (const auto& [key, value] : Members(averaging).all) {
+    values.emplace(key, value[0] == '"' ? StringOf(value) : value);
+  }
   return values;
 }
 

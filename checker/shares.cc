@@ -326,37 +326,24 @@ void ReadShares(State* state) {
   if (!has_common && setting.find("shares\"") == setting.npos) return;
   Expect(state->nranks > 0 && !state->averages && state->main == nullptr,
          "setting of the result: shares need a number of ranks, and gradients that are reduced");
-  Json json(setting, false);
-  json.Object([&](std::string_view key) {
-    if (key == "shares") {
-      json.Object(
-          [&](std::string_view share) {
-            std::vector<State::Named>& of = state->layout[share];
-            json.List([&] {
-              of.emplace_back();
-              size_t i = 0;
-              json.List([&] {
-                Expect(i < 2, "setting of the result: shares: expected a name and dimensions");
-                if (i++ == 0) {
-                  of.back().name = json.String();
-                  return;
-                }
-                of.back().dims = json.Any();
-              });
-            });
-          },
-          false);
-    } else if (key == "common") {
-      json.Object(
-          [&](std::string_view one) {
-            json.List([&] { state->common[one].push_back(json.String()); });
-          },
-          false);
-    } else {
-      json.Any();
+  const Members all(Json::Checked(setting));
+  if (all.Has("shares")) {
+    for (const auto& [share, listed] : Members(all.Get("shares")).all) {
+      std::vector<State::Named>& of = state->layout[share];
+      for (const std::string_view part : Elements(listed)) {
+        const Texts named = Elements(part);
+        Expect(named.size() == 2, "setting of the result: shares: expected a name and dimensions");
+        of.push_back({StringOf(named[0]), named[1]});
+      }
     }
-  });
-  json.End();
+  }
+  if (all.Has("common")) {
+    for (const auto& [one, names] : Members(all.Get("common")).all) {
+      for (const std::string_view name : Elements(names)) {
+        state->common[one].push_back(StringOf(name));
+      }
+    }
+  }
   Expect(!state->layout.empty(), "setting of the result: expected shares");
   for (const auto& [share, named] : state->layout) {
     for (const State::Named& of : named) {
@@ -392,8 +379,7 @@ void BeginShares(State* state) {
     int64_t end = 0;
     for (const State::Named& of : named) {
       std::vector<int64_t> dims;
-      Json json(of.dims);
-      json.List([&] { dims.push_back(json.Integer()); });
+      for (const std::string_view dim : Elements(of.dims)) dims.push_back(IntegerOf(dim));
       if (of.name.empty()) {
         Expect(&of == &named.back() && dims.size() == 1 && dims[0] > 0,
                "setting of the result: ", name, ": expected padding at the end alone");
