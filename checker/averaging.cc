@@ -112,11 +112,6 @@ bool HasType(const Var& var, int type) {
   return type == kFloats ? var.FloatSize() > 0 : var.dtype == type && var.elements == 1;
 }
 
-Var& One(const std::vector<Var*>& vars) {
-  Expect(vars.size() == 1, "expected one variable in each slot");
-  return *vars[0];
-}
-
 void ExpectAligned(const Var& a, const Var& b) {
   bool are = a.Dims() == b.Dims() && a.parts.size() == b.parts.size();
   for (size_t i = 0; are && i < a.parts.size(); ++i) {

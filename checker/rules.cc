@@ -30,10 +30,6 @@ Var& New(Var* var) {
 struct NewOp : Slots {
   Var& X() const { return One(in); }
   Var& Out() const { return One(out); }
-  static Var& One(const std::vector<Var*>& vars) {
-    Expect(vars.size() == 1, "expected one X, and one Out");
-    return *vars[0];
-  }
   Var& InPlace() const {
     Expect(&X() == &Out(), "expected Out to be X");
     return X();
@@ -494,7 +490,7 @@ void Insert(const Op& op, State* state) {
          : may_be_forward ? "forward or backward"
                           : "backward");
   // Of shares, and of what ranks add up, other rules know nothing.
-  for (Var* var : has('d') || has('e') ? std::vector<Var*>() : added.out) {
+  for (Var* var : has('d') || has('e') || has('*') ? std::vector<Var*>() : added.out) {
     Expect(state->shares.count(var) == 0 && (adds_up || state->totals.count(var) == 0), var->name,
            " is a share, or the sum of shares");
   }

@@ -90,6 +90,19 @@ bool AreEqual(const Part& a, const Part& b) {
   return (a.of == b.of && a.version == b.version) || (a.number != 0 && a.number == b.number);
 }
 
+// Of the ops that are left out, and not found yet, and that read one of these: one that `is` takes.
+template <typename Is>
+auto FindLeftOut(const std::vector<Part>& parts, const Is& is, State* state) {
+  for (const Part& part : parts) {
+    const auto [begin, end] = state->left_out.equal_range(part.of);
+    for (auto found = begin; found != end; ++found) {
+      state->Spend(1 + found->second.op.size() / 8);
+      if (is(found->second)) return found;
+    }
+  }
+  return state->left_out.end();
+}
+
 Share& ShareOf(const Var& var, State* state) {
   const auto found = state->shares.find(const_cast<Var*>(&var));
   Expect(found != state->shares.end() && !found->second.is_of_ranks, var.name, " is no share");
@@ -244,14 +257,10 @@ void UpdateLists(const Op& op, State* state) {
     ExpectZeros(share, var->elements, *state);
   }
   Expect(in == out, "expected X and the same Out");
-  auto found = state->left_out.end();
-  for (const Part& part : parts) {
-    auto [next, end] = state->left_out.equal_range(part.of);
-    for (; next != end && found == state->left_out.end(); ++next) {
-      state->Spend(1 + next->second.op.size() / 8);
-      if (DoesSameToAll(op, parts, next->second, state)) found = next;
-    }
-  }
+  const auto does_same = [&](const LeftOut& other) {
+    return DoesSameToAll(op, parts, other, state);
+  };
+  const auto found = FindLeftOut(parts, does_same, state);
   Expect(found != state->left_out.end(), "no op that is left out does the same with these");
   std::map<const Var*, Part> written;
   const Op was(found->second.op);
@@ -294,28 +303,24 @@ void UpdateLists(const Op& op, State* state) {
 // A variable that is the sum of the same numbers as one that an op left out has made holds that.
 void FindSum(Var* var, State* state) {
   const std::vector<Part> of = Sorted(state->totals[var].of);
-  for (const Part& part : of) {
-    const auto [begin, end] = state->left_out.equal_range(part.of);
-    for (auto found = begin; found != end; ++found) {
-      state->Spend(1 + found->second.op.size() / 8);
-      const Op op(found->second.op);
-      std::vector<Part> terms;
-      Part made = {};
-      for (size_t a = 0; a < op.args.size(); ++a) {
-        const Part& part = found->second.args[a];
-        op.args[a].is_output ? static_cast<void>(made = part) : terms.push_back(part);
-      }
-      if (op.type != "sum" || made.of == nullptr || op.args.size() != of.size() + 1 ||
-          !AreSame(of, Sorted(terms)) || (var->of == var && var != made.of) || !IsCurrent(made) ||
-          !IsNumber(*var, *made.of)) {
-        continue;
-      }
-      HoldNumber(made, var, state);
-      state->left_out.erase(found);
-      ++state->num_sums;
-      return;
+  Part made = {};
+  const auto makes_it = [&](const LeftOut& other) {
+    const Op op(other.op);
+    std::vector<Part> terms;
+    made = {};
+    for (size_t a = 0; a < op.args.size(); ++a) {
+      op.args[a].is_output ? static_cast<void>(made = other.args[a])
+                           : terms.push_back(other.args[a]);
     }
-  }
+    return op.type == "sum" && made.of != nullptr && op.args.size() == of.size() + 1 &&
+           AreSame(of, Sorted(terms)) && (var->of != var || var == made.of) && IsCurrent(made) &&
+           IsNumber(*var, *made.of);
+  };
+  const auto found = FindLeftOut(of, makes_it, state);
+  if (found == state->left_out.end()) return;
+  HoldNumber(made, var, state);
+  state->left_out.erase(found);
+  ++state->num_sums;
 }
 
 }  // namespace
@@ -477,15 +482,14 @@ void UpdateShares(const Op& op, State* state) {
   Expect(count > 0, "its shares hold nothing");
   std::vector<std::vector<Part>> values(vars.size());  // of outputs
   for (size_t i = 0; i < count; ++i) {
-    const auto [begin, end] = state->left_out.equal_range(first->parts[i].of);
-    auto same = begin;
-    for (; same != end; ++same) {
-      state->Spend(1 + same->second.op.size() / 8);
-      if (DoesSame(op, attrs, same->second, i, state)) break;
-    }
+    const auto does_same = [&](const LeftOut& other) {
+      return DoesSame(op, attrs, other, i, state);
+    };
+    const auto same = FindLeftOut({first->parts[i]}, does_same, state);
     Expect(!kind.needs_whole || first->parts[i].of->elements == elements,
            "it needs whole tensors, and no rank has all of ", first->parts[i].of->name);
-    Expect(same != end, "no op that is left out does the same with ", first->parts[i].of->name);
+    Expect(same != state->left_out.end(), "no op that is left out does the same with ",
+           first->parts[i].of->name);
     for (size_t a = 0; a < vars.size(); ++a) values[a].push_back(same->second.args[a]);
     state->left_out.erase(same);
   }
@@ -590,8 +594,7 @@ void GatherShare(const Var& share, const Var& buffer, State* state) {
 
 void JoinSums(const Slots& slots) {
   State& state = slots.state;
-  Expect(slots.out.size() == 1, "expected Out");
-  Var& out = *slots.out[0];
+  Var& out = One(slots.out);
   Sum sum;
   sum.is_whole = std::any_of(slots.in.begin(), slots.in.end(), [&](Var* var) {
     const auto found = state.totals.find(var);
@@ -655,9 +658,8 @@ void SendParts(Var* buffer, Var* out, State* state) {
 }
 
 void SliceShare(const Slots& slots) {
-  Expect(slots.in.size() == 1 && slots.out.size() == 1 && slots.in[0] != slots.out[0],
-         "expected Input and Out");
-  Var &x = *slots.in[0], &part = *slots.out[0];
+  Var &x = One(slots.in), &part = One(slots.out);
+  Expect(&x != &part, "expected Input and Out");
   const auto found = slots.state.shares.find(&x);
   const auto is = [&](std::string_view attr, int64_t value) {
     return slots.op.Numbers(attr) == std::vector{static_cast<uint64_t>(value)};
@@ -671,8 +673,7 @@ void SliceShare(const Slots& slots) {
 }
 
 void FillNew(const Slots& slots) {
-  Expect(slots.out.size() == 1, "expected Out");
-  Var& var = *slots.out[0];
+  Var& var = One(slots.out);
   const std::vector<int64_t> dims = var.Dims();
   Expect(var.of != &var && var.type == 7 && var.parts.empty() &&
              slots.op.Find("shape") != nullptr &&

@@ -218,6 +218,11 @@ struct Slots {
   std::vector<Var*> in, out, more, also;
 };
 
+inline Var& One(const std::vector<Var*>& vars) {
+  Expect(vars.size() == 1, "expected one X, and one Out");
+  return *vars[0];
+}
+
 // By an attribute, a declaration says that the host sets the variable before each step.
 inline void ExpectNoAttrs(const Var& var) {
   Expect(!Fields(var.bytes).Next(7), var.name,

@@ -796,7 +796,7 @@ class Walk:
         roles = (2,) if self.averages or adds_up else (0, 1) if "f" in where and self.layout else (1,)
         expect(not is_main or "*" in where or op.number("op_role", 0 if self.averages else 1) & ~256 in roles,
                "attribute op_role: expected " + " or ".join(("forward", "backward", "optimize")[role] for role in roles))
-        for var in () if set(where) & set("de") else self.outputs:
+        for var in () if set(where) & set("de*") else self.outputs:
             expect(var.share is None and (adds_up or var.total is None), "%s is a share, or the sum of shares" % var)
         self.has_ended |= is_main and self.averages and "*" not in where
         stream = getattr(self, rule)()
