@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "checker/json.h"
 #include "checker/state.h"
 
 namespace checker {
@@ -76,19 +77,9 @@ void SetValue(Var* var, const std::string& value, bool is_equal, State* state) {
   if (var->IsState() && state->changed.emplace(var, var->equal).second) {
     ExpectNotChanged(var, state);
   }
-  const auto [entry, is_new] = state->values.emplace(var, "");
-  if (!is_new) state->memory_left += 256 + entry->second.size();
-  state->Spend(1 + value.size() / 8, 256 + value.size());
-  entry->second = value;
+  state->Spend(1 + value.size() / 8);
+  state->values[var] = value;
   var->equal = is_equal;
-}
-
-// Of a state that has changed: what it holds is no longer kept.
-void Forget(Var* var, State* state) {
-  const auto found = state->values.find(var);
-  if (found == state->values.end()) return;
-  state->memory_left += 256 + found->second.size();
-  state->values.erase(found);
 }
 
 void EndBranch(const std::string& condition, State* state) {
@@ -98,8 +89,7 @@ void EndBranch(const std::string& condition, State* state) {
     state->changed_by[var].push_back(state->branches.size());
     if (var->of == var && var->equal) state->synchronized.emplace(var->name);
     if (!condition.empty()) var->equal = var->equal && was_equal;  // the branch may not run
-    state->Spend(0, 256 + branch.values[var].size());
-    Forget(var, state);
+    state->values.erase(var);
   }
   state->changed.clear();
   state->branches.push_back(std::move(branch));
@@ -120,11 +110,6 @@ constexpr Binary kBinary[] = {
 
 bool HasType(const Var& var, int type) {
   return type == kFloats ? var.FloatSize() > 0 : var.dtype == type && var.elements == 1;
-}
-
-Var& One(const std::vector<Var*>& vars) {
-  Expect(vars.size() == 1, "expected one variable in each slot");
-  return *vars[0];
 }
 
 void ExpectAligned(const Var& a, const Var& b) {
@@ -179,34 +164,15 @@ double NumberOf(const std::string& text) {
 
 // The values of "averaging", by key.
 std::map<std::string, std::string> AveragingOf(std::string_view setting) {
-  constexpr std::string_view kKey = "\"averaging\":";
-  const size_t at = setting.find(kKey);
-  Expect(at != setting.npos && setting.find(kKey, at + 1) == setting.npos,
+  const size_t at = setting.find("averaging\"");
+  Expect(at != setting.npos && setting.find("averaging\"", at + 1) == setting.npos,
          "its setting does not say, or not once, how parameters are averaged");
-  std::string_view rest = setting.substr(at + kKey.size());
-  if (rest.substr(0, 9) == "\"in_turn\"") return {{"in_turn", ""}};
-  char next = '\0';  // after what `until` gave
-  const auto until = [&](std::string_view ends) {
-    const size_t end = rest.find_first_of(ends);
-    Expect(end != rest.npos, "its setting is cut off");
-    const std::string text(rest.substr(0, end));
-    next = rest[end];
-    rest.remove_prefix(end + 1);
-    return text;
-  };
+  const std::string_view averaging = Members(Json::Checked(setting)).Get("averaging");
+  if (averaging == "\"in_turn\"") return {{"in_turn", ""}};
   std::map<std::string, std::string> values;
-  Expect(rest.substr(0, 2) == "{\"", "its setting does not say how parameters are averaged");
-  until("{");
-  do {
-    Expect(until("\"").empty(), "its setting has no key where one belongs");
-    const std::string key = until("\"");
-    Expect(until(":").empty(), "its setting has no value for ", key);
-    const bool is_text = rest.substr(0, 1) == "\"";
-    if (is_text) until("\"");
-    const std::string value = until(is_text ? "\"" : ",}");
-    Expect(is_text ? until(",}").empty() : !value.empty(), "its setting has no value for ", key);
-    Expect(values.emplace(key, value).second, "its setting says twice: ", key);
-  } while (next == ',');
+  for (const auto& [key, value] : Members(averaging).all) {
+    values.emplace(key, value[0] == '"' ? StringOf(value) : value);
+  }
   return values;
 }
 
@@ -516,7 +482,7 @@ void RunBranch(const Slots& slots) {
   uint64_t index = 0;
   for (Fields ops(state.new_blocks[number - first].ops); ops.Next(4); ++index) {
     try {
-      state.WithOp(ops.Bytes(), [&](const Op& op) { Insert(op, &state); });
+      Insert(Op(ops.Bytes()), &state);
     } catch (const Failure& failure) {
       throw Failure{Text("block ", std::to_string(number), ", op ", std::to_string(index), " (",
                          TextOf(ops.Bytes(), 3), "): ", failure.why)};
@@ -531,7 +497,7 @@ void RunBranch(const Slots& slots) {
   }
   for (Fields decls(state.new_blocks[number - first].decls); decls.Next(3);) {
     Var* const var = state.VarOf(TextOf(decls.Bytes(), 1));
-    Forget(var, &state);
+    state.values.erase(var);
     if (!var->parts.empty()) var->accesses.clear();  // its memory is that of its parts
     for (const auto& [part, offset] : var->parts) part->in_buffer = false;
     var->parts.clear();

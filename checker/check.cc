@@ -74,7 +74,6 @@ void Declare(State* state) {
   state->locals.resize(state->blocks.size());
   for (size_t i = 1; i < state->blocks.size(); ++i) {
     for (Fields fields(state->blocks[i]); fields.Next(3);) {
-      state->Spend(0, 64);
       const Decl decl(fields.Bytes());
       Expect(!decl.persistable, "block ", std::to_string(i), " has a state");
       state->locals[i].insert(decl.name);
@@ -82,7 +81,6 @@ void Declare(State* state) {
   }
   size_t count = state->original.num_decls + state->result.num_decls;
   for (const Block& block : state->new_blocks) count += block.num_decls;
-  state->Spend(0, count * sizeof(void*));
   state->names.reserve(count);
   for (Fields fields(state->original.decls); fields.Next(3);) {
     Var* const var = state->Declare(fields.Bytes());
@@ -150,16 +148,12 @@ void Begin(std::string_view original, std::string_view result, State* state) {
   state->result = Block(blocks[0]);
   state->version = NumberOf(TextOf(original, 4), 1);
   state->work_left = 1000 + 16 * result.size();
-  state->memory_left = (1 << 22) + 2 * (original.size() + result.size());
-  // What the main programs did not need.
-  if (state->main != nullptr) state->memory_left += state->main->memory_left;
   CheckSetting(TextOf(result, 1001), state);
   const auto without_blocks = [](std::string_view file) {
     return OthersOf(file, 1, 1001, [](const Fields&) {});
   };
   const size_t num_old = state->blocks.size();
   for (size_t i = num_old; i < blocks.size() && state->averages && state->main == nullptr; ++i) {
-    state->Spend(0, sizeof(Block) + 128);
     state->new_blocks.emplace_back(blocks[i]);
     Expect(state->new_blocks.back().others.size() <= 2 && NumberOf(blocks[i], 2) == 0,
            "a new block has another field, or is in another block than block 0");
@@ -249,15 +243,18 @@ bool Follow(std::istream* proof, State* state) {
       Expect(is_new || originals.Next(4), "proof.txt: the original has no further op");
       const std::string_view bytes = (is_left_out ? originals : results).Bytes();
       try {
-        state->WithOp(bytes, [&](const Op& op) {
-          if (is_new) return Insert(op, state);
-          if (is_left_out) return Keep(op, nullptr, state);
-          if (AreSameOps(op.bytes, originals.Bytes())) return Keep(op, &op, state);
-          Expect(
-              state->HasShares() && SortedFields(op.bytes, 2) == SortedFields(originals.Bytes(), 2),
-              "the op of the original is another one");
-          state->WithOp(originals.Bytes(), [&](const Op& was) { Keep(was, &op, state); });
-        });
+        const Op op(bytes);
+        if (is_new) {
+          Insert(op, state);
+        } else if (is_left_out) {
+          Keep(op, nullptr, state);
+        } else if (AreSameOps(bytes, originals.Bytes())) {
+          Keep(op, &op, state);
+        } else {
+          Expect(state->HasShares() && SortedFields(bytes, 2) == SortedFields(originals.Bytes(), 2),
+                 "the op of the original is another one");
+          Keep(Op(originals.Bytes()), &op, state);
+        }
       } catch (const Failure& failure) {
         throw Failure{Text(
             state->main == nullptr ? "" : "startup: ", is_left_out ? "left out before op " : "op ",

@@ -248,8 +248,8 @@ struct Op {
   std::vector<Attr> attrs;
 
   // Refuses slots and attributes that are there twice, but for equal attributes: which of them
-  // counts depends on the order. And arguments that take more memory than that.
-  Op(std::string_view op, uint64_t memory_left) : bytes(op) {
+  // counts depends on the order.
+  explicit Op(std::string_view op) : bytes(op) {
     size_t num_types = 0;
     slots.reserve(16), args.reserve(16), attrs.reserve(32);
     for (Fields fields(op); fields.Next();) {
@@ -270,16 +270,12 @@ struct Op {
         size_t place = 0;
         for (Fields vars(fields.Bytes()); vars.Next(2); ++place) {
           const std::string_view var = vars.Bytes();
-          if (var.empty() || var == "@EMPTY@") continue;
-          args.push_back({added, var, place});
-          Expect(Memory() <= memory_left, "its arguments take more memory than such files may");
+          if (!var.empty() && var != "@EMPTY@") args.push_back({added, var, place});
         }
       }
       Expect(slots.size() + attrs.size() <= 256, "it has too many slots or attributes");
     }
   }
-  // Of the arguments, and of pointers to their variables, in vectors that grow.
-  uint64_t Memory() const { return args.size() * 128; }
   const Attr* Find(std::string_view attr) const {  // null: there is none
     for (const Attr& found : attrs) {
       if (found.name == attr) return &found;

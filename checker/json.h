@@ -1,4 +1,4 @@
-// A reader of JSON from front to back, of which values point into the file.
+// JSON, of which values point into the file.
 #ifndef WEFT_CHECKER_JSON_H_
 #define WEFT_CHECKER_JSON_H_
 
@@ -7,87 +7,81 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checker/format.h"
 
 namespace checker {
 
+using Texts = std::vector<std::string_view>;
+
 class Json {
  public:
-  // `is_checked`: it is a value that another reader has given.
-  explicit Json(std::string_view text, bool is_checked = true)
-      : text_(text), is_checked_(is_checked) {
-    Space();
+  explicit Json(std::string_view text) : text_(text) { Space(); }
+
+  // The only value of a file, which is found to be JSON. Others are in such values.
+  static std::string_view Checked(std::string_view file) {
+    Json json(file);
+    const size_t begin = json.at_;
+    const size_t end = json.Check(0);
+    Expect(json.at_ == file.size(), "something follows the JSON");
+    return file.substr(begin, end - begin);
   }
 
-  // use(name) has to read the value. `is_small`: it has 64 members at most.
-  template <typename Use>
-  void Object(const Use& use, bool is_small = true) {
-    std::vector<std::string_view> names;
-    std::set<std::string_view> many;
-    Values('{', '}', [&] {
-      const std::string_view name = String();
-      bool is_new = is_small || many.insert(name).second;
-      for (const std::string_view other : names) is_new = is_new && other != name;
-      Expect(is_new, "an object has two members ", name);
-      Expect(names.size() < 64, "an object has more than 64 members");
-      if (is_small) names.push_back(name);
-      Take(':');
-      use(name);
-    });
-  }
-  // use() has to read the element.
-  template <typename Use>
-  void List(const Use& use) {
-    Values('[', ']', use);
-  }
-  std::string_view String() {  // without escapes
-    const std::string_view raw = Any();
-    Expect(raw[0] == '"' && raw.find('\\') == raw.npos, "expected a text without escapes, found ",
+  // The elements of a list, or the members of an object, each after its name.
+  static Texts PartsOf(std::string_view raw, char open) {
+    Expect(raw[0] == open, open == '{' ? "expected an object, found " : "expected a list, found ",
            raw.substr(0, 20));
-    return raw.substr(1, raw.size() - 2);
+    Texts parts;
+    for (Json json(raw.substr(1, raw.size() - 2)); json.at_ < json.text_.size();) {
+      parts.push_back(json.Any());
+      if (json.at_ < json.text_.size()) ++json.at_, json.Space();
+    }
+    return parts;
   }
-  int64_t Integer() {
-    const std::string_view raw = Any();
-    const size_t sign = raw[0] == '-' ? 1 : 0;
-    Expect(raw.size() > sign && raw.size() < sign + 19 &&
-               (raw[sign] != '0' || raw.size() == 1 + sign) &&
-               raw.find_first_not_of("0123456789", sign) == raw.npos,
-           "expected an integer, found ", raw.substr(0, 20));
-    return std::strtoll(std::string(raw).c_str(), nullptr, 10);
-  }
-  double Number() {
-    const std::string_view raw = Any();
-    Expect(IsNumber(raw), "expected a number, found ", raw.substr(0, 20));
-    return std::strtod(std::string(raw).c_str(), nullptr);
-  }
-  // A value as it stands.
+
+ private:
+  // The next value, of what is JSON.
   std::string_view Any() {
     const size_t begin = at_;
-    size_t end = 0;
+    int depth = 0;
+    do {
+      const char c = text_[at_++];
+      if (c == '"') {
+        for (; text_[at_] != '"'; ++at_) at_ += text_[at_] == '\\' ? 1 : 0;
+        ++at_;
+      } else if (c == '{' || c == '[') {
+        ++depth;
+      } else if (c == '}' || c == ']') {
+        --depth;
+      } else if (depth == 0) {
+        at_ = std::min(text_.find_first_of(",: \t\n\r", at_), text_.size());
+      }
+    } while (depth > 0);
+    const std::string_view raw = text_.substr(begin, at_ - begin);
+    Space();
+    return raw;
+  }
+  // Reads a value. Returns where it ends, before blanks.
+  size_t Check(int depth) {
+    const size_t begin = at_;
     const char first = At();
-    if (is_checked_) {
-      end = EndOfChecked();
-      at_ = end;
-      Space();
-      return text_.substr(begin, end - begin);
-    }
     if (first == '{' || first == '[') {
-      Values(
-          first, first == '{' ? '}' : ']',
-          [&] {
-            if (first == '{') {
-              Expect(At() == '"', "expected a name in the JSON");
-              Any();
-              Take(':');
-            }
-            Any();
-          },
-          &end);
-      return text_.substr(begin, end - begin);
-    }
-    if (first == '"') {
+      Expect(depth < 64, "the JSON has too many values inside one another");
+      const char close = first == '{' ? '}' : ']';
+      Take(first);
+      for (bool is_first = true; At() != close; is_first = false) {
+        if (!is_first) Take(',');
+        if (first == '{') {
+          Expect(At() == '"', "expected a name in the JSON");
+          Check(depth);
+          Take(':');
+        }
+        Check(depth + 1);
+      }
+      ++at_;
+    } else if (first == '"') {
       for (++at_; At() != '"'; ++at_) {
         Expect(static_cast<unsigned char>(At()) >= 0x20, "a text has a control character");
         if (At() == '\\') ++at_, At();
@@ -95,32 +89,12 @@ class Json {
       ++at_;
     } else {
       at_ = std::min(text_.find_first_not_of("+-.0123456789Eaeflnrstu", at_), text_.size());
+      const std::string_view raw = text_.substr(begin, at_ - begin);
+      Expect(raw == "true" || raw == "false" || raw == "null" || IsNumber(raw),
+             "this is not JSON: ", text_.substr(begin, 20));
     }
-    const std::string_view raw = text_.substr(begin, at_ - begin);
-    const bool is_word = raw == "true" || raw == "false" || raw == "null";
-    Expect(first == '"' || is_word || IsNumber(raw), "this is not JSON: ", text_.substr(at_, 20));
+    const size_t end = at_;
     Space();
-    return raw;
-  }
-  void End() const { Expect(at_ == text_.size(), "something follows the JSON"); }
-
- private:
-  size_t EndOfChecked() const {
-    size_t end = at_;
-    int depth = 0;
-    do {
-      const char c = text_[end++];
-      if (c == '"') {
-        for (; text_[end] != '"'; ++end) end += text_[end] == '\\' ? 1 : 0;
-        ++end;
-      } else if (c == '{' || c == '[') {
-        ++depth;
-      } else if (c == '}' || c == ']') {
-        --depth;
-      } else if (depth == 0) {
-        return std::min(text_.find_first_of(",]} \t\n\r", end), text_.size());
-      }
-    } while (depth > 0);
     return end;
   }
   static bool IsNumber(std::string_view raw) {
@@ -140,35 +114,68 @@ class Json {
     Expect(at_ < text_.size(), "the JSON is cut off");
     return text_[at_];
   }
-  void Space() {
-    while (at_ < text_.size() &&
-           (text_[at_] == ' ' || (text_[at_] >= '\t' && text_[at_] <= '\r'))) {
-      Expect(text_[at_] != '\v' && text_[at_] != '\f', "the JSON has another blank");
-      ++at_;
-    }
-  }
+  void Space() { at_ = std::min(text_.find_first_not_of(" \t\n\r", at_), text_.size()); }
   void Take(char wanted) {
     Expect(At() == wanted, "expected ", std::string_view(&wanted, 1), " in the JSON");
     ++at_;
     Space();
   }
-  template <typename Use>
-  void Values(char open, char close, const Use& use, size_t* end = nullptr) {
-    Take(open);
-    Expect(++depth_ <= 64, "the JSON has too many values inside one another");
-    for (bool is_first = true; At() != close; is_first = false) {
-      if (!is_first) Take(',');
-      use();
-    }
-    --depth_;
-    if (end != nullptr) *end = at_ + 1;
-    Take(close);
-  }
 
   std::string_view text_;
-  bool is_checked_;
   size_t at_ = 0;
-  int depth_ = 0;
+};
+
+inline std::string_view StringOf(std::string_view raw) {  // without escapes
+  Expect(raw[0] == '"' && raw.find('\\') == raw.npos, "expected a text without escapes, found ",
+         raw.substr(0, 20));
+  return raw.substr(1, raw.size() - 2);
+}
+inline int64_t IntegerOf(std::string_view raw) {
+  const size_t sign = raw[0] == '-' ? 1 : 0;
+  Expect(raw.size() > sign && raw.size() < sign + 19 &&
+             (raw[sign] != '0' || raw.size() == 1 + sign) &&
+             raw.find_first_not_of("0123456789", sign) == raw.npos,
+         "expected an integer, found ", raw.substr(0, 20));
+  return std::strtoll(std::string(raw).c_str(), nullptr, 10);
+}
+inline double DoubleOf(std::string_view raw) {
+  Expect(raw[0] == '-' || (raw[0] >= '0' && raw[0] <= '9'), "expected a number, found ",
+         raw.substr(0, 20));
+  return std::strtod(std::string(raw).c_str(), nullptr);
+}
+
+inline Texts Elements(std::string_view raw) { return Json::PartsOf(raw, '['); }
+
+// The members of an object, of which each has another name.
+struct Members {
+  std::vector<std::pair<std::string_view, std::string_view>> all;
+
+  // count: how many there are, if it is not 0.
+  explicit Members(std::string_view raw, size_t count = 0) {
+    const Texts parts = Json::PartsOf(raw, '{');
+    std::set<std::string_view> names;  // of many
+    for (size_t i = 0; i < parts.size(); i += 2) {
+      const std::string_view name = StringOf(parts[i]);
+      Expect(parts.size() > 64 ? names.insert(name).second : !Has(name),
+             "an object has two members ", name);
+      all.emplace_back(name, parts[i + 1]);
+    }
+    Expect(count == 0 || all.size() == count, "an object has another member");
+  }
+  bool Has(std::string_view name) const { return Find(name) != nullptr; }
+  std::string_view Get(std::string_view name) const {
+    Expect(Has(name), "the member ", name, " is missing");
+    return *Find(name);
+  }
+  std::string_view String(std::string_view name) const { return StringOf(Get(name)); }
+
+ private:
+  const std::string_view* Find(std::string_view name) const {
+    for (const auto& [known, value] : all) {
+      if (known == name) return &value;
+    }
+    return nullptr;
+  }
 };
 
 }  // namespace checker

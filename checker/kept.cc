@@ -90,7 +90,7 @@ struct Uses {
 void AddUses(const Op& op, State* state, std::vector<uint64_t>* path, Uses* uses) {
   uses->draws = CheckIsPlain(op, state->version) || uses->draws;
   for (const Op::Arg& arg : op.args) {
-    if (path->size() > 1) state->Spend(1, 16);
+    if (path->size() > 1) state->Spend(1);
     Var* const var = state->Find(arg.var);
     const auto is_local = [&](uint64_t i) { return state->locals[i].count(arg.var) > 0; };
     Expect(var != nullptr || std::any_of(path->begin(), path->end(), is_local), arg.var,
@@ -105,7 +105,7 @@ void AddUses(const Op& op, State* state, std::vector<uint64_t>* path, Uses* uses
       uses->has_blocks = true;
       path->push_back(block);
       for (Fields ops(state->blocks[block]); ops.Next(4);) {
-        state->WithOp(ops.Bytes(), [&](const Op& op) { AddUses(op, state, path, uses); });
+        AddUses(Op(ops.Bytes()), state, path, uses);
       }
       path->pop_back();
     }
@@ -140,9 +140,7 @@ void KeepRate(const Op& op, State* state) {
     if (!arg.is_output && arg.name == "Param") param = state->VarOf(arg.var);
     if (!arg.is_output && arg.name == "LearningRate") rate = state->VarOf(arg.var);
   }
-  if (param == nullptr || rate == nullptr) return;
-  state->Spend(0, 96);
-  state->rates[param] = rate;
+  if (param != nullptr && rate != nullptr) state->rates[param] = rate;
 }
 
 // Inputs may be other copies of what the original reads there.

@@ -21,40 +21,9 @@ const char* const kPirClaim = R"(Assumed of Paddle 3:
 
 namespace {
 
-using Texts = std::vector<std::string_view>;
-
-struct Members {
-  std::vector<std::pair<std::string_view, std::string_view>> all;
-
-  explicit Members(std::string_view raw, size_t count = 0) {
-    Json json(raw);
-    json.Object([&](std::string_view name) { all.emplace_back(name, json.Any()); });
-    json.End();
-    Expect(count == 0 || all.size() == count, "an object has another member");
-  }
-  bool Has(std::string_view name) const {
-    return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.first == name; });
-  }
-  std::string_view Get(std::string_view name) const {
-    for (const auto& [known, value] : all) {
-      if (known == name) return value;
-    }
-    Fail("the member ", name, " is missing");
-  }
-  std::string_view String(std::string_view name) const { return Json(Get(name)).String(); }
-};
-
-Texts Elements(std::string_view raw) {
-  Texts elements;
-  Json json(raw);
-  json.List([&] { elements.push_back(json.Any()); });
-  json.End();
-  return elements;
-}
-
 std::vector<int64_t> Integers(std::string_view raw) {
   std::vector<int64_t> integers;
-  for (const std::string_view element : Elements(raw)) integers.push_back(Json(element).Integer());
+  for (const std::string_view element : Elements(raw)) integers.push_back(IntegerOf(element));
   return integers;
 }
 
@@ -154,7 +123,7 @@ struct PirOp {
     for (const auto& [key, value] : members.all) {
       if (key == "I") {
         for (const std::string_view operand : Elements(value)) {
-          operands.push_back(Json(Members(operand, 1).Get("%")).Integer());
+          operands.push_back(IntegerOf(Members(operand, 1).Get("%")));
         }
       } else if (key != "O") {
         rest.emplace_back(key, value);
@@ -164,14 +133,14 @@ struct PirOp {
     const std::string_view all = members.Get("O");
     for (const std::string_view result : type == "p" ? Texts{all} : Elements(all)) {
       const Members made(result, 2);
-      results.emplace_back(Json(made.Get("%")).Integer(), Tensor(made.Get("TT")));
+      results.emplace_back(IntegerOf(made.Get("%")), Tensor(made.Get("TT")));
       rest.emplace_back("", results.back().second.raw);
     }
     if (type == "p") {
       const Texts values = Elements(members.Get("A")), flags = Elements(members.Get("OA"));
       Expect(values.size() == 4 && values[0] == "0" && flags.size() == 3,
              "a parameter is distributed, or not as Paddle writes it");
-      name = Json(values[3]).String();
+      name = StringOf(values[3]);
       persistable = {flags[0] == "1"};
       is_trained = flags[2] == "1";
       return;
@@ -264,8 +233,7 @@ bool IsBinder(std::string_view type) {
 std::string_view BoundName(const PirOp& op) {
   Expect(op.operands.size() == 1 && op.results.empty(), "expected one value, for a state");
   const std::string_view name =
-      Json(op.Get(op.type == "0.set_parameter" ? "parameter_name" : "output_name", "0.a_str"))
-          .String();
+      StringOf(op.Get(op.type == "0.set_parameter" ? "parameter_name" : "output_name", "0.a_str"));
   Expect(!name.empty() && name[0] != '%', "the name of a state begins with %");
   return name;
 }
@@ -305,46 +273,32 @@ std::string Slot(uint64_t field, std::string_view name, const std::vector<Cell*>
   return Put(field, slot);
 }
 
+// The only block of a region.
+Members BlockOf(std::string_view region) {
+  const Texts blocks = Elements(Members(region, 2).Get("blocks"));
+  Expect(blocks.size() == 1, "expected one block");
+  return Members(blocks[0], 3);
+}
+
 struct PirFile {
   Texts ops;
-  std::string_view base_code = "{}", setting;
+  std::string_view base_code, setting;
 
-  explicit PirFile(std::string_view file) {
-    Json json(file, false);
-    size_t members = 0;  // of the region and of the block, of which there is one
-    const auto read_block = [&](std::string_view name) {
-      ++members;
-      if (name == "ops") {
-        json.List([&] { ops.push_back(json.Any()); });
-      } else {
-        const std::string_view value = json.Any();
-        Expect(name == "#" || (name == "args" && Elements(value).empty()),
-               "expected a block without arguments");
-      }
-    };
-    const auto read_region = [&](std::string_view name) {
-      ++members;
-      Expect(name == "#" || name == "blocks", "a region has another member ", name);
-      name == "#" ? (void)json.Any() : json.List([&] { json.Object(read_block); });
-    };
-    json.Object([&](std::string_view name) {
-      if (name == "program") {
-        json.Object([&](std::string_view name) {
-          Expect(name == "regions", "the program has another member ", name);
-          json.List([&] { json.Object(read_region); });
-        });
-      } else {
-        Expect(name == "base_code" || name == "weft_setting", "the file has another member ", name);
-        (name == "base_code" ? base_code : setting) = json.Any();
-      }
-    });
-    json.End();
+  explicit PirFile(std::string_view text) {
+    const Members file(Json::Checked(text));
+    Expect(file.all.size() == (file.Has("weft_setting") ? 3 : 2), "the file has another member");
+    base_code = file.Get("base_code");
+    if (file.Has("weft_setting")) setting = file.Get("weft_setting");
     const Members code(base_code);
     const std::string_view version = code.Get("version");
     Expect(code.Get("magic") == "\"pir\"" && code.Get("trainable") == "true" &&
                version.size() == 1 && version >= "1" && version <= "4",
            "expected PIR of versions 1 to 4, for training");
-    Expect(members == 5, "expected one block");
+    const Texts regions = Elements(Members(file.Get("program"), 1).Get("regions"));
+    Expect(regions.size() == 1, "expected one block");
+    const Members block = BlockOf(regions[0]);
+    Expect(Elements(block.Get("args")).empty(), "expected a block without arguments");
+    ops = Elements(block.Get("ops"));
   }
 };
 
@@ -352,13 +306,10 @@ struct PirFile {
 class Pair {
  public:
   Pair(std::string_view original, std::string_view result, bool is_startup)
-      : is_startup_(is_startup),
-        memory_at_first_((1 << 22) + 2 * (original.size() + result.size())),
-        memory_left_(memory_at_first_) {
+      : is_startup_(is_startup) {
     const PirFile was(original), now(result);
     Expect(was.base_code == now.base_code, "the result has another version");
     setting_ = now.setting;
-    Spend(16 * (was.ops.size() + now.ops.size()));
     ReadOps(was.ops, &kept_, &bound_);
     ReadOps(now.ops, &ops_, &new_bound_);
     for (const auto& [name, op] : bound_) {
@@ -403,7 +354,6 @@ class Pair {
     *original = Program({&decls_, &first, &kept_bytes_});
     kept_bytes_ = "";
     *result = Program({&decls_, &new_decls_, &first, &new_bytes_}) + Put(1001, setting_);
-    Expect(3 * (original->size() + result->size()) <= memory_at_first_, "its ops take more memory");
   }
 
  private:
@@ -417,11 +367,6 @@ class Pair {
     return program + Put(4, Put(1, uint64_t{3000000}));
   }
 
-  void Spend(size_t bytes) {
-    Expect(bytes <= memory_left_, "it takes more memory than programs of this size may");
-    memory_left_ -= bytes;
-  }
-
   using Bound = std::map<std::string_view, std::pair<std::string_view, size_t>>;
 
   void ReadOps(const Texts& all, Texts* ops, Bound* bound) {
@@ -433,7 +378,6 @@ class Pair {
       Expect(is_startup_ &&
                  bound->emplace(BoundName(PirOp(raw)), std::make_pair(raw, ops->size())).second,
              "a state is set twice, or in the main program");
-      Spend(128);
     }
   }
 
@@ -456,7 +400,6 @@ class Pair {
     return One(values, number);
   }
   Value& Define(Values* values, int64_t number, Refs refs, bool is_list) {
-    Spend(64 + (is_list ? 48 + 8 * refs.size() : 0));
     const auto [entry, is_new] = values->try_emplace(number);
     Value& value = entry->second;
     Expect(is_new && (number > 0 || (number < 0 && in_block_)), "%", std::to_string(number),
@@ -471,13 +414,11 @@ class Pair {
     return value;
   }
   Ref* NewRef(Cell* cell, std::string_view type, uint32_t twin) {
-    Spend(32);
     return &refs_.emplace_back(Ref{cell, type, twin, cell->age});
   }
   // Declares it, too.
   Cell* NewCell(const std::string& name, const Tensor& tensor, bool is_state, bool is_data,
                 std::string* decls) {
-    Spend(112);
     Expect(!is_state || tensor.IsDense(), "a state is no dense tensor");
     Cell* const cell = &cells_.emplace_back(Cell());
     cell->name = name;
@@ -490,16 +431,10 @@ class Pair {
       for (const int64_t dim : tensor.dims) shape += Put(2, static_cast<uint64_t>(dim));
       described = Put(1, uint64_t{7}) + Put(3, Put(1, shape));
     }
-    Emit(Put(3, Text(Put(1, name), Put(2, described), Put(3, uint64_t{is_state}),
-                     Put(4, uint64_t{is_data}))),
-         decls);
+    *decls += Put(3, Text(Put(1, name), Put(2, described), Put(3, uint64_t{is_state}),
+                          Put(4, uint64_t{is_data})));
     return cell;
   }
-  void Emit(const std::string& bytes, std::string* to) {
-    Spend(bytes.size());
-    *to += bytes;
-  }
-
   // Ops of the original.
 
   void Keep(const PirOp& was, const PirOp& now) {
@@ -567,12 +502,10 @@ class Pair {
                                const std::vector<std::vector<Cell*>>& inputs) {
     std::vector<Cell*> given;
     const bool was_in_block = std::exchange(in_block_, true);
-    const Texts blocks = Elements(Members(region, 2).Get("blocks"));
-    Expect(blocks.size() == 1, "expected one block");
-    const Members block(blocks[0], 3);
+    const Members block = BlockOf(region);
     for (const std::string_view arg : Elements(block.Get("args"))) {
       const Members members(arg, 2);
-      const int64_t number = Json(members.Get("#")).Integer();
+      const int64_t number = IntegerOf(members.Get("#"));
       const Tensor tensor(members.Get("TT"));
       given.push_back(NewCell(Text("%", std::to_string(number)), tensor, false, false, &decls_));
       DefineKept(number, number, tensor, {given.back()});
@@ -595,8 +528,7 @@ class Pair {
 
   void KeepData(const PirOp& was, const PirOp& now) {
     Expect(!in_block_, "a state is made in a block");
-    const std::string_view name =
-        was.type == "p" ? was.name : Json(was.Get("name", "0.a_str")).String();
+    const std::string_view name = was.type == "p" ? was.name : StringOf(was.Get("name", "0.a_str"));
     Expect(!name.empty() && name[0] != '%' && was.results.size() == 1 && was.operands.empty(),
            "a state has no proper name, or no value");
     const auto& [number, tensor] = was.results[0];
@@ -705,19 +637,19 @@ class Pair {
       if (name.find("seed") != name.npos || name.find("Seed") != name.npos) {
         bytes += IntAttr(name, 0);
       } else if (name == "ring_id") {
-        bytes += IntAttr(name, Json(op.Get(name)).Integer());
+        bytes += IntAttr(name, IntegerOf(op.Get(name)));
       } else if (name == "ring_ids") {
         bytes += PutAttr(name, Attr::kInts, "");
       } else if (name == "execution_stream") {
-        bytes += TextAttr(name, Json(op.Get(name)).String());
+        bytes += TextAttr(name, StringOf(op.Get(name)));
       } else if (name == "bias" && type == "scale") {
-        bytes += FloatAttr(name, Json(op.Get(name)).Number());
+        bytes += FloatAttr(name, DoubleOf(op.Get(name)));
       }
     }
     bytes = Put(4, bytes);
-    Emit(bytes, &kept_bytes_);
-    Emit(bytes, &new_bytes_);
-    Emit("=1\n", &steps_);
+    kept_bytes_ += bytes;
+    new_bytes_ += bytes;
+    steps_ += "=1\n";
   }
 
   // Gradients.
@@ -799,8 +731,8 @@ class Pair {
     return cells;
   }
   void EmitNew(std::string_view type, const std::string& slots, const std::string& attrs) {
-    Emit(Put(4, Text(slots, Put(3, type), attrs)), &new_bytes_);
-    Emit("+1\n", &steps_);
+    new_bytes_ += Put(4, Text(slots, Put(3, type), attrs));
+    steps_ += "+1\n";
   }
   // The data orders ops: it does not matter on which stream they are.
   static std::string AttrsOf(const PirOp& op) {
@@ -813,10 +745,10 @@ class Pair {
                  type == "0.a_str",
              "no rule allows attribute ", name);
       if (name == "execution_stream" || name == "scheduling_priority") continue;
-      attrs += is_float             ? FloatAttr(name, Json(value).Number())
+      attrs += is_float             ? FloatAttr(name, DoubleOf(value))
                : type == "0.a_bool" ? BoolAttr(name, value == "true")
-               : type == "0.a_str"  ? TextAttr(name, Json(value).String())
-                                    : IntAttr(name, Json(value).Integer());
+               : type == "0.a_str"  ? TextAttr(name, StringOf(value))
+                                    : IntAttr(name, IntegerOf(value));
     }
     return attrs;
   }
@@ -833,9 +765,9 @@ class Pair {
     Expect(op.attrs.size() == 4 && op.Find("place") != nullptr &&
                op.results[0].second.dims == std::vector<int64_t>{1} &&
                Elements(op.Get("shape", "1.a_intarray")) == Texts{"1"} &&
-               Json(op.Get("dtype", "1.a_dtype")).String() == dtype,
+               StringOf(op.Get("dtype", "1.a_dtype")) == dtype,
            "expected a constant of one element, of type ", dtype);
-    return Json(op.Get("value", "0.a_f64")).Number();
+    return DoubleOf(op.Get("value", "0.a_f64"));
   }
   void CheckAxis(int64_t number) const {
     Expect(ScalarOf(number, "int32") == 0, "expected axis 0");
@@ -849,7 +781,7 @@ class Pair {
     for (const std::string_view element : Elements(op.Get("value", "0.a_array"))) {
       const Members one(element, 2);
       Expect(one.Get("#") == "\"0.a_i64\"", "expected whole numbers");
-      integers.push_back(Json(one.Get("D")).Integer());
+      integers.push_back(IntegerOf(one.Get("D")));
     }
     return integers;
   }
@@ -931,7 +863,7 @@ class Pair {
       for (Cell* part : x->cell->parts) parts.push_back(AddLike(part, to.dtype));
       if (!parts.empty()) Coalesce(target, parts, false);
     }
-    const uint64_t dtype = NumberOf(Json(op.Get("dtype", "1.a_dtype")).String(), kFloats);
+    const uint64_t dtype = NumberOf(StringOf(op.Get("dtype", "1.a_dtype")), kFloats);
     EmitNew("cast", Slot(1, "X", {x->cell}) + Slot(2, "Out", {target}),
             IntAttr("in_dtype", static_cast<int64_t>(from.dtype)) +
                 IntAttr("out_dtype", static_cast<int64_t>(dtype)));
@@ -1029,8 +961,6 @@ class Pair {
   }
 
   const bool is_startup_;
-  const size_t memory_at_first_;
-  size_t memory_left_;
   std::string_view setting_;
   Texts kept_, ops_;  // but for those that set states
   size_t next_kept_ = 0, index_ = 0, num_new_ = 0;

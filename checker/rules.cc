@@ -30,10 +30,6 @@ Var& New(Var* var) {
 struct NewOp : Slots {
   Var& X() const { return One(in); }
   Var& Out() const { return One(out); }
-  static Var& One(const std::vector<Var*>& vars) {
-    Expect(vars.size() == 1, "expected one X, and one Out");
-    return *vars[0];
-  }
   Var& InPlace() const {
     Expect(&X() == &Out(), "expected Out to be X");
     return X();
@@ -53,7 +49,6 @@ struct NewOp : Slots {
   // What all ranks must do in one order. Ranks run one main program, so that names do not matter
   // there, but startup programs of their own.
   void Note(const std::string& call, std::string_view name) {
-    state.Spend(0, 128 + name.size());
     state.schedule += state.main == nullptr ? Text(call, "\n") : Text(call, " ", name, "\n");
   }
 
@@ -107,6 +102,7 @@ struct NewOp : Slots {
   }
 
   uint32_t Reduce() {
+    if (state.averages) return LaunchCall(Exchange(*this) ? "mean" : "sum", InPlace());
     const int64_t reduction = op.Number("reduce_type", 0);
     if (IsAny(InPlace(), state)) {
       Expect(op.type == "c_allreduce_max" || reduction == 1, "expected a maximum");
@@ -127,6 +123,7 @@ struct NewOp : Slots {
 
   // A division by the number of ranks.
   uint32_t Scale() {
+    if (state.averages) return Run<Compute>();
     const Attr* const scale = op.Find("scale");
     const bool is_share = state.shares.count(&InPlace()) > 0;
     const std::vector<float> factor = {1.0F / static_cast<float>(state.nranks)};
@@ -143,6 +140,7 @@ struct NewOp : Slots {
 
   // A copy of a gradient in another type, or back.
   uint32_t Cast() {
+    if (state.averages) return Run<Compute>();
     Var &x = X(), &y = Out();
     const bool is_any = IsAny(x, state), are_floats = x.FloatSize() > 0 && y.FloatSize() > 0;
     Expect(op.Number("in_dtype", -1) == x.dtype && op.Number("out_dtype", -1) == y.dtype &&
@@ -187,7 +185,6 @@ struct NewOp : Slots {
     std::vector<uint64_t> shapes, ranks;
     int64_t end = 0;
     for (Var* var : in) {
-      state.Spend(0, 64);
       const bool is_state =
           (state.averages || var->is_elsewhere) && var->IsState() && var->elements >= 0;
       Expect((is_state || var->IsFloats()) &&
@@ -302,11 +299,6 @@ struct NewOp : Slots {
     return LaunchCall("all-to-all", X());
   }
 
-  // Averaging.
-  uint32_t ReduceState() {
-    InPlace();
-    return LaunchCall(Exchange(*this) ? "mean" : "sum", X());
-  }
   template <void (*rule)(const Slots&)>
   uint32_t Run() {
     rule(*this);
@@ -365,72 +357,59 @@ struct NewOp : Slots {
 };
 
 // Where it may be: m in main programs, s in startup programs; where states are shared out, also d
-// and e; where parameters are averaged, a and t. b: its role is backward; f: forward or backward;
-// o: optimize. Slots have these names or begin in lower case, as in Paddle 3; others are empty.
-// Attributes: i an integer, b a boolean, f a float, s text, S texts, I integers, B a block, n the
-// number of ranks, 0 what is zero or empty, * anything.
+// and e; where parameters are averaged, a and t. Its role in main programs is backward, or optimize
+// where parameters are averaged; *: any; f: where states are shared out, forward, too. Slots have
+// these names or begin in lower case, as in Paddle 3; others are empty. Attributes: i an integer,
+// b a boolean, f a float, s text, S texts, I integers, B a block, n the number of ranks, 0 what is
+// zero or empty, * anything.
 struct Rule {
-  std::string_view where, types, in, out, more, attrs;
+  std::string_view where, types, in, out, attrs;
   uint32_t (NewOp::*apply)();
-  std::string_view also = "";  // a second slot of inputs
+  std::string_view also = "", more = "";  // second slots of inputs, of outputs
 };
-constexpr std::string_view kOfBuffers =
-    " align_size:i concated_ranks:I concated_shapes:I constant:* copy_data:b dtype:i "
-    "persist_output:0 set_constant:0 use_align:b user_defined_size_of_dtype:i ";
+constexpr std::string_view kOfCall = " ring_id:i use_calc_stream:b ",
+                           kOfRanks = " ring_id:i use_calc_stream:b nranks:n ",
+                           kOfFill = " dtype:i shape:I value:f str_value:s ";
 constexpr Rule kRules[] = {
-    {"df", " c_allgather all_gather ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
-     &NewOp::Gather},
-    {"dfe", " coalesce_tensor ", "Input", "Output", "FusedOutput", kOfBuffers, &NewOp::Coalesce},
-    {"db", " c_reducescatter reduce_scatter ", "X", "Out", "",
-     " ring_id:i nranks:n use_calc_stream:b ", &NewOp::Scatter},
-    {"db", " c_allreduce_max ", "X", "Out", "", " ring_id:i use_calc_stream:b ", &NewOp::Reduce},
-    {"dbe", " fill_constant ", "", "Out", "", " dtype:i shape:I value:f str_value:s ",
-     &NewOp::Run<FillNew>},
-    {"e", " alltoall all_to_all ", "X", "Out", "", " ring_id:i use_calc_stream:b ", &NewOp::Send},
-    {"e", " slice ", "Input", "Out", "", " axes:I starts:I ends:I ", &NewOp::Run<SliceShare>},
-    {"msat", " c_wait_compute c_wait_comm c_sync_calc_stream c_sync_comm_stream ", "X", "Out", "",
+    {"msat*", " c_wait_compute c_wait_comm c_sync_calc_stream c_sync_comm_stream ", "X", "Out",
      " ring_id:i ", &NewOp::Wait},
-    {"mst", " c_broadcast broadcast ", "X", "Out", "", " ring_id:i use_calc_stream:b root:0 ",
+    {"mst*", " c_broadcast broadcast ", "X", "Out", " ring_id:i use_calc_stream:b root:0 ",
      &NewOp::Broadcast},
-    {"mb", " c_allreduce_sum c_allreduce_avg ", "X", "Out", "",
+    {"ma", " c_allreduce_sum c_allreduce_avg ", "X", "Out",
      " ring_id:i use_calc_stream:b accumulate_type:* ", &NewOp::Reduce},
-    {"mb", " all_reduce ", "X", "Out", "",
+    {"ma", " all_reduce ", "X", "Out",
      " ring_id:i use_calc_stream:b accumulate_type:* reduce_type:i ", &NewOp::Reduce},
-    {"dmb", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ",
-     &NewOp::Scale},
-    {"mb", " cast ", "X", "Out", "", " in_dtype:i out_dtype:i ", &NewOp::Cast},
-    {"mb", " coalesce_tensor ", "Input", "Output", "FusedOutput", kOfBuffers, &NewOp::Coalesce},
-    {"mb", " c_allgather all_gather ", "X", "Out", "", " ring_id:i nranks:n use_calc_stream:b ",
-     &NewOp::Gather},
-    {"mb", " split ", "X", "Out", "", " axis:0 num:n sections:0 ", &NewOp::Split},
-    {"mb", " sum ", "X", "Out", "", " ", &NewOp::SumParts},
-    {"st", " c_comm_init_all comm_init_all ", "", "", "", " ring_id:i nranks:n devices:I ",
+    {"d", " c_allreduce_max ", "X", "Out", kOfCall, &NewOp::Reduce},
+    {"mda", " scale ", "X", "Out", " scale:f bias:0 bias_after_scale:* nranks:n ", &NewOp::Scale},
+    {"ma", " cast ", "X", "Out", " in_dtype:i out_dtype:i ", &NewOp::Cast},
+    {"mdeaf", " coalesce_tensor ", "Input", "Output",
+     " align_size:i concated_ranks:I concated_shapes:I constant:* copy_data:b dtype:i "
+     "persist_output:0 set_constant:0 use_align:b user_defined_size_of_dtype:i ",
+     &NewOp::Coalesce, "", "FusedOutput"},
+    {"mdf", " c_allgather all_gather ", "X", "Out", kOfRanks, &NewOp::Gather},
+    {"m", " split ", "X", "Out", " axis:0 num:n sections:0 ", &NewOp::Split},
+    {"m", " sum ", "X", "Out", " ", &NewOp::SumParts},
+    {"st", " c_comm_init_all comm_init_all ", "", "", " ring_id:i nranks:n devices:I ",
      &NewOp::SetUp},
-    {"st", " c_gen_nccl_id ", "", "Out", "", " rank:i endpoint:s other_endpoints:S ring_id:i ",
+    {"st", " c_gen_nccl_id ", "", "Out", " rank:i endpoint:s other_endpoints:S ring_id:i ",
      &NewOp::MakeId},
-    {"st", " c_comm_init ", "X", "", "", " ring_id:i nranks:n rank:i device_id:* endpoints:0 ",
+    {"st", " c_comm_init ", "X", "", " ring_id:i nranks:n rank:i device_id:* endpoints:0 ",
      &NewOp::Init},
-    {"ao", " c_allreduce_sum c_allreduce_avg ", "X", "Out", "",
-     " ring_id:i use_calc_stream:b accumulate_type:* ", &NewOp::ReduceState},
-    {"ao", " all_reduce ", "X", "Out", "",
-     " ring_id:i use_calc_stream:b accumulate_type:* reduce_type:i ", &NewOp::ReduceState},
-    {"ao", " coalesce_tensor ", "Input", "Output", "FusedOutput", kOfBuffers, &NewOp::Coalesce},
-    {"ao", " scale ", "X", "Out", "", " scale:f bias:0 bias_after_scale:* nranks:n ",
-     &NewOp::Run<Compute>},
-    {"ao", " cast ", "X", "Out", "", " in_dtype:i out_dtype:i ", &NewOp::Run<Compute>},
-    {"ao", " assign ", "X", "Out", "", " ", &NewOp::Run<Compute>},
-    {"ao",
+    {"d", " c_reducescatter reduce_scatter ", "X", "Out", kOfRanks, &NewOp::Scatter},
+    {"de", " fill_constant ", "", "Out", kOfFill, &NewOp::Run<FillNew>},
+    {"e", " alltoall all_to_all ", "X", "Out", kOfCall, &NewOp::Send},
+    {"e", " slice ", "Input", "Out", " axes:I starts:I ends:I ", &NewOp::Run<SliceShare>},
+    {"a", " assign ", "X", "Out", " ", &NewOp::Run<Compute>},
+    {"a",
      " elementwise_add elementwise_sub elementwise_mul elementwise_div elementwise_mod equal "
      "less_than greater_equal logical_and logical_or ",
-     "X", "Out", "", " axis:i ", &NewOp::Run<Compute>, "Y"},
-    {"ao", " increment ", "X", "Out", "", " step:f ", &NewOp::Run<Count>},
-    {"ao", " fill_constant ", "", "Out", "", " dtype:i shape:I value:f str_value:s ",
-     &NewOp::Run<Fill>},
-    {"ao", " conditional_block ", "Cond", "Out", "Scope", " sub_block:B is_scalar_condition:b ",
-     &NewOp::Condition, "Input"},
-    {"t", " assign ", "X", "Out", "", " ", &NewOp::Run<BeginState>},
-    {"t", " fill_constant ", "", "Out", "", " dtype:i shape:I value:f str_value:s ",
-     &NewOp::Run<BeginState>},
+     "X", "Out", " axis:i ", &NewOp::Run<Compute>, "Y"},
+    {"a", " increment ", "X", "Out", " step:f ", &NewOp::Run<Count>},
+    {"a", " fill_constant ", "", "Out", kOfFill, &NewOp::Run<Fill>},
+    {"a", " conditional_block ", "Cond", "Out", " sub_block:B is_scalar_condition:b ",
+     &NewOp::Condition, "Input", "Scope"},
+    {"t", " assign ", "X", "Out", " ", &NewOp::Run<BeginState>},
+    {"t", " fill_constant ", "", "Out", kOfFill, &NewOp::Run<BeginState>},
 };
 constexpr std::string_view kOfAll =
     "op_role:i op_role_var:* op_callstack:* op_namescope:* op_device:0 with_quant_attr:0 "
@@ -501,19 +480,21 @@ void Insert(const Op& op, State* state) {
   const size_t size = added.in.size() + added.out.size() + added.more.size() + added.also.size();
   Expect(op.args.size() == size, "it has another variable");
   const auto has = [&](char what) { return rule.where.find(what) != rule.where.npos; };
-  const int64_t role =
-      op.Number("op_role", is_main && has('o') ? 0 : 1) & ~int64_t{256};  // of a loss
   const bool adds_up = !added.in.empty() && state->totals.count(added.in[0]) > 0;
-  Expect(!is_main || !has('b') || role == (adds_up ? 2 : 1), "attribute op_role: expected ",
-         adds_up ? "optimize" : "backward");
-  Expect(!is_main || !has('f') || role <= 1, "attribute op_role: expected forward or backward");
-  Expect(!has('o') || role == 2, "attribute op_role: expected optimize");
+  const bool optimizes = state->averages || adds_up;
+  const int64_t role = op.Number("op_role", state->averages ? 0 : 1) & ~int64_t{256};  // of a loss
+  const bool may_be_forward = has('f') && state->HasShares();
+  Expect(!is_main || has('*') || role == (optimizes ? 2 : 1) || (role == 0 && may_be_forward),
+         "attribute op_role: expected ",
+         optimizes        ? "optimize"
+         : may_be_forward ? "forward or backward"
+                          : "backward");
   // Of shares, and of what ranks add up, other rules know nothing.
-  for (Var* var : has('d') || has('e') || has('t') ? std::vector<Var*>() : added.out) {
+  for (Var* var : has('d') || has('e') || has('*') ? std::vector<Var*>() : added.out) {
     Expect(state->shares.count(var) == 0 && (adds_up || state->totals.count(var) == 0), var->name,
            " is a share, or the sum of shares");
   }
-  state->has_ended = state->has_ended || rule.where == "ao";
+  state->has_ended = state->has_ended || (is_main && state->averages && !has('*'));
   const uint32_t stream = (added.*rule.apply)();
   if (stream == kHost) return;
   added.in.insert(added.in.end(), added.also.begin(), added.also.end());

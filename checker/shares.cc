@@ -61,9 +61,6 @@ bool IsZero(const Op& op) {
   return true;
 }
 
-// Of an op that is left out, until it is found.
-uint64_t MemoryOf(size_t num_args) { return 128 + num_args * sizeof(Part); }
-
 std::vector<Part> Sorted(std::vector<Part> parts) {
   std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
     return a.of != b.of ? a.of->name < b.of->name : a.version < b.version;
@@ -93,6 +90,19 @@ bool AreEqual(const Part& a, const Part& b) {
   return (a.of == b.of && a.version == b.version) || (a.number != 0 && a.number == b.number);
 }
 
+// Of the ops that are left out, and not found yet, and that read one of these: one that `is` takes.
+template <typename Is>
+auto FindLeftOut(const std::vector<Part>& parts, const Is& is, State* state) {
+  for (const Part& part : parts) {
+    const auto [begin, end] = state->left_out.equal_range(part.of);
+    for (auto found = begin; found != end; ++found) {
+      state->Spend(1 + found->second.op.size() / 8);
+      if (is(found->second)) return found;
+    }
+  }
+  return state->left_out.end();
+}
+
 Share& ShareOf(const Var& var, State* state) {
   const auto found = state->shares.find(const_cast<Var*>(&var));
   Expect(found != state->shares.end() && !found->second.is_of_ranks, var.name, " is no share");
@@ -116,7 +126,7 @@ Share& Set(Var* var, State* state) {
 // Whether op i of the shares computes what this one does, which the result has not.
 bool DoesSame(const Op& op, const std::vector<std::string_view>& attrs, const LeftOut& other,
               size_t i, State* state) {
-  const Op was(other.op, state->memory_left);
+  const Op was(other.op);
   if (was.type != op.type || was.args.size() != op.args.size() || AttrsOf(was.bytes) != attrs) {
     return false;
   }
@@ -129,7 +139,7 @@ bool DoesSame(const Op& op, const std::vector<std::string_view>& attrs, const Le
     const Part& part = other.args[a];
     // What is written is what the other one writes in place, and nothing else.
     for (size_t b = 0; arg.is_output && b < op.args.size(); ++b) {
-      state->Spend(1, 0);
+      state->Spend(1);
       if ((arg.var == op.args[b].var) != (part.of == other.args[b].of)) return false;
     }
     const auto share = state->shares.find(var);
@@ -200,7 +210,7 @@ void ExpectZeros(const Share& share, int64_t elements, const State& state) {
 // these numbers.
 bool DoesSameToAll(const Op& op, const std::vector<Part>& parts, const LeftOut& other,
                    State* state) {
-  const Op was(other.op, state->memory_left);
+  const Op was(other.op);
   const std::vector<size_t> now = NumbersOf(op), before = NumbersOf(was);
   if (was.type != op.type || now.size() != before.size() || AttrsOf(was.bytes) != AttrsOf(op.bytes))
     return false;
@@ -242,22 +252,18 @@ void UpdateLists(const Op& op, State* state) {
     (arg.is_output ? out : in).push_back(var);
     if (arg.is_output) continue;
     parts.insert(parts.end(), share.parts.begin(), share.parts.end());
-    state->Spend(1 + share.parts.size(), 2 * share.parts.size() * sizeof(Part));
+    state->Spend(1 + share.parts.size());
     Expect(share.kind == (op.type == kLast ? kLost : kSame), var->name, " holds another value");
     ExpectZeros(share, var->elements, *state);
   }
   Expect(in == out, "expected X and the same Out");
-  auto found = state->left_out.end();
-  for (const Part& part : parts) {
-    auto [next, end] = state->left_out.equal_range(part.of);
-    for (; next != end && found == state->left_out.end(); ++next) {
-      state->Spend(1 + next->second.op.size() / 8, 0);
-      if (DoesSameToAll(op, parts, next->second, state)) found = next;
-    }
-  }
+  const auto does_same = [&](const LeftOut& other) {
+    return DoesSameToAll(op, parts, other, state);
+  };
+  const auto found = FindLeftOut(parts, does_same, state);
   Expect(found != state->left_out.end(), "no op that is left out does the same with these");
   std::map<const Var*, Part> written;
-  const Op was(found->second.op, state->memory_left);
+  const Op was(found->second.op);
   Part any = {};
   for (size_t a = 0; a < was.args.size(); ++a) {
     if (was.args[a].name == "FoundInfinite") any = found->second.args[a];
@@ -291,35 +297,30 @@ void UpdateLists(const Op& op, State* state) {
       var->kind = kSame;
     }
   }
-  state->memory_left += MemoryOf(was.args.size());
   state->left_out.erase(found);
 }
 
 // A variable that is the sum of the same numbers as one that an op left out has made holds that.
 void FindSum(Var* var, State* state) {
   const std::vector<Part> of = Sorted(state->totals[var].of);
-  for (const Part& part : of) {
-    const auto [begin, end] = state->left_out.equal_range(part.of);
-    for (auto found = begin; found != end; ++found) {
-      state->Spend(1 + found->second.op.size() / 8, 0);
-      const Op op(found->second.op, state->memory_left);
-      std::vector<Part> terms;
-      Part made = {};
-      for (size_t a = 0; a < op.args.size(); ++a) {
-        const Part& part = found->second.args[a];
-        op.args[a].is_output ? static_cast<void>(made = part) : terms.push_back(part);
-      }
-      if (op.type != "sum" || made.of == nullptr || op.args.size() != of.size() + 1 ||
-          !AreSame(of, Sorted(terms)) || (var->of == var && var != made.of) || !IsCurrent(made) ||
-          !IsNumber(*var, *made.of)) {
-        continue;
-      }
-      HoldNumber(made, var, state);
-      state->left_out.erase(found);
-      ++state->num_sums;
-      return;
+  Part made = {};
+  const auto makes_it = [&](const LeftOut& other) {
+    const Op op(other.op);
+    std::vector<Part> terms;
+    made = {};
+    for (size_t a = 0; a < op.args.size(); ++a) {
+      op.args[a].is_output ? static_cast<void>(made = other.args[a])
+                           : terms.push_back(other.args[a]);
     }
-  }
+    return op.type == "sum" && made.of != nullptr && op.args.size() == of.size() + 1 &&
+           AreSame(of, Sorted(terms)) && (var->of != var || var == made.of) && IsCurrent(made) &&
+           IsNumber(*var, *made.of);
+  };
+  const auto found = FindLeftOut(of, makes_it, state);
+  if (found == state->left_out.end()) return;
+  HoldNumber(made, var, state);
+  state->left_out.erase(found);
+  ++state->num_sums;
 }
 
 }  // namespace
@@ -330,41 +331,24 @@ void ReadShares(State* state) {
   if (!has_common && setting.find("shares\"") == setting.npos) return;
   Expect(state->nranks > 0 && !state->averages && state->main == nullptr,
          "setting of the result: shares need a number of ranks, and gradients that are reduced");
-  Json json(setting, false);
-  json.Object([&](std::string_view key) {
-    if (key == "shares") {
-      json.Object(
-          [&](std::string_view share) {
-            std::vector<State::Named>& of = state->layout[share];
-            json.List([&] {
-              state->Spend(0, 80);
-              of.emplace_back();
-              size_t i = 0;
-              json.List([&] {
-                Expect(i < 2, "setting of the result: shares: expected a name and dimensions");
-                if (i++ == 0) {
-                  of.back().name = json.String();
-                  return;
-                }
-                of.back().dims = json.Any();
-              });
-            });
-          },
-          false);
-    } else if (key == "common") {
-      json.Object(
-          [&](std::string_view one) {
-            json.List([&] {
-              state->Spend(0, 64);
-              state->common[one].push_back(json.String());
-            });
-          },
-          false);
-    } else {
-      json.Any();
+  const Members all(Json::Checked(setting));
+  if (all.Has("shares")) {
+    for (const auto& [share, listed] : Members(all.Get("shares")).all) {
+      std::vector<State::Named>& of = state->layout[share];
+      for (const std::string_view part : Elements(listed)) {
+        const Texts named = Elements(part);
+        Expect(named.size() == 2, "setting of the result: shares: expected a name and dimensions");
+        of.push_back({StringOf(named[0]), named[1]});
+      }
     }
-  });
-  json.End();
+  }
+  if (all.Has("common")) {
+    for (const auto& [one, names] : Members(all.Get("common")).all) {
+      for (const std::string_view name : Elements(names)) {
+        state->common[one].push_back(StringOf(name));
+      }
+    }
+  }
   Expect(!state->layout.empty(), "setting of the result: expected shares");
   for (const auto& [share, named] : state->layout) {
     for (const State::Named& of : named) {
@@ -399,10 +383,8 @@ void BeginShares(State* state) {
     Share& share = state->shares[var];
     int64_t end = 0;
     for (const State::Named& of : named) {
-      state->Spend(0, 2 * sizeof(Part));
       std::vector<int64_t> dims;
-      Json json(of.dims);
-      json.List([&] { dims.push_back(json.Integer()); });
+      for (const std::string_view dim : Elements(of.dims)) dims.push_back(IntegerOf(dim));
       if (of.name.empty()) {
         Expect(&of == &named.back() && dims.size() == 1 && dims[0] > 0,
                "setting of the result: ", name, ": expected padding at the end alone");
@@ -457,13 +439,11 @@ void LeaveOut(const Op& op, std::vector<Part> before, State* state) {
   }
   if (state->main != nullptr) return;
   Expect(first != nullptr, "it has no input");
-  state->Spend(0, MemoryOf(args.size()));
   state->left_out.emplace(first, LeftOut{op.bytes, std::move(args)});
 }
 
 void KeepConstant(const Op& op, State* state) {
   if (op.type != "fill_constant" || op.args.size() != 1 || !op.args[0].is_output) return;
-  state->Spend(0, 96);
   state->constants[state->VarOf(op.args[0].var)] = {op.bytes, IsZero(op)};
 }
 
@@ -501,20 +481,17 @@ void UpdateShares(const Op& op, State* state) {
   const bool keeps_zeros = first->has_zeros && (op.type == "cast" || op.type == "assign");
   Expect(count > 0, "its shares hold nothing");
   std::vector<std::vector<Part>> values(vars.size());  // of outputs
-  state->Spend(0, count * vars.size() * sizeof(Part));
   for (size_t i = 0; i < count; ++i) {
-    const auto [begin, end] = state->left_out.equal_range(first->parts[i].of);
-    auto same = begin;
-    for (; same != end; ++same) {
-      state->Spend(1 + same->second.op.size() / 8, 0);
-      if (DoesSame(op, attrs, same->second, i, state)) break;
-    }
+    const auto does_same = [&](const LeftOut& other) {
+      return DoesSame(op, attrs, other, i, state);
+    };
+    const auto same = FindLeftOut({first->parts[i]}, does_same, state);
     Expect(!kind.needs_whole || first->parts[i].of->elements == elements,
            "it needs whole tensors, and no rank has all of ", first->parts[i].of->name);
-    Expect(same != end, "no op that is left out does the same with ", first->parts[i].of->name);
+    Expect(same != state->left_out.end(), "no op that is left out does the same with ",
+           first->parts[i].of->name);
     for (size_t a = 0; a < vars.size(); ++a) values[a].push_back(same->second.args[a]);
     state->left_out.erase(same);
-    state->memory_left += MemoryOf(vars.size());
   }
   state->Launch(0);
   for (size_t a = 0; a < vars.size(); ++a) {
@@ -572,7 +549,6 @@ void HoldShare(const std::vector<Var*>& vars, const Var& buffer, Kind kind, Var*
   Share& held = Set(share, state);
   held.kind = kind;
   for (const Var* var : vars) {
-    state->Spend(0, 2 * sizeof(Part));
     Expect(IsTensor(*var->of) && var->dtype == var->of->dtype && var->Dims() == var->of->Dims(),
            var->name, " is no tensor of several elements");
     held.parts.push_back({var->of, var->of->version, 0});
@@ -618,8 +594,7 @@ void GatherShare(const Var& share, const Var& buffer, State* state) {
 
 void JoinSums(const Slots& slots) {
   State& state = slots.state;
-  Expect(slots.out.size() == 1, "expected Out");
-  Var& out = *slots.out[0];
+  Var& out = One(slots.out);
   Sum sum;
   sum.is_whole = std::any_of(slots.in.begin(), slots.in.end(), [&](Var* var) {
     const auto found = state.totals.find(var);
@@ -634,7 +609,6 @@ void JoinSums(const Slots& slots) {
       continue;
     }
     Expect(found->second.is_whole == sum.is_whole, var->name, " is a part of this rank");
-    state.Spend(0, found->second.of.size() * sizeof(Part));
     sum.of.insert(sum.of.end(), found->second.of.begin(), found->second.of.end());
   }
   ExpectFree(out, state);
@@ -684,9 +658,8 @@ void SendParts(Var* buffer, Var* out, State* state) {
 }
 
 void SliceShare(const Slots& slots) {
-  Expect(slots.in.size() == 1 && slots.out.size() == 1 && slots.in[0] != slots.out[0],
-         "expected Input and Out");
-  Var &x = *slots.in[0], &part = *slots.out[0];
+  Var &x = One(slots.in), &part = One(slots.out);
+  Expect(&x != &part, "expected Input and Out");
   const auto found = slots.state.shares.find(&x);
   const auto is = [&](std::string_view attr, int64_t value) {
     return slots.op.Numbers(attr) == std::vector{static_cast<uint64_t>(value)};
@@ -696,13 +669,11 @@ void SliceShare(const Slots& slots) {
              is("starts", 0) && is("ends", part.elements),
          "expected the first part of what all ranks sent");
   const std::vector<Part> parts = found->second.parts;
-  slots.state.Spend(0, parts.size() * sizeof(Part));
   Set(&part, &slots.state).parts = parts;
 }
 
 void FillNew(const Slots& slots) {
-  Expect(slots.out.size() == 1, "expected Out");
-  Var& var = *slots.out[0];
+  Var& var = One(slots.out);
   const std::vector<int64_t> dims = var.Dims();
   Expect(var.of != &var && var.type == 7 && var.parts.empty() &&
              slots.op.Find("shape") != nullptr &&

@@ -152,22 +152,11 @@ struct State {
 
   std::array<Clock, kHost + 1> clocks = {};
   std::map<uint64_t, uint32_t> streams;  // of rings
-  uint64_t work_left = 0, memory_left = 0;
+  uint64_t work_left = 0;
 
-  void Spend(uint64_t work, uint64_t memory) {
-    Expect(work <= work_left && memory <= memory_left,
-           "it takes more time or memory than programs of this size may");
+  void Spend(uint64_t work) {
+    Expect(work <= work_left, "it takes more time than programs of this size may");
     work_left -= work;
-    memory_left -= memory;
-  }
-
-  // An op takes memory while it is used.
-  template <typename Use>
-  void WithOp(std::string_view bytes, const Use& use) {
-    const Op op(bytes, memory_left);
-    Spend(0, op.Memory());
-    use(op);
-    memory_left += op.Memory();
   }
 
   Var* Find(std::string_view name) const {  // in block 0; null: it is not declared
@@ -182,7 +171,6 @@ struct State {
   Var* Declare(std::string_view decl) {  // the first one of that name
     const auto [entry, is_new] = names.emplace(TextOf(decl, 1), nullptr);
     if (is_new) {
-      Spend(0, 320);
       entry->second = &vars.emplace_back(decl);
       // There is room for all. Names that are made to share a place would take more than linear
       // time.
@@ -208,7 +196,7 @@ struct State {
   // Fails unless the access comes after all that conflict with it. An access to a buffer is one to
   // all of its parts.
   void Touch(uint32_t stream, Var* var, bool writes) {
-    Spend(1, 0);
+    Spend(1);
     Expect(var->in_result, var->name, " is not declared in the result");
     for (const auto& [part, offset] : var->parts) Touch(stream, part, writes);
     Var::Access* own = nullptr;
@@ -229,6 +217,11 @@ struct Slots {
   State& state;
   std::vector<Var*> in, out, more, also;
 };
+
+inline Var& One(const std::vector<Var*>& vars) {
+  Expect(vars.size() == 1, "expected one X, and one Out");
+  return *vars[0];
+}
 
 // By an attribute, a declaration says that the host sets the variable before each step.
 inline void ExpectNoAttrs(const Var& var) {

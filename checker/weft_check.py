@@ -51,47 +51,40 @@ NO_RULE = (  # what a setting says of results that no rule makes
 )
 
 # The rules for new ops: where (m: main, s: startup; where states are shared out, also d and e; where parameters are
-# averaged, a and t; of role b: backward, f: forward or backward, o: optimize), types, slots of inputs and outputs, attributes, and the method that does the rest. Of
-# attributes: i integer, b boolean, f float, s text, S texts, I integers, B block, n the number of ranks, 0 nothing
-# (zero, false, or empty), * anything.
+# averaged, a and t; its role in main programs is backward, or optimize where parameters are averaged; *: any; f: where
+# states are shared out, forward, too), types, slots of inputs and outputs, attributes, and the method that does the
+# rest. Of attributes: i integer, b boolean, f float, s text, S texts, I integers, B block, n the number of ranks,
+# 0 nothing (zero, false, or empty), * anything.
 RULES = """
-db c_allreduce_max X Out ring_id:i,use_calc_stream:b all_reduce
-df c_allgather,all_gather X Out ring_id:i,nranks:n,use_calc_stream:b gather
-dfe coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
+msat* c_wait_compute,c_wait_comm,c_sync_calc_stream,c_sync_comm_stream X Out ring_id:i wait
+mst* c_broadcast,broadcast X Out ring_id:i,use_calc_stream:b,root:0 broadcast
+ma c_allreduce_sum,c_allreduce_avg X Out ring_id:i,use_calc_stream:b,accumulate_type:* all_reduce
+ma all_reduce X Out ring_id:i,use_calc_stream:b,accumulate_type:*,reduce_type:i all_reduce
+d c_allreduce_max X Out ring_id:i,use_calc_stream:b all_reduce
+mda scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
+ma cast X Out in_dtype:i,out_dtype:i cast
+mdeaf coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
 dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i coalesce
-db c_reducescatter,reduce_scatter X Out ring_id:i,nranks:n,use_calc_stream:b scatter
-dbe fill_constant - Out dtype:i,shape:I,value:f,str_value:s fill_new
-e alltoall,all_to_all X Out ring_id:i,use_calc_stream:b send_parts
-e slice Input Out axes:I,starts:I,ends:I slice_share
-msat c_wait_compute,c_wait_comm,c_sync_calc_stream,c_sync_comm_stream X Out ring_id:i wait
-mst c_broadcast,broadcast X Out ring_id:i,use_calc_stream:b,root:0 broadcast
-mb c_allreduce_sum,c_allreduce_avg X Out ring_id:i,use_calc_stream:b,accumulate_type:* all_reduce
-mb all_reduce X Out ring_id:i,use_calc_stream:b,accumulate_type:*,reduce_type:i all_reduce
-dmb scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n scale
-mb cast X Out in_dtype:i,out_dtype:i cast
-mb coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
-dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i coalesce
-mb c_allgather,all_gather X Out ring_id:i,nranks:n,use_calc_stream:b gather
-mb split X Out axis:0,num:n,sections:0 split
-mb sum X Out - sum_parts
+mdf c_allgather,all_gather X Out ring_id:i,nranks:n,use_calc_stream:b gather
+m split X Out axis:0,num:n,sections:0 split
+m sum X Out - sum_parts
 st c_comm_init_all,comm_init_all - - ring_id:i,nranks:n,devices:I set_up_ring
 st c_gen_nccl_id - Out rank:i,endpoint:s,other_endpoints:S,ring_id:i make_id
 st c_comm_init X - ring_id:i,nranks:n,rank:i,device_id:*,endpoints:0 init
-ao c_allreduce_sum,c_allreduce_avg X Out ring_id:i,use_calc_stream:b,accumulate_type:* exchange
-ao all_reduce X Out ring_id:i,use_calc_stream:b,accumulate_type:*,reduce_type:i exchange
-ao coalesce_tensor Input Output,FusedOutput align_size:i,concated_ranks:I,concated_shapes:I,constant:*,copy_data:b,\
-dtype:i,persist_output:0,set_constant:0,use_align:b,user_defined_size_of_dtype:i coalesce
-ao scale X Out scale:f,bias:0,bias_after_scale:*,nranks:n compute
-ao cast X Out in_dtype:i,out_dtype:i compute
-ao assign X Out - compute
-ao elementwise_add,elementwise_sub,elementwise_mul,elementwise_div,elementwise_mod,equal,less_than,greater_equal,\
+d c_reducescatter,reduce_scatter X Out ring_id:i,nranks:n,use_calc_stream:b scatter
+de fill_constant - Out dtype:i,shape:I,value:f,str_value:s fill_new
+e alltoall,all_to_all X Out ring_id:i,use_calc_stream:b send_parts
+e slice Input Out axes:I,starts:I,ends:I slice_share
+a assign X Out - compute
+a elementwise_add,elementwise_sub,elementwise_mul,elementwise_div,elementwise_mod,equal,less_than,greater_equal,\
 logical_and,logical_or X,Y Out axis:i compute
-ao increment X Out step:f count
-ao fill_constant - Out dtype:i,shape:I,value:f,str_value:s fill
-ao conditional_block Cond,Input Out,Scope sub_block:B,is_scalar_condition:b run_branch
+a increment X Out step:f count
+a fill_constant - Out dtype:i,shape:I,value:f,str_value:s fill
+a conditional_block Cond,Input Out,Scope sub_block:B,is_scalar_condition:b run_branch
 t assign X Out - begin_state
 t fill_constant - Out dtype:i,shape:I,value:f,str_value:s begin_state
 """
+RULES = [row.split() for row in RULES.strip().split("\n")]
 OF_ALL = ("op_role:i,op_role_var:*,op_callstack:*,op_namescope:*,op_device:0,with_quant_attr:0,use_mkldnn:0,"
           "use_model_parallel:0")
 KINDS = {"i": (INT, LONG), "n": (INT, LONG), "b": (BOOL,), "f": (FLOAT,), "s": (STRING,), "S": (STRINGS,),
@@ -238,6 +231,7 @@ class Attr:
 
 class Op:
     def __init__(self, data):
+        data = bytes(data)
         self.data, self.attrs, self.slots, types = data, {}, {}, []
         self.places = []  # of each argument: whether it is an output, its slot, its place there, its name
         count = 0
@@ -289,7 +283,7 @@ class Op:
 class Var:
     """A declaration, and what the variable holds in the course of the walk."""
 
-    # At first. parts: pairs of a part and where it begins, or None. accesses: by stream: [last read, last write]. late: the
+    # At first. parts: pairs of a part and where it begins, or None. accesses: a stream each: [stream, last read, last write]. late: the
     # stream on which it may travel when a step begins. block: of the result. formula: what it holds where parameters are
     # averaged; "": lost. changed_by: conditions of branches.
     # Where states are shared out: is_elsewhere: a state that is in shares, or in another variable. Which values are equal
@@ -298,12 +292,13 @@ class Var:
     FIRST = dict(
         dict.fromkeys("""in_buffer in_result is_own equal has_value read_first read_since is_gradient is_reduced is_parameter
                          is_frozen is_rounded is_elsewhere""".split(), False),
-        of=None, of_version=0, version=0, kind=LOST, form=WHOLE, parts=(), accesses=None, late=None, block=0, formula=None,
+        of=None, of_version=0, version=0, kind=LOST, form=WHOLE, parts=(), accesses=(), late=None, block=0, formula=None,
         changed_by=(), number=None, old_number=None, share=None, constant=None, total=None)
     __slots__ = (*FIRST, "data", "name", "persistable", "is_data", "type", "elements", "dtype", "dims", "is_state",
                  "float_size", "is_floats")
 
     def __init__(self, data):
+        data = bytes(data)
         for name, value in Var.FIRST.items():
             setattr(self, name, value)
         self.data, self.name, described = data, bytes_of(data, 1), bytes_of(data, 2)
@@ -315,7 +310,7 @@ class Var:
         self.elements = -1 if tensor is None else 1
         tensor = b"" if tensor is None else tensor.bytes()
         self.dtype = int_of(tensor, 1)
-        self.dims = [field.int() for field in fields(tensor, 2)]
+        self.dims = tuple(field.int() for field in fields(tensor, 2))
         expect(len(self.dims) <= 64, "too many dimensions")
         for dim in self.dims:
             is_known = dim > 0 and self.elements > 0 and self.elements * dim < 1 << 63
@@ -443,6 +438,16 @@ def hold_share(variables, buffer, kind, out):
 def set_share(var, share):
     expect(var.of is None and var.type == DENSE and not var.parts and not var.in_buffer, "%s is no variable for shares" % var)
     var.share, var.total = share, None
+
+
+def setting_of(data):
+    raw = data.decode("latin-1")
+    check_depth(raw)
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise Failure("setting of the result: %s" % error) from None
+    return members(raw)
 
 
 def check_depth(data):
@@ -626,12 +631,17 @@ class Walk:
         expect(var.in_result, "%s is not declared in the result" % var)
         for part in [part for part, _ in var.parts] + [var]:
             self.spend()
-            part.accesses = part.accesses or {}
-            for other, (read, written) in part.accesses.items():
+            own = None
+            for access in part.accesses:
+                other, read, written = access
                 known = clock.get(other, 0)
                 expect(other == stream or (written <= known and (not writes or read <= known)),
                        "nothing orders its access to %s after an earlier one" % part)
-            part.accesses.setdefault(stream, [0, 0])[writes] = clock[stream]
+                own = access if other == stream else own
+            if own is None:
+                own = [stream, 0, 0]
+                part.accesses += (own,)
+            own[1 + writes] = clock[stream]
 
     # Kept ops.
 
@@ -766,8 +776,7 @@ class Walk:
             self.update_shares()
             return
         programs = ("a" if is_main else "t") if self.averages else ("dm" if is_main else "es")[not self.layout:]
-        rows = [row.split() for row in RULES.strip().split("\n")]
-        rows = [row for row in rows if set(programs) & set(row[0]) and op.type in row[1].split(",")]
+        rows = [row for row in RULES if set(programs) & set(row[0]) and op.type in row[1].split(",")]
         expect(rows and "," not in op.type, "no rule inserts such an op")
         where, _, inputs, outputs, attrs, rule = rows[0]
         known = dict(spec.split(":") for spec in (attrs + "," + OF_ALL).split(",") if spec != "-")
@@ -783,14 +792,13 @@ class Walk:
         self.also = self.slot(False, also)
         expect(len(op.args(False) + op.args(True)) == len(self.inputs + self.outputs + self.more + self.also),
                "it has another variable")
-        role, adds_up = op.number("op_role", 1) & ~256, bool(self.inputs) and self.inputs[0].total is not None
-        expect(not is_main or "b" not in where or role == (2 if adds_up else 1),
-               "attribute op_role: expected %s" % ("optimize" if adds_up else "backward"))
-        expect(not is_main or "f" not in where or role <= 1, "attribute op_role: expected forward or backward")
-        for var in () if set(where) & set("det") else self.outputs:
+        adds_up = bool(self.inputs) and self.inputs[0].total is not None
+        roles = (2,) if self.averages or adds_up else (0, 1) if "f" in where and self.layout else (1,)
+        expect(not is_main or "*" in where or op.number("op_role", 0 if self.averages else 1) & ~256 in roles,
+               "attribute op_role: expected " + " or ".join(("forward", "backward", "optimize")[role] for role in roles))
+        for var in () if set(where) & set("de*") else self.outputs:
             expect(var.share is None and (adds_up or var.total is None), "%s is a share, or the sum of shares" % var)
-        expect("o" not in where or op.number("op_role", 0) & ~256 == 2, "attribute op_role: expected optimize")
-        self.has_ended |= "o" in where
+        self.has_ended |= is_main and self.averages and "*" not in where
         stream = getattr(self, rule)()
         for var in self.inputs + self.also if stream is not None else ():
             self.touch(stream, var, False)
@@ -839,6 +847,8 @@ class Walk:
                   {"c_wait_compute": ring, "c_wait_comm": COMPUTE}.get(self.op.type, HOST))
 
     def all_reduce(self):
+        if self.averages:
+            return self.exchange()
         reduction, x = self.op.number("reduce_type", 0), self.in_place()
         is_max = self.op.type == "c_allreduce_max" or reduction == 1
         if x.total is not None and x.total.is_any:
@@ -877,6 +887,8 @@ class Walk:
         var.equal = True
 
     def scale(self):
+        if self.averages:
+            return self.compute()
         factor = [field.float() for field in self.op.attrs["scale"].values()] if "scale" in self.op.attrs else []
         expect(self.nranks and len(factor) == 1 and struct.pack("<f", factor[0]) == struct.pack("<f", 1 / self.nranks),
                "attribute scale: expected 1 / ranks")
@@ -890,6 +902,8 @@ class Walk:
         return self.launch()
 
     def cast(self):
+        if self.averages:
+            return self.compute()
         x, out = one(self.inputs), one(self.outputs)
         places, is_any = [at for _, at in x.parts], x.total is not None and x.total.is_any
         expect(self.op.number("in_dtype", -1) == x.dtype and self.op.number("out_dtype", -1) == out.dtype
@@ -958,8 +972,7 @@ class Walk:
             self.gather_share(self.inputs[0], one(self.outputs))
             return self.call("gather", self.inputs[0])
         x, out = one(self.inputs), new(one(self.outputs))
-        dims = list(x.dims) or [1]
-        dims[0] *= self.nranks
+        dims = (x.dims[0] * self.nranks, *x.dims[1:]) if x.dims else (self.nranks,)
         expect(self.nranks and "nranks" in self.op.attrs and x.of is x and x.kind in (SAME, SCALED) and out.share is None
                and out.total is None and 0 <= x.elements <= 1 << 40 and out.elements >= 0 and out.dims == dims and out.dtype == x.dtype,
                "expected a number of ranks, and Out declared for the values of all")
@@ -1030,7 +1043,8 @@ class Walk:
             known = max(self.clocks[COMPUTE].get(stream, 0), self.clocks[HOST].get(stream, 0))
             if known == clock.get(stream, 0):
                 continue
-            travel = [var for var in self.vars.values() if max((var.accesses or {}).get(stream, (0,))) > known]
+            travel = [var for var in self.vars.values()
+                      if any(access[0] == stream and max(access[1:]) > known for access in var.accesses)]
             expect(self.averages and self.main is None
                    and all(var.of is None and var.is_state and var.late == stream for var in travel),
                    "the program ends while communication goes on")
@@ -1071,18 +1085,12 @@ class Walk:
     def read_shares(self, setting):
         expect(self.nranks and not self.averages and self.main is None,
                "setting of the result: shares need a number of ranks, and gradients that are reduced")
-        raw = setting.decode("latin-1")
-        check_depth(raw)
-        try:
-            json.loads(raw)
-        except ValueError as error:
-            raise Failure("setting of the result: %s" % error) from None
-        found = members(raw)
+        found = setting_of(setting)
         for share, listed in members(found.get("shares", "{}")).items():
             self.layout[share.encode("latin-1")] = of = []
             for named in map(elements, elements(listed)):
                 expect(len(named) == 2, "setting of the result: shares: expected a name and dimensions")
-                of.append((string(named[0]).encode("latin-1"), [integer(dim) for dim in elements(named[1])]))
+                of.append((string(named[0]).encode("latin-1"), tuple(map(integer, elements(named[1])))))
         for name, listed in members(found.get("common", "{}")).items():
             self.common[name.encode("latin-1")] = [string(other).encode("latin-1") for other in elements(listed)]
         expect(self.layout, "setting of the result: expected shares")
@@ -1398,7 +1406,7 @@ class Walk:
     def fill_new(self):
         var = one(self.outputs)
         expect(var.of is not var and var.type == DENSE and not var.parts and "shape" in self.op.attrs
-               and self.op.ints("shape") == var.dims and self.op.number("dtype", -1) == var.dtype,
+               and self.op.ints("shape") == list(var.dims) and self.op.number("dtype", -1) == var.dtype,
                "%s is declared otherwise, or is no new variable" % var)
         var.kind, var.share, var.total, var.constant = LOST, None, None, (None, self.is_zero(self.op))
         if var.persistable:
@@ -1482,7 +1490,7 @@ class Walk:
         word = words[0] if words and words[0] else b"0"
         value = self.float_of("value")
         expect(re.fullmatch(b"0|[1-9][0-9]{0,16}", word) and rounded(int(word)) == value
-               and self.op.number("dtype", -1) == out.dtype and self.op.ints("shape") == out.dims,
+               and self.op.number("dtype", -1) == out.dtype and self.op.ints("shape") == list(out.dims),
                "expected a whole number, and attributes as %s is declared" % out)
         return text(word)
 
@@ -1573,7 +1581,7 @@ class Walk:
             var = self.vars[bytes_of(field.bytes(), 1)]
             var.formula = None
             if var.parts:
-                var.accesses = None  # its memory is that of its parts
+                var.accesses = ()  # its memory is that of its parts
             for part, _ in var.parts:
                 part.in_buffer = False
             var.parts = ()
@@ -1717,34 +1725,24 @@ class Schedule:
     """What the setting says of averaging."""
 
     def __init__(self, setting):
-        parts = setting.split(b'"averaging":')
-        expect(len(parts) == 2, "its setting does not say, or not once, how parameters are averaged")
-        rest, values = parts[1], {}
-        self.in_turn = rest.startswith(b'"in_turn"')
-        if not self.in_turn:
-            item = re.compile(rb'"([^"]*)":("[^"]*"|[^",}][^,}]*)([,}])')
-            expect(rest[:1] == b"{", "its setting does not say how parameters are averaged")
-            at, more = 1, b","
-            while more == b",":
-                found = item.match(rest, at)
-                expect(found, "its setting is cut off, or has no key or value where one belongs")
-                key, more, at = found.group(1), found.group(3), found.end()
-                expect(key not in values, "its setting says twice: " + text(key))
-                value = found.group(2).decode("latin-1")
-                values[key] = value[1:-1] if value[0] == '"' else value
-        steps = [values.pop(key, absent) for key, absent in ((b"period", "1"), (b"first_step", "1"), (b"begin_step", "1"),
-                                                             (b"fragments", "1"), (b"delay", "0"))]
+        expect(setting.count(b'averaging"') == 1, "its setting does not say, or not once, how parameters are averaged")
+        averaging = setting_of(setting).get("averaging", "")
+        self.in_turn = averaging == '"in_turn"'
+        values = {} if self.in_turn else {
+            key: string(value) if value[0] == '"' else value for key, value in members(averaging).items()}
+        steps = [values.pop(key, absent) for key, absent in (("period", "1"), ("first_step", "1"), ("begin_step", "1"),
+                                                             ("fragments", "1"), ("delay", "0"))]
         expect(all(re.fullmatch("0|[1-9][0-9]{0,10}", word) for word in steps), "its setting: expected a number of steps")
         self.period, self.first, self.begin, self.fragments, self.delay = map(int, steps)
-        mix = self.number(values.pop(b"mix", "0"))
+        mix = self.number(values.pop("mix", "0"))
         self.mix, self.rest = rounded(mix), rounded(1 - mix)
-        self.sent, outer = values.pop(b"sent", ""), values.pop(b"outer", "")
+        self.sent, outer = values.pop("sent", ""), values.pop("outer", "")
         form = re.fullmatch(r"(?:sgd\{lr=([^,}]*)|(nesterov|slowmo)\{lr=([^,}]*),momentum=([^,}]*))\}", outer)
         expect(form or not outer, "its setting: no rule for the outer optimizer " + outer)
         self.outer = "" if not outer else form.group(2) or "sgd"
         self.lr = rounded(self.number(form.group(1) or form.group(3))) if outer else 1
         self.momentum = rounded(self.number(form.group(4))) if outer and form.group(4) is not None else 0
-        expect(not values, "its setting: no rule averages by " + text(min(values, default=b"")))
+        expect(not values, "its setting: no rule averages by " + min(values, default=""))
         turn = self.period // self.fragments if self.fragments else 0
         expect(turn * self.fragments == self.period > 0 and self.delay < turn and 0 <= self.mix < 1
                and (outer or (not self.delay and not self.mix and not self.sent)) and self.sent in ("", "bf16", "fp16"),
@@ -2453,7 +2451,7 @@ def from_pir(words, files):
     expect(words[at:at + 1] == [b"main"], "proof.txt: expected the steps of the main program")
     middle = words.index(b"startup", at) if b"startup" in words[at:] else len(words)
     expect((middle < len(words)) == (len(files) == 4), "proof.txt: it is for other files")
-    files = [file.decode("latin-1").strip(" \t\n\r") for file in files]
+    files = [str(file, "latin-1").strip(" \t\n\r") for file in files]
     translated, new_words = [], words[:at]
     for i, steps in enumerate((words[at + 1:middle], words[middle + 1:])[:len(files) // 2]):
         expect(all(re.fullmatch(b"[=+][0-9]{1,18}", step) for step in steps), "proof.txt: expected a step")
@@ -2547,7 +2545,7 @@ def check(claim, proof, files):
     words = iter(proof.split())
     expect((next(words, None), next(words, None)) == (b"weft-proof", b"1"), "proof.txt: unknown version")
     programs = files
-    if files[0].lstrip()[:1] == b"{":
+    if re.match(rb"[ \t\n\r]*\{", files[0]):
         expect(by != "own", "no rule averages parameters of PIR")
         words, programs = from_pir(words, files)
         expect(b'shares"' not in bytes_of(programs[1], 1001), "no rule shares out states of PIR")
@@ -2559,7 +2557,7 @@ def check(claim, proof, files):
                "proof.txt: %s is no new state, or is named twice" % var)
         stream = var.late = main.stream(int(ring))
         main.clocks[stream][stream] = 1
-        var.accesses = {stream: [1, 1]}
+        var.accesses = ([stream, 1, 1],)
         main.late.append(var.name)
         word = next(words, None)
 
@@ -2618,7 +2616,7 @@ def main(argv):
         for path in [argv[1] + "/claim.txt", argv[1] + "/proof.txt"] + argv[2:]:
             with open(path, "rb") as file:
                 content.append(file.read())
-        check(content[0], content[1], content[2:])
+        check(content[0], content[1], list(map(memoryview, content[2:])))  # of which parts are no copies
         status, verdict = 0, "certified: %s\n\n%s" % (argv[3], content[0].decode("latin-1"))
     except (Failure, OSError, MemoryError) as failure:
         status, verdict = 1, "not certified: %s\n" % (str(failure) or "out of memory")

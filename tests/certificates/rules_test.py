@@ -803,6 +803,10 @@ CASES = {
     ("Shares", "gathered again, as in stage 3"): (
         shared(gather=gathering() + gathering("wa,ba", "af", 1), changed={4: gradient("w", "wa"), 5: gradient("b", "ba")}),
         RIGHT),
+    ("Shares", "a call that an op waits for"): (
+        shared(scatter=(in_place("c_wait_compute", "gf"), op("c_reducescatter", "X=gf", "Out=gs", nranks=2),
+                        in_place("c_wait_comm", "gs")),
+               start=[op("c_comm_init_all", "", "", ring_id=0), *SENT, sliced(), zeros("ms", 10)]), RIGHT),
     ("Shares", "a sum, then a division"): (shared(pack=(PACK,), scatter=(SCATTER, HALF_SHARE)), RIGHT),
     ("Shares", "with padding"): (padded(zeros("padg", 2)), RIGHT),
     ("Shares", "weight decay"): (

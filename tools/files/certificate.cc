@@ -73,7 +73,7 @@ class OpsThatStay {
 
  private:
   bool MayLeaveOut(std::string_view op) const {
-    const checker::Op parsed(op, op.size() * 128);
+    const checker::Op parsed(op);
     const bool is_backward = !is_startup_ && (parsed.Number("op_role", 0) & 15) == 1;
     return !is_backward && checker::MayLeaveOut(parsed.type, is_startup_);
   }

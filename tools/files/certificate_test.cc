@@ -532,15 +532,6 @@ TEST(Certificate, DeclarationsStay) {
               HasSubstr("the new variable n is a state, or no tensor"));
 }
 
-// Declarations that belong to no op: less memory than they would need.
-TEST(Certificate, MemoryIsBoundedByTheFiles) {
-  std::string decls;
-  for (int i = 0; i < 40000; ++i) absl::StrAppend(&decls, "    var t", i, " : fp32[1]\n");
-  const auto certificate =
-      MakeCertificate({Bytes(Original(), decls), Bytes(With(Right()), decls), "", ""}, kMeans);
-  EXPECT_THAT(certificate.status(), IsFailedPrecondition("it takes more time or memory"));
-}
-
 // Whoever makes names of one hash does not make the checker slow.
 TEST(Certificate, NamesOfOneHashAreBounded) {
   const auto status = [](const Lines& names) {
