@@ -26,11 +26,8 @@ std::vector<std::string> Fuse(const FusedTensors& tensors, const AveragingPlace&
                               int alignment = kSliceAlignment) {
   std::vector<std::string> variables = tensors.names;
   if (tensors.names.size() > 1) {
-    variables.push_back(tensors.buffer);
-    if (tensors.buffer.empty()) {
-      variables.back() = edits->names.Next(place.buffer);
-      edits->main.AddVar(place.block, FusedBuffer(variables.back(), tensors, alignment));
-    }
+    variables.push_back(edits->names.Next(place.buffer));
+    edits->main.AddVar(place.block, FusedBuffer(variables.back(), tensors, alignment));
     edits->main.Append(place.block,
                        Coalesce(tensors, variables.back(), values, kRoleOptimize, alignment));
   }
@@ -45,17 +42,6 @@ struct InFlight {
   // With `outer`: what holds all tensors, all of outer->last, and then the mean outer gradients.
   std::string params, last, gradient;
 };
-
-void AddChanged(const std::vector<std::string>& names, BranchVariables* variables) {
-  for (std::vector<std::string>* const to : {&variables->reads, &variables->writes}) {
-    to->insert(to->end(), names.begin(), names.end());
-  }
-}
-
-void AddChanged(const FusedTensors& tensors, BranchVariables* variables) {
-  AddChanged(tensors.names, variables);
-  if (!tensors.buffer.empty()) variables->writes.push_back(tensors.buffer);
-}
 
 // Of tensors that have as many elements each in a buffer as those of the other type.
 int AlignmentOf(DType dtype, DType other) {
@@ -173,43 +159,37 @@ GroupConditions WriteGroupConditions(const AveragingSchedule& schedule, ProgramE
   return {counter.AndNot(is_due, of_all, 0), counter.IsDue(of_all, 0, "_of_all")};
 }
 
-void DeclareBuffers(AveragingPlan* plan, const AveragingPlace& place, ProgramEdits* edits) {
-  const auto declare = [&](int alignment, FusedTensors* tensors) {
-    if (tensors->names.size() < 2) return;
-    tensors->buffer = edits->names.Next(place.buffer);
-    edits->main.AddVar(0, FusedBuffer(tensors->buffer, *tensors, alignment));
-  };
-  for (FusedTensors& tensors : plan->averaged) declare(kSliceAlignment, &tensors);
-  for (auto& [index, outer] : plan->outer) {
-    declare(kSliceAlignment, &outer.last);
-    declare(AlignmentOf(outer.sent, outer.last.dtype), &outer.gradient);
-  }
-}
-
 BranchVariables VariablesOfGradients(const AveragingPlan& plan) {
   BranchVariables variables;
   for (const auto& [index, outer] : plan.outer) {
     for (const FusedTensors* const tensors :
          {&plan.averaged[index], &outer.last, &outer.gradient, &outer.error}) {
-      AddChanged(*tensors, &variables);  // also those that a fused buffer only holds
+      variables.reads.insert(variables.reads.end(), tensors->names.begin(), tensors->names.end());
     }
   }
+  // Fused buffers hold them all.
+  variables.writes = variables.reads;
   return variables;
 }
 
 BranchVariables VariablesOf(const AveragingPlan& plan) {
-  BranchVariables variables;
-  for (const FusedTensors& tensors : plan.averaged) AddChanged(tensors, &variables);
+  std::vector<std::string> names;
+  for (const FusedTensors& tensors : plan.averaged) {
+    names.insert(names.end(), tensors.names.begin(), tensors.names.end());
+  }
   std::set<std::string> rates;
   for (const auto& [index, outer] : plan.outer) {
-    for (const FusedTensors* const states : {&outer.last, &outer.velocity, &outer.gradient}) {
-      AddChanged(*states, &variables);
+    const FusedTensors none;
+    const FusedTensors& error = outer.HasDelay() ? none : outer.error;
+    for (const FusedTensors* const states :
+         {&outer.last, &outer.velocity, &outer.gradient, &error}) {
+      names.insert(names.end(), states->names.begin(), states->names.end());
     }
-    if (!outer.HasDelay()) AddChanged(outer.error, &variables);
     if (!outer.rate.empty()) rates.insert(outer.rate);
   }
-  for (const AveragingPlan::Cast& cast : plan.casts) AddChanged({cast.param}, &variables);
-  for (const AveragingPlan::Reset& reset : plan.resets) AddChanged({reset.state}, &variables);
+  for (const AveragingPlan::Cast& cast : plan.casts) names.push_back(cast.param);
+  for (const AveragingPlan::Reset& reset : plan.resets) names.push_back(reset.state);
+  BranchVariables variables{names, names};
   variables.reads.insert(variables.reads.end(), rates.begin(), rates.end());
   return variables;
 }

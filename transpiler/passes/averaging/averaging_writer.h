@@ -53,10 +53,6 @@ struct AveragingPlace {
   std::vector<RankGroup> groups = {};
 };
 
-// Declares the fused buffers of what several blocks fuse, so that they share them: each block would
-// keep its own from one step to the next.
-void DeclareBuffers(AveragingPlan* plan, const AveragingPlace& place, ProgramEdits* edits);
-
 // Appends the ops of the plan to the block. One collective averages all tensors of an element type,
 // through a fused buffer if there are several. Element types are in flight together. If the number
 // of ranks is known, the collective sums and a scale op divides. Where an outer optimizer moves the

@@ -172,7 +172,7 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
   const AveragingSchedule& schedule = options_.schedule;
   WEFT_RETURN_IF_ERROR(CheckSchedule(schedule));
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
-  WEFT_ASSIGN_OR_RETURN(AveragingPlan plan,
+  WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan,
                         PlanAveraging(programs, context,
                                       {options_.state, options_.statistics, schedule.outer,
                                        /*has_delay=*/schedule.delay > 0, DTypeOf(schedule.sent)}));
@@ -188,10 +188,6 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
   place.nrings = options_.nrings;
   place.outer = schedule.outer;
   place.mix = schedule.mix;
-  const auto share_buffers = [&](AveragingPlan* of_blocks) {
-    // In PIR, an op would have to make their first values.
-    if (main.origin() == nullptr) DeclareBuffers(of_blocks, place, &edits);
-  };
   if (schedule.HasGroups()) {
     if (options_.state == OptimizerState::kReset) {
       return absl::FailedPreconditionError(
@@ -200,7 +196,6 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
     WEFT_ASSIGN_OR_RETURN(const std::vector<RankGroup> groups,
                           EqualGroups(context, schedule.group_size));
     const GroupConditions conditions = WriteGroupConditions(schedule, &edits);
-    share_buffers(&plan);
     AveragingPlan in_groups = plan;
     in_groups.outer.clear();
     AveragingPlace of_groups = place;
@@ -220,8 +215,7 @@ absl::StatusOr<bool> LocalSgd::Run(const PassContext& context, ProgramPair& prog
     StepCounter counter("local_sgd", /*before=*/OpId(), &edits);
     const std::string remainder = counter.Remainder(schedule.period);
     for (int i = 1; i <= schedule.fragments; ++i) {
-      AveragingPlan& fragment = fragments[i - 1];
-      if (schedule.delay > 0) share_buffers(&fragment);
+      const AveragingPlan& fragment = fragments[i - 1];
       const std::string suffix = absl::StrCat("_", i);
       const int phase = schedule.PhaseOf(i);
       place.block =

@@ -377,7 +377,6 @@ TEST(LocalSgd, GroupsHaveRingsOfTheirOwn) {
   ExpectRewrite("comm-init{group_size=2},local-sgd{k_steps=2,group_size=2,rounds=3}", R"(
     var b : fp32[2, 2] parameter persistable
     var b@GRAD : fp32[2, 2]
-  + var local_sgd_buffer_0 : fp32[128]
   + var local_sgd_condition : bool[1] stop_gradient
   + var local_sgd_differs : bool[1] stop_gradient
   + var local_sgd_is_due : bool[1] stop_gradient
@@ -415,9 +414,10 @@ TEST(LocalSgd, GroupsHaveRingsOfTheirOwn) {
   + Out=[local_sgd_condition] = logical_and(X=[local_sgd_is_due], Y=[local_sgd_differs]) role=optimize
   + Out=[local_sgd_zero_of_all] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
   + Out=[local_sgd_is_due_of_all] = equal(X=[local_sgd_remainder_of_all], Y=[local_sgd_zero_of_all]) role=optimize
-  + Out=[b, w, local_sgd_buffer_0], Scope=[local_sgd_scope_groups] = conditional_block(Cond=[local_sgd_condition], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
-  + Out=[b, w, local_sgd_buffer_0], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_is_due_of_all], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(2)}
+  + Out=[b, w], Scope=[local_sgd_scope_groups] = conditional_block(Cond=[local_sgd_condition], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+  + Out=[b, w], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_is_due_of_all], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(2)}
   + block 1 parent=0:
+  + var local_sgd_buffer_0 : fp32[128]
   + FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
   + Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize {ring_id=1}
   + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize {group_ranks=ints[0, 1], ring_id=1}
@@ -426,11 +426,12 @@ TEST(LocalSgd, GroupsHaveRingsOfTheirOwn) {
   + Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize {group_ranks=ints[2, 3], ring_id=2}
   + Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize {ring_id=2}
   + block 2 parent=0:
-  + FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
-  + Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
-  + Out=[local_sgd_buffer_0] = c_allreduce_sum(X=[local_sgd_buffer_0]) role=optimize
-  + Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
-  + Out=[local_sgd_buffer_0] = scale(X=[local_sgd_buffer_0]) role=optimize {nranks=4, scale=0.25}
+  + var local_sgd_buffer_1 : fp32[128]
+  + FusedOutput=[local_sgd_buffer_1], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
+  + Out=[b, w, local_sgd_buffer_1] = c_wait_compute(X=[b, w, local_sgd_buffer_1]) role=optimize
+  + Out=[local_sgd_buffer_1] = c_allreduce_sum(X=[local_sgd_buffer_1]) role=optimize
+  + Out=[b, w, local_sgd_buffer_1] = c_wait_comm(X=[b, w, local_sgd_buffer_1]) role=optimize
+  + Out=[local_sgd_buffer_1] = scale(X=[local_sgd_buffer_1]) role=optimize {nranks=4, scale=0.25}
 startup:
     var b : fp32[2, 2] parameter persistable
   + var local_sgd_step : int64[1] persistable stop_gradient

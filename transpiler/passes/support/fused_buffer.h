@@ -19,7 +19,6 @@ struct FusedTensors {
   DType dtype = DType::kFloat32;
   std::vector<std::string> names;
   std::vector<Dims> dims;
-  std::string buffer = {};  // declared already; empty: none
 };
 
 // The declaration of a buffer with a slice per tensor, each padded to the alignment, in bytes.
