@@ -1,6 +1,7 @@
 #include "executor/plan/plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -9,6 +10,7 @@
 #include "base/status_macros.h"
 #include "executor/plan/plan_builder.h"
 #include "ops/analysis/core/shared_writes.h"
+#include "ops/analysis/core/storage.h"
 #include "ops/analysis/training/data_variables.h"
 #include "ops/analysis/training/losses.h"
 #include "ops/make_kernel.h"
@@ -47,7 +49,34 @@ absl::StatusOr<Plan> PlanBuilder::Build() {
   }
   AddStreams();
   for (const Step& step : steps_) AddInstructions(step);
+  ShareBuffers();
   return std::move(plan_);
+}
+
+// What blocks hold stays from one step to the next. Of blocks that run one after the other, buffers
+// of the same tensors are one: each block makes its own first, which moves no value then.
+void PlanBuilder::ShareBuffers() {
+  std::vector<int> shared(plan_.variables.size());
+  std::iota(shared.begin(), shared.end(), 0);
+  std::map<std::vector<VarId>, VarId> first_of_parts;
+  const Storage storage(program_);
+  for (const Storage::Buffer& buffer : storage.buffers()) {
+    if (!buffer.var.valid() || buffer.block == 0) continue;
+    const Var var = program_.var(buffer.var);
+    if (var.block() != buffer.block || var.persistable()) continue;
+    if (program_.block(buffer.block).parent_idx() != 0) continue;
+    const VarId first = first_of_parts.emplace(buffer.part_vars, buffer.var).first->second;
+    const auto type_of = [&](VarId id) { return plan_.variables[id.value()].declared; };
+    if (program_.var(first).block() == buffer.block || type_of(first) != type_of(buffer.var)) {
+      continue;
+    }
+    shared[buffer.var.value()] = static_cast<int>(first.value());
+  }
+  for (Plan::PlanOp& op : plan_.ops) {
+    for (std::vector<int>* const variables : {&op.inputs, &op.outputs}) {
+      for (int& v : *variables) v = v < 0 ? v : shared[v];
+    }
+  }
 }
 
 const KernelTable& PlanBuilder::KernelsOn(DeviceKind device, absl::string_view type) const {

@@ -69,6 +69,7 @@ class PlanBuilder {
   const KernelTable& KernelsOn(DeviceKind device, absl::string_view type) const;
 
   void AddVariables();
+  void ShareBuffers();
 
   absl::Status AddBlock(int block);
 

@@ -748,6 +748,13 @@ TEST_F(TranspileTest, RankMemoryNamesTheFirstStageThatFits) {
                                      "least, ",
                                      of_stage[2], " bytes and sends ")));
   EXPECT_THAT(errors(1000, {}), HasSubstr("it needs --startup_in"));
+  // No bucket is to be cut, so that the advice is of the default ones.
+  const ProcessResult of_none =
+      Run({"--mode", "grad_allreduce", "--rank_memory", absl::StrCat(of_all / 2), "--batch", "1",
+           "--nranks", "4", "--buckets", "none", "--startup_in", startup, "--startup_out",
+           Path("s.pb"), in, Path("out.pb")});
+  EXPECT_THAT(of_none.err, ::testing::ContainsRegex("--mode zero --stage [123] without --buckets "
+                                                    "none takes [a-z0-9, ]+ bytes and sends "));
   ExpectFails(2, {"--mode", "none", "--batch", "8", Path("in.pb"), Path("out.pb")},
               "only --device_memory and --rank_memory read it");
 }
@@ -797,6 +804,35 @@ Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
               ::testing::ContainsRegex("a step takes [0-9]+ bytes on a rank \\(estimated, a batch "
                                        "of 1\\), and --rank_memory is 48000; --mode zero --stage 1 "
                                        "takes [0-9]+ bytes and sends "));
+}
+
+TEST_F(TranspileTest, RankMemorySaysWhatItDoesNotCount) {
+  const std::string in = MakeFile("main.prog", R"(program {
+block 0 parent=-1 {
+var ids : int64[-1] need_check_feed
+var table : selected_rows<fp32[40, 4]> parameter persistable
+var rows : fp32[-1, 4]
+var rows@GRAD : fp32[-1, 4]
+var loss : fp32[]
+var loss@GRAD : fp32[]
+var table@GRAD : selected_rows<fp32[40, 4]>
+var lr : fp32[1] persistable
+Out=[rows] = lookup_table_v2(Ids=[ids], W=[table]) {is_sparse=true}
+Out=[loss] = mean(X=[rows]) role=forward|loss
+Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+X@GRAD=[rows@GRAD] = mean_grad(X=[rows], Out@GRAD=[loss@GRAD]) role=backward
+W@GRAD=[table@GRAD] = lookup_table_v2_grad(Ids=[ids], W=[table], Out@GRAD=[rows@GRAD]) role=backward vars=[table, table@GRAD] {is_sparse=true}
+ParamOut=[table] = sgd(Param=[table], Grad=[table@GRAD], LearningRate=[lr]) role=optimize
+}
+}
+)");
+  const ProcessResult result = Run({"--mode", "grad_allreduce", "--nranks", "2", "--batch", "1",
+                                    "--rank_memory", "1000000", in, Path("out.pb")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err,
+              ::testing::ContainsRegex("note: .*a step takes [0-9]+ bytes on a rank \\(predicted, "
+                                       "a batch of 1; not counted: [12] variables of unknown size"
+                                       "\\), and --rank_memory is 1000000\n"));
 }
 
 TEST_F(TranspileTest, ProgramForServersNeedsAFileAndParametersOnServers) {

@@ -127,21 +127,28 @@ TEST(ShardedStatsTest, PredictsWhatARankHolds) {
 TEST(StatsOfBlocksTest, PredictsWhatBlocksLeave) {
   constexpr double kClose = 1.05;
   const std::string folder = "tests/data/mlp_adam/";
-  const std::string feeds = folder + "feeds.npz", ranks = "2";
+  const std::string feeds = folder + "feeds.npz", ranks = "4";
   const std::string main = absl::StrCat(::testing::TempDir(), "/blocks.pb");
   const std::string startup = absl::StrCat(::testing::TempDir(), "/blocks_startup.pb");
-  const std::vector<std::string> local = {"--mode", "local_sgd", "--k_steps", "2", "--outer"};
+  const std::vector<std::string> local = {"--mode", "local_sgd", "--k_steps", "4", "--outer"};
   const auto with = [&local](const std::vector<std::string>& more) {
     std::vector<std::string> flags = local;
     flags.insert(flags.end(), more.begin(), more.end());
     return flags;
   };
-  for (const std::vector<std::string>& mode :
-       {with({"slowmo"}), with({"slowmo", "--delay", "1"}),
-        with({"slowmo", "--comm_dtype", "bf16"}),
-        with({"nesterov", "--delay", "1", "--comm_dtype", "bf16"}),
-        std::vector<std::string>{"--mode", "power_sgd", "--rank_approximation", "2", "--start_step",
-                                 "2"}}) {
+  struct Case {
+    std::vector<std::string> mode;
+    bool shares_buffers = false;  // of blocks, which hold nothing but states
+  };
+  for (const auto& [mode, shares_buffers] : std::vector<Case>{
+           {with({"slowmo"}), true},
+           {with({"slowmo", "--delay", "1"}), true},
+           {with({"nesterov", "--delay", "1", "--fragments", "2"}), true},
+           {with({"averaging", "--group_size", "2", "--rounds", "2"}), true},
+           {with({"nesterov", "--group_size", "2", "--rounds", "2"}), true},
+           {with({"slowmo", "--comm_dtype", "bf16"})},
+           {with({"nesterov", "--delay", "1", "--comm_dtype", "bf16"})},
+           {{"--mode", "power_sgd", "--rank_approximation", "2", "--start_step", "2"}}}) {
     SCOPED_TRACE(absl::StrJoin(mode, " "));
     std::vector<std::string> args = {"tools/transpile",     "--nranks",      ranks,  "--startup_in",
                                      folder + "startup.pb", "--startup_out", startup};
@@ -149,14 +156,19 @@ TEST(StatsOfBlocksTest, PredictsWhatBlocksLeave) {
     args.insert(args.end(), {folder + "main.pb", main});
     const ProcessResult made = RunProcess(args);
     ASSERT_EQ(made.status, 0) << made.err;
-    const Memory stats =
-        MemoryIn(Output({"stats", main, "--batch", absl::StrCat(RowsOf(feeds) / 2)}));
+    const std::string predicted =
+        Output({"stats", main, "--batch", absl::StrCat(RowsOf(feeds) / 4)});
+    const Memory stats = MemoryIn(predicted);
     const Memory run = MemoryIn(Output(
-        {"run", main, "--startup", startup, "--feeds", feeds, "--ranks", ranks, "--steps", "5"}));
+        {"run", main, "--startup", startup, "--feeds", feeds, "--ranks", ranks, "--steps", "9"}));
     EXPECT_LE(static_cast<double>(stats.kept), kClose * static_cast<double>(run.kept));
     EXPECT_LE(static_cast<double>(run.kept), kClose * static_cast<double>(stats.kept));
     EXPECT_LE(stats.peak(), kClose * run.peak());
     EXPECT_LE(run.peak(), kClose * stats.peak());
+    if (!shares_buffers) continue;
+    const double states =
+        static_cast<double>(BytesOf("parameters", predicted) + BytesOf("state", predicted));
+    EXPECT_LE(static_cast<double>(run.kept), kClose * states);
   }
 }
 

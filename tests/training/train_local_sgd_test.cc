@@ -324,18 +324,23 @@ constexpr char kMeansStartup[] = R"(
 
 TEST(TrainGroupsTest, GroupsAverageOftenAndAllRanksRarely) {
   constexpr int kRanks = 4, kRows = kBatch / kRanks;
-  for (const auto& [k_steps, rounds, group_size] :
-       {std::tuple(1, 3, 2), std::tuple(2, 2, 2), std::tuple(1, 2, 2)}) {
-    SCOPED_TRACE(absl::StrCat(k_steps, " steps, ", rounds, " rounds"));
+  // The outer optimizer of all ranks, by its learning rate and momentum.
+  for (const auto& [k_steps, rounds, group_size, outer, outer_lr, momentum] :
+       {std::tuple(1, 3, 2, "averaging", 1.0, 0.0), std::tuple(2, 2, 2, "averaging", 1.0, 0.0),
+        std::tuple(1, 2, 2, "averaging", 1.0, 0.0), std::tuple(1, 2, 2, "sgd{lr=0.5}", 0.5, 0.0),
+        std::tuple(1, 2, 2, "nesterov{lr=0.7,momentum=0.9}", 0.7, 0.9)}) {
+    SCOPED_TRACE(absl::StrCat(k_steps, " steps, ", rounds, " rounds, ", outer));
     WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs,
                               FromText(kMeans, kMeansStartup, {"w", "b"}));
-    const Flags flags = {
-        "Groups",
-        k_steps,
-        {{"group_size", absl::StrCat(group_size)}, {"rounds", absl::StrCat(rounds)}}};
+    const Flags flags = {"Groups",
+                         k_steps,
+                         {{"group_size", absl::StrCat(group_size)},
+                          {"rounds", absl::StrCat(rounds)},
+                          {"outer", outer}}};
     WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms rewritten, Rewritten(programs, flags, kRanks));
     WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(rewritten, kRanks));
     std::vector<double> expected(kRanks, 0.5);  // the first element of w
+    double last = 0.5, velocity = 0;            // of the outer optimizer
     for (int step = 1; step <= kSteps; ++step) {
       WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> batch, programs.feeds.read(step - 1));
       for (int rank = 0; rank < kRanks; ++rank) {
@@ -351,6 +356,12 @@ TEST(TrainGroupsTest, GroupsAverageOftenAndAllRanksRarely) {
       for (int first = 0; first < kRanks; first += size) {
         double mean = 0;
         for (int i = 0; i < size; ++i) mean += expected[first + i] / size;
+        if (size == kRanks) {
+          const double change = last - mean;
+          velocity = momentum * velocity + change;
+          last -= outer_lr * (change + momentum * velocity);
+          mean = last;
+        }
         std::fill_n(expected.begin() + first, size, mean);
       }
       for (int rank = 0; rank < kRanks; ++rank) {

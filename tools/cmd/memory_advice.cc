@@ -26,6 +26,7 @@ struct Need {
   int64_t bytes = 0;  // at once
   double sent = 0;    // bytes in a step
   bool is_predicted = true;
+  int64_t num_unknown = 0;  // variables that `bytes` omits
 };
 
 // Predicts, or estimates where an op has no kernel.
@@ -36,6 +37,7 @@ Need NeedOf(const Program& program, int64_t batch, int nranks) {
   need.is_predicted = predicted.ok();
   need.bytes =
       predicted.ok() ? predicted->memory.kept + predicted->memory.arena : stats.peak_memory.bytes;
+  need.num_unknown = predicted.ok() ? predicted->num_unknown : stats.peak_memory.num_unknown;
   for (const auto& [key, totals] : stats.collectives) {
     const CollectiveOp* const collective = FindCollectiveOp(key.op_type);
     if (collective == nullptr) continue;
@@ -43,6 +45,11 @@ Need NeedOf(const Program& program, int64_t batch, int nranks) {
     need.sent += SentPerByte(collective->kind, nranks) * static_cast<double>(totals.bytes) / period;
   }
   return need;
+}
+
+// Sharding cuts buckets.
+bool IsNoBuckets(absl::string_view flag, absl::string_view value) {
+  return flag == "buckets" && value == "none";
 }
 
 absl::StatusOr<Need> NeedOfStage(const TranspileFlags& flags, const ProgramPair& original,
@@ -58,7 +65,7 @@ absl::StatusOr<Need> NeedOfStage(const TranspileFlags& flags, const ProgramPair&
   options.mode_flags = {{"stage", absl::StrCat(stage)}};
   for (const auto& [flag, value] : flags.options.mode_flags) {
     const bool is_read = absl::StrContains(zero->pipelines[0].passes, absl::StrCat("$", flag));
-    if (is_read) options.mode_flags.emplace(flag, value);
+    if (is_read && !IsNoBuckets(flag, value)) options.mode_flags.emplace(flag, value);
   }
   ProgramPair programs{&main, &startup};
   WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
@@ -73,10 +80,15 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
   const int nranks = setting.nranks.value_or(1);
   const Need now = NeedOf(written, batch, nranks);
   const int64_t limit = *flags.rank_memory;
-  if (now.bytes <= limit) return absl::nullopt;
-  std::string text = absl::StrCat(flags.in, ": a step takes ", now.bytes, " bytes on a rank (",
-                                  now.is_predicted ? "predicted" : "estimated", ", a batch of ",
-                                  batch, "), and option:rank_memory is ", limit);
+  if (now.bytes <= limit && now.num_unknown == 0) return absl::nullopt;
+  std::string text =
+      absl::StrCat(flags.in, ": a step takes ", now.bytes, " bytes on a rank (",
+                   now.is_predicted ? "predicted" : "estimated", ", a batch of ", batch);
+  if (now.num_unknown > 0) {
+    absl::StrAppend(&text, "; not counted: ", now.num_unknown, " variables of unknown size");
+  }
+  absl::StrAppend(&text, "), and option:rank_memory is ", limit);
+  if (now.bytes <= limit) return Said{Severity::kNote, text};
   // Sharding is another algorithm than averages of parameters.
   if (setting.averaging.has_value()) return Said{Severity::kWarning, text};
   const auto say = [&](absl::string_view what) {
@@ -103,7 +115,10 @@ absl::optional<Said> SaidOfMemory(const TranspileFlags& flags, const ProgramPair
     if (need->bytes <= limit) break;
   }
   if (least->bytes >= now.bytes) return say("no stage of option:mode zero takes less");
-  const std::string stage = absl::StrCat("option:mode zero option:stage ", of);
+  std::string stage = absl::StrCat("option:mode zero option:stage ", of);
+  for (const auto& [flag, value] : flags.options.mode_flags) {
+    if (IsNoBuckets(flag, value)) absl::StrAppend(&stage, " without option:", flag, " ", value);
+  }
   const std::string sends = absl::StrCat(" bytes and sends ", std::llround(least->sent),
                                          " bytes in a step instead of ", std::llround(now.sent));
   return least->bytes <= limit ? say(absl::StrCat(stage, " takes ", least->bytes, sends))

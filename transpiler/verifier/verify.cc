@@ -309,7 +309,10 @@ class RankVerifier {
     const bool reduces = !is_for_all || ranks.setting.nranks != 1;
     const bool checks_updates = reduces && Runs(Layer::kCommunication);
     const bool checks_conditions = reduces && is_for_all && Runs(Layer::kAcrossRanks);
-    if (!checks_updates && !checks_conditions && !compares_) return false;
+    // What is kept is claimed of one rank, too.
+    const bool checks_low_rank =
+        is_for_all && Runs(Layer::kCommunication) && options_.setting.low_rank.has_value();
+    if (!checks_updates && !checks_conditions && !checks_low_rank && !compares_) return false;
     const ProgramRef ref{rank, false};
     StartupValues start;
     RankValuesOptions options = ValueOptions(ranks.setting, programs, &start, ranks.group);
@@ -327,10 +330,10 @@ class RankVerifier {
     if (checks_updates) {
       CheckUpdates(FactsOf(programs.main), options, found,
                    is_for_all ? batch.get().what_if.get() : nullptr, ref, findings);
-      if (is_for_all) {
-        CheckSparsifiedGradients(programs, options, ref, findings);
-        CheckLowRankGradients(programs, FactsOf(programs.main), options, ref, findings);
-      }
+      if (is_for_all) CheckSparsifiedGradients(programs, options, ref, findings);
+    }
+    if (checks_low_rank) {
+      CheckLowRankGradients(programs, FactsOf(programs.main), options, ref, findings);
     }
     if (checks_conditions) {
       CheckConditions(FactsOf(programs.main), found, ref, findings);

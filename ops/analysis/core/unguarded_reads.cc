@@ -145,6 +145,8 @@ class Finder {
     const Storage::Buffer& buffer = *storage_.MadeBy(op.id());
     for (size_t i = 0; buffer.copies && i < op.input_args().size(); ++i) Read(op, i, facts_);
     buffers_.Make(&buffer);
+    const auto made = states_.find(buffer.var);
+    if (made != states_.end()) WriteIf(facts_, &made->second);
     if (!buffer.copies && !buffer.constant.has_value()) return;
     for (VarId part : buffer.part_vars) Write(part);
   }
@@ -279,18 +281,21 @@ class Finder {
   void Read(const Op& op, size_t arg, const Conditions& facts) {
     const VarId var = Resolve(op, op.args()[arg]);
     if (!var.valid()) return;
-    for (VarId part : PartsOf(var)) {
-      const auto found = states_.find(part);
-      if (found == states_.end() || found->second.is_written) continue;
-      State& state = found->second;
-      const bool holds =
-          std::any_of(state.written_if.begin(), state.written_if.end(),
-                      [&](const Conditions& conditions) { return Implies(facts, conditions); });
-      if (holds) continue;
-      if (state.written_if.empty()) continue;  // a loop may read before it writes
-      reads_.push_back({op.id(), static_cast<uint32_t>(arg), part, state.writer});
-      state.is_written = true;  // reported
-    }
+    for (VarId part : PartsOf(var)) ReadPart(op, arg, part, facts);
+    // A buffer is none where no op has made it, whatever its parts hold.
+    if (buffers_.Named(var) != nullptr) ReadPart(op, arg, var, facts);
+  }
+
+  void ReadPart(const Op& op, size_t arg, VarId part, const Conditions& facts) {
+    const auto found = states_.find(part);
+    if (found == states_.end() || found->second.is_written) return;
+    State& state = found->second;
+    const bool holds =
+        std::any_of(state.written_if.begin(), state.written_if.end(),
+                    [&](const Conditions& conditions) { return Implies(facts, conditions); });
+    if (holds || state.written_if.empty()) return;  // a loop may read before it writes
+    reads_.push_back({op.id(), static_cast<uint32_t>(arg), part, state.writer});
+    state.is_written = true;  // reported
   }
 
   void Write(VarId var) {

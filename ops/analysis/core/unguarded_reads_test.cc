@@ -182,5 +182,15 @@ TEST(UnguardedReads, BufferHasTheValuesOfItsParts) {
               ElementsAre("v by 2"));
 }
 
+TEST(UnguardedReads, BufferIsThereWhereAnOpHasMadeIt) {
+  const std::string make =
+      "FusedOutput=[fused], Output=[w] = coalesce_tensor(Input=[w]) {dtype=5, copy_data=true}\n";
+  const std::string use = "Out=[fused] = relu(X=[fused])\n";
+  const std::string run_both = absl::StrCat(If("c", 1), If("d", 2));
+  EXPECT_THAT(Found(run_both, Block(1, make + use) + Block(2, use)), ElementsAre("fused by 4"));
+  EXPECT_THAT(Found(run_both, Block(1, make + use) + Block(2, make + use)), IsEmpty());
+  EXPECT_THAT(Found(make + run_both, Block(1, use) + Block(2, use)), IsEmpty());
+}
+
 }  // namespace
 }  // namespace weft

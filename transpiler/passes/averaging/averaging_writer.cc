@@ -277,7 +277,7 @@ void WriteAveraging(const AveragingPlan& plan, const AveragingPlace& place,
       launched.outer = &outer->second;
       launched.params = launched.variables.back();
       launched.last = Fuse(outer->second.last, place, edits).back();
-      const bool is_apart = place.mix > 0 || outer->second.HasDelay();
+      const bool is_apart = place.mix > 0;
       launched.gradient = is_apart
                               ? outer_writer.NewTensors(outer->second, outer->second.last.dtype)
                               : launched.params;

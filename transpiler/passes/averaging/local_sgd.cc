@@ -86,6 +86,17 @@ void ExplainBytes(const Program& main, const AveragingPlan& plan, const Averagin
 }
 
 absl::Status CheckSchedule(const AveragingSchedule& schedule) {
+  const std::pair<const char*, bool> not_of_groups[] = {{"begin_step", schedule.begin_step > 1},
+                                                        {"first_average", schedule.first_step > 1},
+                                                        {"fragments", schedule.fragments > 1},
+                                                        {"delay", schedule.delay > 0}};
+  for (const auto& [option, is_given] : not_of_groups) {
+    if (!is_given || !schedule.HasGroups()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("option group_size: groups average all parameters every k_steps, from the "
+                     "first step on: leave out option ",
+                     option, ", or option group_size and option rounds"));
+  }
   const std::string problem = ProblemOf(schedule);
   if (problem.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("option ", problem));

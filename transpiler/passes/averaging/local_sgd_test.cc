@@ -463,8 +463,13 @@ TEST(LocalSgd, GroupsAreOfEquallyManyRanks) {
   EXPECT_THAT(refused("group_size=2", 4), is_invalid("group_size: expected rounds, more than 1"));
   EXPECT_THAT(refused("rounds=2", 4), is_invalid("rounds with group_size only"));
   EXPECT_THAT(refused("group_size=1,rounds=2", 4), is_invalid("at least 2, found 1"));
-  EXPECT_THAT(refused("group_size=2,rounds=2,fragments=2,k_steps=2", 4),
-              is_invalid("fragments nor delay with it"));
+  for (const char* option : {"fragments", "delay", "begin_step", "first_average"}) {
+    const std::string options = absl::StrCat("group_size=2,rounds=2,k_steps=4,", option, "=2");
+    EXPECT_THAT(refused(options.c_str(), 4), is_invalid(absl::StrCat("leave out option ", option,
+                                                                     ", or option group_size and "
+                                                                     "option rounds")
+                                                            .c_str()));
+  }
   EXPECT_THAT(refused("group_size=2,rounds=2,state=reset", 4),
               StatusIs(kRefused, HasSubstr("found option state=reset")));
 }

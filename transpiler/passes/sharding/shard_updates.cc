@@ -265,7 +265,9 @@ absl::StatusOr<bool> ShardUpdates::Run(const PassContext& context, ProgramPair& 
         "option:nranks N");
   }
   if (options_.buckets.is_none()) {
-    return absl::InvalidArgumentError("sharding cuts buckets: expected a policy, found none");
+    return absl::InvalidArgumentError(
+        "option buckets: sharding cuts buckets: expected a policy that makes some, found none; "
+        "leave the option out for the default");
   }
   WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
                         AnalyzeReduction(main, context, options_.scale));

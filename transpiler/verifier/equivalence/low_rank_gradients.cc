@@ -220,6 +220,12 @@ class LowRankChecker {
     const ExprId left = matrices[0], right = matrices[1];
     const ExprId projected = MadeOrthonormal(left);
     if (!projected.valid()) return unlike(left, "made orthonormal by op qr");
+    const double factor = table_.Unscaled(projected).factor;
+    if (factor != 1) {
+      return absl::StrCat("op qr takes ", factor,
+                          " times the mean of what ranks project their gradients to: average over "
+                          "the ranks instead of a sum, or divide by their number before it");
+    }
     const std::vector<ExprId> of_right = Copied(FactorsOf(right, true, false));
     if (of_right != std::vector<ExprId>{whole, left}) {
       return unlike(right, "the gradient, with what was kept, times the left matrix");

@@ -123,17 +123,19 @@ constexpr absl::string_view kStartup = R"(program {
 })";
 
 std::vector<std::string> Found(const Edits& edits, const Edits& of_startup = {},
-                               const LowRankGradients& claim = {3, {"kept_v", "kept_w"}}) {
+                               const LowRankGradients& claim = {3, {"kept_v", "kept_w"}},
+                               int nranks = 4) {
   const Program program = ProgramOf(kPowerSgd, edits), startup = ProgramOf(kStartup, of_startup);
-  VerifyOptions options = ForRanks(4);
+  VerifyOptions options = ForRanks(nranks);
   options.setting.low_rank = claim;
   return AllLines(Verify({{&program, &startup}}, options));
 }
 
 std::vector<std::string> ErrorsOf(const Edits& edits, const Edits& of_startup = {},
-                                  const LowRankGradients& claim = {3, {"kept_v", "kept_w"}}) {
+                                  const LowRankGradients& claim = {3, {"kept_v", "kept_w"}},
+                                  int nranks = 4) {
   std::vector<std::string> errors;
-  for (const std::string& line : Found(edits, of_startup, claim)) {
+  for (const std::string& line : Found(edits, of_startup, claim, nranks)) {
     if (absl::StartsWith(line, "error: ")) errors.push_back(line);
   }
   return errors;
@@ -148,6 +150,15 @@ TEST(LowRankGradients, WhatIsSentAndWhatIsKeptAreTheGradient) {
   EXPECT_THAT(Found({}), Contains(AllOf(StartsWith("note: W714"),
                                         HasSubstr("from step 3 on, ranks send approximations of 2 "
                                                   "gradients"))));
+}
+
+TEST(LowRankGradients, OneRankKeepsWhatItDoesNotUse) {
+  const LowRankGradients claim = {3, {"kept_v", "kept_w"}};
+  EXPECT_THAT(ErrorsOf({}, {}, claim, 1), IsEmpty());
+  EXPECT_THAT(
+      ErrorsOf({{"    Out=[kept_v] = elementwise_sub(X=[kept_v], Y=[sent_v]) {axis=-1}\n", ""}}, {},
+               claim, 1),
+      HasError("W319", "what is sent and what is kept are not the gradient"));
 }
 
 TEST(LowRankGradients, AnyOpMayMultiply) {
@@ -300,6 +311,10 @@ TEST(LowRankGradients, MatricesAreMeansOverTheRanks) {
     EXPECT_THAT(ErrorsOf({{mean, sum}}), HasError("W3", "v@GRAD")) << name;
     EXPECT_THAT(ErrorsOf({{mean, ""}}), HasError("W3", "v@GRAD")) << name;
   }
+  EXPECT_THAT(ErrorsOf({{"Out=[p] = c_allreduce_avg(", "Out=[p] = c_allreduce_sum("}}),
+              HasError("W319",
+                       "op qr takes 4 times the mean of what ranks project their gradients to: "
+                       "average over the ranks instead of a sum"));
   // A basis that each rank draws.
   EXPECT_THAT(ErrorsOf({}, {{"gaussian_random() {shape=longs[3, 1], dtype=5, seed=1}",
                              "gaussian_random() {shape=longs[3, 1], dtype=5}"},
