@@ -27,7 +27,6 @@ import zipfile
 from compare_losses import read_losses
 import gpu_check_ops
 
-# Where each library's file name goes on with a version, the one for the toolkit of the build counts.
 LIBRARIES = {"cuBLASLt": "libcublasLt.so.{cuda}", "cuDNN": "libcudnn.so.9", "NCCL": "libnccl.so.2"}
 TESTS = ["gpu_kernels_test", "cuda_stream_test", "train_placed_cuda_test", "nccl_communicator_test"]
 # Feeds of models without any: dimensions after the batch, and the type.
@@ -161,19 +160,23 @@ def last_line(text, word=""):
     return lines[-1].strip() if lines else ""
 
 
-def find_libraries(lib_dir, cuda):
-    """The path of each library that is found."""
-    folders = [lib_dir] if lib_dir else []
+def library_folders():
+    """Where libraries of NVIDIA are: toolkits, PyTorch's wheels, the system's."""
     for root in [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"),
                  *sorted(glob.glob("/usr/local/cuda*"), reverse=True)]:
-        folders += [root + "/lib64", root + "/lib"] if root else []
-    for packages in dict.fromkeys(sys.path + glob.glob("/usr/*/lib/python3*/*-packages") +
-                                  glob.glob("/opt/*/lib/python3*/site-packages")):
-        folders += glob.glob(packages + "/nvidia/*/lib")
-    folders += ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib"]
+        yield from [root + "/lib64", root + "/lib"] if root else []
+    for packages in (sys.path + glob.glob("/usr/*/lib/python3*/*-packages") +
+                     glob.glob("/opt/*/lib/python3*/site-packages")):
+        yield from glob.glob(packages + "/nvidia/*/lib")
+    yield from ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib"]
+
+
+def find_libraries(lib_dir, cuda):
+    """The path of each library that is found, with the version that the build loads."""
+    folders = ([lib_dir] if lib_dir else []) + list(library_folders())
     found = {}
     for name, file in LIBRARIES.items():
-        paths = [os.path.join(f, file.format(cuda=cuda)) for f in folders]
+        paths = [os.path.join(folder, file.format(cuda=cuda)) for folder in folders]
         path = next(filter(os.path.exists, paths), None)
         if path:
             found[name] = os.path.abspath(path)
@@ -223,13 +226,14 @@ def beside_cpu(machine, program, limit, feeds, ranks="1", backend="local"):
     cpu, cpu_ms = machine.losses(program, "cpu", *flags, "local", device="cpu")
     if len(ours) != STEPS or len(cpu) != STEPS:
         raise Failed("%d and %d losses, expected %d" % (len(ours), len(cpu), STEPS))
-    difference, step = max((abs(a - b) / abs(cpu[0]), i) for i, (a, b) in enumerate(zip(ours, cpu)))
-    figures = {"difference": difference, "limit": limit, "losses": ours, "cpu_losses": cpu,
+    differences = [abs(a - b) / abs(cpu[0]) for a, b in zip(ours, cpu)]
+    for step, difference in enumerate(differences):
+        if not difference <= limit:  # so that NaN fails
+            raise Failed("step %d: loss %.7g, the CPU's is %.7g; expected a difference of at most %g "
+                         "of the first" % (step, ours[step], cpu[step], limit))
+    figures = {"difference": max(differences), "limit": limit, "losses": ours, "cpu_losses": cpu,
                "ms": ms, "cpu_ms": cpu_ms}
-    if not difference <= limit:
-        raise Failed("step %d: loss %.7g, the CPU's is %.7g; expected a difference of at most %g "
-                     "of the first" % (step, ours[step], cpu[step], limit))
-    return "difference %.1e of %g, %.3f ms a step" % (difference, limit, ms), figures
+    return "difference %.1e of %g, %.3f ms a step" % (max(differences), limit, ms), figures
 
 
 def graphs(machine, program):
@@ -400,7 +404,7 @@ def unpack(folder):
     return unpacked if os.path.exists(unpacked) else None
 
 
-def main():
+def main(folder):
     parser = argparse.ArgumentParser(prog="gpu_check.sh")
     parser.add_argument("--minutes", type=float, default=9, help="the time of all parts (9)")
     parser.add_argument("--lib_dir", help="a folder of cuBLASLt, cuDNN and NCCL")
@@ -408,7 +412,7 @@ def main():
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu",
                         help="cpu: to test this script where there is no GPU")
     args = parser.parse_args()
-    folder = unpack(os.path.dirname(os.path.abspath(__file__)))
+    folder = unpack(folder)
     if folder is None:
         return nothing("no files.tar.xz here; scripts/pack_gpu_check.sh FOLDER makes a folder to run in")
     with tempfile.TemporaryDirectory(prefix="gpu_check") as scratch:
@@ -431,4 +435,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(os.path.dirname(os.path.abspath(__file__))))
