@@ -121,13 +121,11 @@ def write(case, main, startup):
     for name, (kind, dims) in case.kept.items():
         variables[name] = ((kind, dims), True)
         shape = "shape=longs%s, seed=1" % dims
-        if kind == "int64":
-            ops.append("Out=[%s] = randint() {dtype=3, %s, low=0, high=%d}" % (
-                name, shape, case.kept["w"][1][0]))
-            continue
         drawn = name if kind == "fp32" else name + "_fp32"
+        top = case.kept["w"][1][0] - 1 if kind == "int64" else 0.75  # ids of the rows of w
         variables[drawn] = (("fp32", dims), kind == "fp32")
-        ops.append("Out=[%s] = uniform_random() {dtype=5, %s, min=0.25, max=0.75}" % (drawn, shape))
+        ops.append("Out=[%s] = uniform_random() {dtype=5, %s, min=0.25, max=%r}" % (
+            drawn, shape, float(top)))
         if drawn != name:
             ops.append("Out=[%s] = cast(X=[%s]) {in_dtype=5, out_dtype=%d}" % (name, drawn, TYPES[kind]))
     with open(startup, "w", encoding="utf-8") as file:
