@@ -27,7 +27,8 @@ import zipfile
 from compare_losses import read_losses
 import gpu_check_ops
 
-LIBRARIES = {"cuBLASLt": "libcublasLt.so.{cuda}", "cuDNN": "libcudnn.so.9", "NCCL": "libnccl.so.2"}
+# What Weft loads when it runs.
+LIBRARIES = {"cuBLASLt": "libcublasLt.so.{cuda}", "NCCL": "libnccl.so.2"}
 TESTS = ["gpu_kernels_test", "cuda_stream_test", "train_placed_cuda_test", "nccl_communicator_test"]
 # Feeds of models without any: dimensions after the batch, and the type.
 IMAGES = {"x": ([3, 224, 224], "f"), "y": ([1], "q")}
@@ -407,7 +408,7 @@ def unpack(folder):
 def main(folder):
     parser = argparse.ArgumentParser(prog="gpu_check.sh")
     parser.add_argument("--minutes", type=float, default=9, help="the time of all parts (9)")
-    parser.add_argument("--lib_dir", help="a folder of cuBLASLt, cuDNN and NCCL")
+    parser.add_argument("--lib_dir", help="a folder of cuBLASLt and NCCL")
     parser.add_argument("--json", default="gpu_check.json", help="where the results go (gpu_check.json)")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu",
                         help="cpu: to test this script where there is no GPU")

@@ -6,7 +6,7 @@ import re
 GROUPS = [
     ("ops: memory", [], ["copy", "adam", "embedding"]),
     ("ops: products", ["cuBLASLt"], ["product fp32", "product tf32", "product bf16"]),
-    ("ops: with cuDNN", ["cuBLASLt", "cuDNN"], ["convolution", "batch_norm", "attention"]),
+    ("ops: images, attention", ["cuBLASLt"], ["convolution", "batch_norm", "attention"]),
 ]
 # Dense operations a second by precision, and bytes a second, of the data sheets.
 PEAKS = {

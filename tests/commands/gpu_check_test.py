@@ -73,7 +73,7 @@ class GpuCheckTest(unittest.TestCase):
         for name in ("unpacked/bin", "unpacked/programs", "libs", "commands"):
             os.makedirs(self.path(name))
         self.write("unpacked/manifest.json", '{"cuda": "13", "build": "some"}')
-        for name in ("libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"):
+        for name in ("libcublasLt.so.13", "libnccl.so.2"):
             self.write("libs/" + name, "")
 
     def path(self, name):
@@ -169,14 +169,12 @@ class GpuCheckTest(unittest.TestCase):
 
     def test_a_part_without_its_library_is_skipped(self):
         self.with_fakes()
-        os.remove(self.path("libs/libcudnn.so.9"))
         os.remove(self.path("libs/libnccl.so.2"))
         status, table, results = self.check(*self.libs())
         self.assertEqual(status, 0)
-        self.assertEqual(results["ops: with cuDNN"]["text"], "no cuDNN")
         self.assertEqual(results["NCCL, one rank"]["text"], "no NCCL")
         self.assertEqual(results["ops: products"]["result"], "passed")
-        self.assertIn("cuDNN missing", table)
+        self.assertIn("NCCL missing", table)
         # cuBLASLt of another toolkit is none.
         os.rename(self.path("libs/libcublasLt.so.13"), self.path("libs/libcublasLt.so.12"))
         _, _, results = self.check(*self.libs(), only=["losses mlp_adam", "ops: memory"])
@@ -184,15 +182,15 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(results["ops: memory"]["result"], "passed")
 
     def test_libraries_are_found_in_the_wheels_of_pytorch(self):
-        os.makedirs(self.path("site/nvidia/cudnn/lib"))
-        wheel = self.path("site/nvidia/cudnn/lib/libcudnn.so.9")
-        self.write("site/nvidia/cudnn/lib/libcudnn.so.9", "")
+        os.makedirs(self.path("site/nvidia/nccl/lib"))
+        wheel = self.path("site/nvidia/nccl/lib/libnccl.so.2")
+        self.write("site/nvidia/nccl/lib/libnccl.so.2", "")
         with mock.patch.dict(os.environ, {"CUDA_HOME": "", "CUDA_PATH": ""}), mock.patch.object(
                 gpu_check.glob, "glob", lambda p, glob=gpu_check.glob.glob: glob(p) if p.startswith(
                     self.folder) else []), mock.patch.object(sys, "path", [self.path("site")]):
-            self.assertEqual(gpu_check.find_libraries(None, "13").get("cuDNN"), wheel)
-            other = gpu_check.find_libraries(self.path("libs"), "13")["cuDNN"]
-            self.assertEqual(other, self.path("libs/libcudnn.so.9"))  # --lib_dir comes first
+            self.assertEqual(gpu_check.find_libraries(None, "13").get("NCCL"), wheel)
+            other = gpu_check.find_libraries(self.path("libs"), "13")["NCCL"]
+            self.assertEqual(other, self.path("libs/libnccl.so.2"))  # --lib_dir comes first
 
     def test_losses_that_differ_fail(self):
         self.with_fakes(mlp_adam="differs", bert_tiny="nan", resnet18_cifar="differs")
@@ -252,7 +250,7 @@ class GpuCheckTest(unittest.TestCase):
                         "--startup_out", programs + "mlp_adam_ranks/startup.pb"], check=True)
         status, table, results = self.check("--device", "cpu", only=[
             "losses mlp_adam", "ranks 2 on one device", "AMP conv_amp_bf16", "bad label",
-            "ops: memory", "ops: products", "ops: with cuDNN"])
+            "ops: memory", "ops: products", "ops: images, attention"])
         self.assertEqual(status, 0, table)
         self.assertEqual(len(results), 7)
         self.assertEqual(len(results["losses mlp_adam"]["losses"]), 20)
