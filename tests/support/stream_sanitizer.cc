@@ -9,6 +9,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
@@ -401,6 +402,27 @@ std::set<std::string> StreamSanitizer::reports() const {
 int64_t StreamSanitizer::num_accesses() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return num_accesses_;
+}
+
+absl::StatusOr<RunResult> RunSanitized(const RunInputs& inputs, RunOptions options) {
+  StreamSanitizer sanitizer(/*seed=*/options.steps, /*max_delay_us=*/20);
+  sanitizer.Use(&options);
+  WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
+  const std::set<std::string> reports = sanitizer.reports();
+  if (!reports.empty()) return absl::InternalError(absl::StrJoin(reports, "; "));
+  if (sanitizer.num_accesses() == 0) return absl::InternalError("the sanitizer has seen nothing");
+  for (auto& [name, value] : result.persistables) {
+    Tensor on_host;
+    WEFT_RETURN_IF_ERROR(on_host.CopyFrom(value));
+    value = std::move(on_host);
+  }
+  return result;
+}
+
+absl::StatusOr<RunResult> RunChecked(const RunInputs& inputs, const RunOptions& options) {
+  const bool is_checked = options.nranks <= 2 && options.link == nullptr &&
+                          options.num_servers == 0 && options.host_kernels == nullptr;
+  return is_checked ? RunSanitized(inputs, options) : RunProgram(inputs, options);
 }
 
 }  // namespace weft::testing

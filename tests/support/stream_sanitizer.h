@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "executor/communicators/communicator.h"
 #include "executor/run/runner.h"
 #include "executor/streams/stream.h"
@@ -59,6 +60,13 @@ class StreamSanitizer {
   std::set<std::string> reports_;
   std::deque<KernelTable> tables_;
 };
+
+// RunProgram that fails if accesses of streams are not ordered.
+absl::StatusOr<RunResult> RunSanitized(const RunInputs& inputs, RunOptions options);
+
+// RunSanitized for one rank or two, which are threads of this process on devices that are the
+// host's; RunProgram for others, so that tests of many ranks take no longer.
+absl::StatusOr<RunResult> RunChecked(const RunInputs& inputs, const RunOptions& options);
 
 }  // namespace weft::testing
 
