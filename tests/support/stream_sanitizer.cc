@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
 #include "executor/streams/thread_stream.h"
+#include "ops/analysis/devices/device_placement.h"
 #include "ops/memory.h"
 #include "ops/tensor.h"
 
@@ -421,7 +422,8 @@ absl::StatusOr<RunResult> RunSanitized(const RunInputs& inputs, RunOptions optio
 
 absl::StatusOr<RunResult> RunChecked(const RunInputs& inputs, const RunOptions& options) {
   const bool is_checked = options.nranks <= 2 && options.link == nullptr &&
-                          options.num_servers == 0 && options.host_kernels == nullptr;
+                          options.num_servers == 0 && options.host_kernels == nullptr &&
+                          !IsOnTwoDevices(*inputs.main);
   return is_checked ? RunSanitized(inputs, options) : RunProgram(inputs, options);
 }
 

@@ -64,8 +64,8 @@ class StreamSanitizer {
 // RunProgram that fails if accesses of streams are not ordered.
 absl::StatusOr<RunResult> RunSanitized(const RunInputs& inputs, RunOptions options);
 
-// RunSanitized for one rank or two, which are threads of this process on devices that are the
-// host's; RunProgram for others, so that tests of many ranks take no longer.
+// RunSanitized for one rank or two that are threads of this process; RunProgram for more ranks,
+// which take longer, and for programs on two devices or with servers, whose devices are others.
 absl::StatusOr<RunResult> RunChecked(const RunInputs& inputs, const RunOptions& options);
 
 }  // namespace weft::testing
