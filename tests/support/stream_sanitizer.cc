@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
+#include "executor/files/checkpoint.h"
 #include "executor/streams/thread_stream.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/memory.h"
@@ -405,18 +406,36 @@ int64_t StreamSanitizer::num_accesses() const {
   return num_accesses_;
 }
 
-absl::StatusOr<RunResult> RunSanitized(const RunInputs& inputs, RunOptions options) {
-  StreamSanitizer sanitizer(/*seed=*/options.steps, /*max_delay_us=*/20);
-  sanitizer.Use(&options);
-  WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
-  const std::set<std::string> reports = sanitizer.reports();
-  if (!reports.empty()) return absl::InternalError(absl::StrJoin(reports, "; "));
-  if (sanitizer.num_accesses() == 0) return absl::InternalError("the sanitizer has seen nothing");
-  for (auto& [name, value] : result.persistables) {
+namespace {
+
+// They outlive the sanitizer's memory.
+absl::Status MoveToHost(std::map<std::string, Tensor>* tensors) {
+  for (auto& [name, value] : *tensors) {
     Tensor on_host;
     WEFT_RETURN_IF_ERROR(on_host.CopyFrom(value));
     value = std::move(on_host);
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunResult> RunSanitized(const RunInputs& inputs, RunOptions options) {
+  StreamSanitizer sanitizer(/*seed=*/options.steps, /*max_delay_us=*/20);
+  sanitizer.Use(&options);
+  RunInputs checked = inputs;
+  if (inputs.on_checkpoint != nullptr) {
+    checked.on_checkpoint = [&inputs](Checkpoint checkpoint) -> absl::Status {
+      WEFT_RETURN_IF_ERROR(MoveToHost(&checkpoint.shared));
+      for (auto& own : checkpoint.own) WEFT_RETURN_IF_ERROR(MoveToHost(&own));
+      return inputs.on_checkpoint(std::move(checkpoint));
+    };
+  }
+  WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(checked, options));
+  const std::set<std::string> reports = sanitizer.reports();
+  if (!reports.empty()) return absl::InternalError(absl::StrJoin(reports, "; "));
+  if (sanitizer.num_accesses() == 0) return absl::InternalError("the sanitizer has seen nothing");
+  WEFT_RETURN_IF_ERROR(MoveToHost(&result.persistables));
   return result;
 }
 
