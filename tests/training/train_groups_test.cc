@@ -12,7 +12,6 @@
 #include "executor/run/runner.h"
 #include "ops/kernel.h"
 #include "tests/support/group_programs.h"
-#include "tests/support/stream_sanitizer.h"
 
 namespace weft::testing {
 namespace {
@@ -172,7 +171,7 @@ TEST_P(TrainGroups, EveryRankTrainsAsOnPaper) {
     options.warn = [&](const std::string& warning) { warnings.push_back(warning); };
     Trained found;
     WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result,
-                              RunChecked(InputsOf(programs, &found), options));
+                              RunProgram(InputsOf(programs, &found), options));
     EXPECT_THAT(warnings, IsEmpty());
     ExpectNear(found, OnPaper(GetParam(), /*drift=*/0, /*period=*/0));
     for (int step = 0; step < kSteps; ++step) {
@@ -211,7 +210,7 @@ TEST_P(TrainGroups, BroadcastsAreWithinTheGroups) {
       begin = checkpoint;
       return absl::OkStatus();
     };
-    WEFT_ASSERT_OK(RunChecked(inputs, options).status());
+    WEFT_ASSERT_OK(RunProgram(inputs, options).status());
     inputs.on_checkpoint = nullptr;
     const double drift = 0.25;
     begin.own.resize(kRanks);
@@ -225,7 +224,7 @@ TEST_P(TrainGroups, BroadcastsAreWithinTheGroups) {
     }
     options.steps = begin.end_step = kSteps;
     inputs.resume = &begin;
-    WEFT_ASSERT_OK(RunChecked(inputs, options).status());
+    WEFT_ASSERT_OK(RunProgram(inputs, options).status());
     ExpectNear(found, OnPaper(GetParam(), drift, period));
   }
 }
