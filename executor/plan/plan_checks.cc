@@ -1,6 +1,7 @@
 // What is checked before a plan is built: the types of variables, and kernels for all ops.
 #include <tuple>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -138,6 +139,16 @@ absl::Status PlanBuilder::CheckKernels() const {
                     m.count == 1 ? " op" : " ops", ", first ", m.first, ")");
   };
   std::string next_step = "docs/adding_an_op.md says how to add one";
+  const auto is_of_host = [this](const Missing& m) {
+    const auto [type, has_rows, kernels] = m.kind;
+    return options_.host_kernels != nullptr && kernels != options_.host_kernels &&
+           CanRun(type, has_rows, *options_.host_kernels);
+  };
+  if (absl::c_all_of(missing, is_of_host)) {
+    next_step = absl::StrCat(
+        "the CPU has kernels: run the program with option:device cpu, or ",
+        "rewrite it with transpile option:place type:", std::get<0>(missing[0].kind), "=cpu");
+  }
   for (const Missing& m : missing) {
     if (m.with_offsets.empty()) continue;
     next_step = absl::StrCat(

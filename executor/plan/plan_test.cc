@@ -78,6 +78,28 @@ TEST(PlanTest, MissingKernelsAreOneErrorThatNamesAll) {
                "op, first op 2); docs/adding_an_op.md says how to add one"));
 }
 
+TEST(PlanTest, KernelsThatOnlyTheHostHasAreToBePlacedThere) {
+  KernelTable accelerator;
+  accelerator.Add("scale", *CpuKernels().Find("scale"));
+  PlanOptions options = Options();
+  options.kernels = &accelerator;
+  options.host_kernels = &CpuKernels();
+  ProgramBuilder builder;
+  Scale(builder, "x", "y");
+  builder.Op("relu", {{"X", {"y"}}}, {{"Out", {"z"}}});
+  EXPECT_THAT(
+      Plan::Build(builder.Build(), options).status(),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               "no kernel for 1 op type: relu (1 op, first op 1); the CPU has kernels: run the "
+               "program with option:device cpu, or rewrite it with transpile option:place "
+               "type:relu=cpu"));
+  builder.Op("brand_new_op", {{"X", {"z"}}}, {{"Out", {"a"}}});
+  EXPECT_THAT(Plan::Build(builder.Build(), options).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "no kernel for 2 op types: relu (1 op, first op 1), brand_new_op (1 op, "
+                       "first op 2); docs/adding_an_op.md says how to add one"));
+}
+
 TEST(PlanTest, MissingKernelOfSequencesSaysWhatToDo) {
   ProgramBuilder builder;
   builder.Var("words", {-1, 4});

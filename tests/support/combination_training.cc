@@ -76,22 +76,6 @@ void MoveByOuter(Tensor* last, Tensor* velocity, const std::string& name,
   }
 }
 
-// Runs, and fails if accesses of streams are not ordered.
-absl::StatusOr<RunResult> RunSanitized(const RunInputs& inputs, RunOptions options) {
-  StreamSanitizer sanitizer(/*seed=*/options.steps, /*max_delay_us=*/20);
-  sanitizer.Use(&options);
-  WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
-  const std::set<std::string> reports = sanitizer.reports();
-  if (!reports.empty()) return absl::InternalError(absl::StrJoin(reports, "; "));
-  if (sanitizer.num_accesses() == 0) return absl::InternalError("the sanitizer has seen nothing");
-  for (auto& [name, value] : result.persistables) {
-    Tensor on_host;
-    WEFT_RETURN_IF_ERROR(on_host.CopyFrom(value));
-    value = std::move(on_host);
-  }
-  return result;
-}
-
 // What the startup program leaves.
 absl::StatusOr<State> StateAtStart(const TrainingPrograms& programs, const KernelTable* kernels) {
   RunOptions options;

@@ -9,10 +9,13 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "executor/communicators/communicator_decorators.h"
+#include "executor/files/checkpoint.h"
 #include "executor/streams/thread_stream.h"
+#include "ops/analysis/devices/device_placement.h"
 #include "ops/memory.h"
 #include "ops/tensor.h"
 
@@ -401,6 +404,46 @@ std::set<std::string> StreamSanitizer::reports() const {
 int64_t StreamSanitizer::num_accesses() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return num_accesses_;
+}
+
+namespace {
+
+// They outlive the sanitizer's memory.
+absl::Status MoveToHost(std::map<std::string, Tensor>* tensors) {
+  for (auto& [name, value] : *tensors) {
+    Tensor on_host;
+    WEFT_RETURN_IF_ERROR(on_host.CopyFrom(value));
+    value = std::move(on_host);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunResult> RunSanitized(const RunInputs& inputs, RunOptions options) {
+  StreamSanitizer sanitizer(/*seed=*/options.steps, /*max_delay_us=*/20);
+  sanitizer.Use(&options);
+  RunInputs checked = inputs;
+  if (inputs.on_checkpoint != nullptr) {
+    checked.on_checkpoint = [&inputs](Checkpoint checkpoint) -> absl::Status {
+      WEFT_RETURN_IF_ERROR(MoveToHost(&checkpoint.shared));
+      for (auto& own : checkpoint.own) WEFT_RETURN_IF_ERROR(MoveToHost(&own));
+      return inputs.on_checkpoint(std::move(checkpoint));
+    };
+  }
+  WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(checked, options));
+  const std::set<std::string> reports = sanitizer.reports();
+  if (!reports.empty()) return absl::InternalError(absl::StrJoin(reports, "; "));
+  if (sanitizer.num_accesses() == 0) return absl::InternalError("the sanitizer has seen nothing");
+  WEFT_RETURN_IF_ERROR(MoveToHost(&result.persistables));
+  return result;
+}
+
+absl::StatusOr<RunResult> RunChecked(const RunInputs& inputs, const RunOptions& options) {
+  const bool is_checked = options.nranks <= 2 && options.link == nullptr &&
+                          options.num_servers == 0 && options.host_kernels == nullptr &&
+                          !IsOnTwoDevices(*inputs.main);
+  return is_checked ? RunSanitized(inputs, options) : RunProgram(inputs, options);
 }
 
 }  // namespace weft::testing

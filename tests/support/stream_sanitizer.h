@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "executor/communicators/communicator.h"
 #include "executor/run/runner.h"
 #include "executor/streams/stream.h"
@@ -59,6 +60,13 @@ class StreamSanitizer {
   std::set<std::string> reports_;
   std::deque<KernelTable> tables_;
 };
+
+// RunProgram that fails if accesses of streams are not ordered.
+absl::StatusOr<RunResult> RunSanitized(const RunInputs& inputs, RunOptions options);
+
+// RunSanitized for one rank or two that are threads of this process; RunProgram for more ranks,
+// which take longer, and for programs on two devices or with servers, whose devices are others.
+absl::StatusOr<RunResult> RunChecked(const RunInputs& inputs, const RunOptions& options);
 
 }  // namespace weft::testing
 

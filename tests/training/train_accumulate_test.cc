@@ -26,6 +26,7 @@
 #include "proto/text/program_text.h"
 #include "tests/support/models.h"
 #include "tests/support/rounding.h"
+#include "tests/support/stream_sanitizer.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
@@ -92,7 +93,7 @@ absl::StatusOr<Fetched> Train(const Program& main, const Program& startup, FeedS
     }
     return absl::OkStatus();
   };
-  WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+  WEFT_RETURN_IF_ERROR(RunChecked(inputs, options).status());
   return fetched;
 }
 

@@ -17,6 +17,7 @@
 #include "executor/run/runner.h"
 #include "ops/kernel.h"
 #include "proto/program.h"
+#include "tests/support/stream_sanitizer.h"
 #include "transpiler/modes.h"
 #include "transpiler/transpile.h"
 
@@ -94,7 +95,7 @@ class TrainAmpTest : public ::testing::Test {
       return absl::OkStatus();
     };
     results_.clear();
-    return RunProgram(inputs, options_);
+    return RunChecked(inputs, options_);
   }
 
   // The mean of the losses of the batches, from `step` on.

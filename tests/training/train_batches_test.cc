@@ -20,6 +20,7 @@
 #include "executor/run/runner.h"
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
+#include "tests/support/stream_sanitizer.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
@@ -82,7 +83,7 @@ class TrainBatchesTest : public ::testing::TestWithParam<std::tuple<const char*,
     inputs.main = main_.get();
     inputs.params = &state;
     inputs.feeds = feeds_;
-    WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
+    WEFT_ASSIGN_OR_RETURN(RunResult result, RunChecked(inputs, options));
     return std::move(result.persistables);
   }
 

@@ -22,6 +22,7 @@
 #include "ops/float16.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
+#include "tests/support/stream_sanitizer.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
@@ -191,7 +192,7 @@ absl::StatusOr<Values> Train(const Programs& programs, const FeedSource& feeds,
       return absl::OkStatus();
     };
   }
-  WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
+  WEFT_ASSIGN_OR_RETURN(const RunResult result, RunChecked(inputs, options));
   for (const auto& [name, tensor] : result.persistables) values[name] = floats(tensor);
   return values;
 }

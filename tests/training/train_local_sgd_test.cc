@@ -21,6 +21,7 @@
 #include "ops/analysis/testing/compact_program.h"
 #include "ops/kernel.h"
 #include "tests/support/rounding.h"
+#include "tests/support/stream_sanitizer.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
@@ -199,7 +200,7 @@ absl::StatusOr<Trained> Train(const TrainingPrograms& programs, int ranks,
     }
     return absl::OkStatus();
   };
-  WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+  WEFT_RETURN_IF_ERROR(RunChecked(inputs, options).status());
   return trained;
 }
 absl::StatusOr<Trained> Train(const TrainingPrograms& programs, int ranks) {

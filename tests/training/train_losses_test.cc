@@ -20,6 +20,7 @@
 #include "ops/kernel.h"
 #include "proto/testing/block_text.h"
 #include "tests/support/rewrite.h"
+#include "tests/support/stream_sanitizer.h"
 #include "transpiler/testing/message_lines.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verifier/verify.h"
@@ -254,7 +255,7 @@ absl::StatusOr<Tensors> Trained(const Program& main, const Tensors& state, int n
   inputs.main = &main;
   inputs.params = &state;
   inputs.feeds = Feeds();
-  WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
+  WEFT_ASSIGN_OR_RETURN(RunResult result, RunChecked(inputs, options));
   return std::move(result.persistables);
 }
 

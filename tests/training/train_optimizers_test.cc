@@ -27,6 +27,7 @@
 #include "proto/text/program_text.h"
 #include "tests/support/models.h"
 #include "tests/support/rewrite.h"
+#include "tests/support/stream_sanitizer.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
@@ -88,7 +89,7 @@ absl::StatusOr<Fetched> Train(const Training& training) {
     for (const Tensor& value : result.values) fetched[result.step].push_back(AsDoubles(value));
     return absl::OkStatus();
   };
-  WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+  WEFT_RETURN_IF_ERROR(RunChecked(inputs, options).status());
   return fetched;
 }
 

@@ -20,6 +20,7 @@
 #include "executor/run/runner.h"
 #include "ops/analysis/devices/device_placement.h"
 #include "ops/kernel.h"
+#include "proto/testing/block_text.h"
 #include "tests/support/rounding.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
@@ -259,6 +260,33 @@ TEST_F(PlacedOnGpu, ParametersOfARunBeginAnother) {
   inputs.startup = nullptr;
   inputs.params = &first.persistables;
   WEFT_EXPECT_OK(RunProgram(inputs, OnGpus(1)).status());
+}
+
+// Else the startup program would be what fails: its gather has no such row.
+TEST_F(PlacedOnGpu, MissingKernelsAreReportedBeforeTheStartupProgramRuns) {
+  const Program startup = BlockProgram(R"(
+    var x : fp32[4] persistable
+    var i : int64[1]
+    var y : fp32[1]
+    Out=[x] = fill_constant() {dtype=5, shape=longs[4], value=0.5}
+    Out=[i] = fill_constant() {dtype=3, shape=longs[1], value=7.0}
+    Out=[y] = gather(X=[x], Index=[i])
+  )");
+  const Program main = BlockProgram(R"(
+    var x : fp32[4] persistable
+    var n : int64[4]
+    Out=[x] = scale(X=[x]) {scale=2.0}
+    Out=[n] = randint() {dtype=3, shape=longs[4], low=0, high=9}
+  )");
+  RunInputs inputs;
+  inputs.main = &main;
+  inputs.startup = &startup;
+  RunOptions options = OnGpus(1);
+  options.fetch = {"x"};
+  EXPECT_THAT(RunProgram(inputs, options).status(),
+              IsUnimplemented("no kernel for 1 op type: randint (1 op, first op 1); the CPU has "
+                              "kernels: run the program with option:device cpu, or rewrite it "
+                              "with transpile option:place type:randint=cpu"));
 }
 
 // An error on the host's thread ends the step, with the name of its op.

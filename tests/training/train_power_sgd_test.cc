@@ -24,6 +24,7 @@
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 #include "proto/formats/program_file.h"
+#include "tests/support/stream_sanitizer.h"
 #include "tools/job/process.h"
 #include "transpiler/transpile.h"
 
@@ -166,7 +167,7 @@ void ExpectAsReference(const Json& test, absl::optional<int> nranks) {
     ++compared;
     return absl::OkStatus();
   };
-  WEFT_ASSERT_OK(RunProgram(inputs, options).status());
+  WEFT_ASSERT_OK(RunChecked(inputs, options).status());
   EXPECT_EQ(compared, ranks * options.steps);
 }
 
@@ -203,7 +204,7 @@ TEST(TrainPowerSgdTest, BasesAreEqualOnAllRanks) {
     }
     return absl::OkStatus();
   };
-  WEFT_ASSERT_OK(RunProgram(inputs, options).status());
+  WEFT_ASSERT_OK(RunChecked(inputs, options).status());
   for (const auto& [name, of_ranks] : values) EXPECT_EQ(of_ranks.size(), 1u) << name;
   // Until the first step of two matrices, the basis is what was drawn.
   EXPECT_EQ(values.at("w0@BASIS 0"), values.at("w0@BASIS 2"));
@@ -255,7 +256,7 @@ TEST(TrainPowerSgdTest, TrainsOnAfterAGradientOfZeros) {
     }
     return absl::OkStatus();
   };
-  WEFT_ASSERT_OK(RunProgram(inputs, options).status());
+  WEFT_ASSERT_OK(RunChecked(inputs, options).status());
 }
 
 // --- Processes and checkpoints -------------------------------------------------------------------

@@ -19,6 +19,7 @@
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/text/program_text.h"
+#include "tests/support/stream_sanitizer.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
@@ -192,7 +193,7 @@ absl::StatusOr<std::vector<std::vector<Tensor>>> Reduce(const Case& c,
     for (const Tensor& value : result.values) fetched[result.rank].push_back(value.Clone());
     return absl::OkStatus();
   };
-  WEFT_RETURN_IF_ERROR(RunProgram(inputs, run).status());
+  WEFT_RETURN_IF_ERROR(RunChecked(inputs, run).status());
   return fetched;
 }
 

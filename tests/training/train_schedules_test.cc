@@ -23,6 +23,7 @@
 #include "proto/all_ops.h"
 #include "proto/text/program_text.h"
 #include "tests/support/rewrite.h"
+#include "tests/support/stream_sanitizer.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
@@ -150,7 +151,7 @@ class Trainer {
       begin = checkpoint;
       return absl::OkStatus();
     };
-    WEFT_RETURN_IF_ERROR(RunProgram(inputs_, options_).status());
+    WEFT_RETURN_IF_ERROR(RunChecked(inputs_, options_).status());
     inputs_.on_checkpoint = nullptr;
     begin->own.resize(ranks_);
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -172,7 +173,7 @@ class Trainer {
       after.back().push_back(params);
       return absl::OkStatus();
     };
-    WEFT_RETURN_IF_ERROR(RunProgram(inputs_, options_).status());
+    WEFT_RETURN_IF_ERROR(RunChecked(inputs_, options_).status());
     return after;
   }
 

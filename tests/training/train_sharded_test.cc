@@ -17,6 +17,7 @@
 #include "ops/kernel.h"
 #include "proto/formats/program_file.h"
 #include "proto/setting.h"
+#include "tests/support/stream_sanitizer.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
@@ -115,7 +116,7 @@ absl::StatusOr<Trained> Train(const Programs& programs, int nranks, int64_t firs
   options.steps = steps;
   options.seed = 5;
   options.timeout_s = 60;
-  absl::StatusOr<RunResult> result = RunProgram(inputs, options);
+  absl::StatusOr<RunResult> result = RunChecked(inputs, options);
   if (!result.ok()) return result.status();
   trained.persistables = std::move(result->persistables);
   return trained;

@@ -18,6 +18,7 @@
 #include "nlohmann/json.hpp"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
+#include "tests/support/stream_sanitizer.h"
 #include "tests/support/training_programs.h"
 #include "tests/support/training_spec.h"
 #include "transpiler/transpile.h"
@@ -124,7 +125,7 @@ absl::StatusOr<Fetched> Train(const Programs& programs, const Fetched& gradients
   options.steps = static_cast<int64_t>(gradients.size());
   options.fetch = fetch;
   options.timeout_s = 60;
-  WEFT_RETURN_IF_ERROR(RunProgram(inputs, options).status());
+  WEFT_RETURN_IF_ERROR(RunChecked(inputs, options).status());
   return fetched;
 }
 
@@ -320,7 +321,7 @@ absl::StatusOr<std::map<std::string, Tensor>> Trained(const TrainingPrograms& pr
   options.nranks = ranks;
   options.steps = 6;
   options.timeout_s = 60;
-  WEFT_ASSIGN_OR_RETURN(const RunResult result, RunProgram(inputs, options));
+  WEFT_ASSIGN_OR_RETURN(const RunResult result, RunChecked(inputs, options));
   std::map<std::string, Tensor> parameters;
   for (const std::string& name : programs.parameters) {
     parameters.emplace(name, result.persistables.at(name).Clone());
