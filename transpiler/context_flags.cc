@@ -52,7 +52,7 @@ BadWord SetDeviceKind(absl::string_view text, TranspileOptions* options) {
 const std::vector<ContextFlag>& ContextFlags() {
   using Options = TranspileOptions;
   static const auto* flags = new std::vector<ContextFlag>{
-      {"nranks", "an integer", "unknown",
+      {"nranks", "an integer", "as option:endpoints says, else unknown",
        "number of ranks; if unknown, the result is valid for any number",
        [](const Options& options) { return options.cluster.nranks.has_value(); },
        [](absl::string_view text, Options* options) -> BadWord {
@@ -64,12 +64,13 @@ const std::vector<ContextFlag>& ContextFlags() {
          options->cluster.endpoints = absl::StrSplit(text, ',');
          return absl::nullopt;
        }},
-      {"rank", "an integer", "0", "the trainer that the startup program is written for",
+      {"rank", "an integer", "0", "the trainer that the startup program is written for, from 0",
        [](const Options& options) { return options.cluster.rank.has_value(); },
        [](absl::string_view text, Options* options) -> BadWord {
          return SetInteger(text, &options->cluster.rank);
        }},
-      {"current_endpoint", "host:port", "as option:endpoints says", "the endpoint of the trainer",
+      {"current_endpoint", "host:port", "its entry in option:endpoints",
+       "the endpoint of the trainer that option:rank names",
        [](const Options& options) { return options.cluster.current_endpoint.has_value(); },
        [](absl::string_view text, Options* options) -> BadWord {
          options->cluster.current_endpoint.emplace(text);

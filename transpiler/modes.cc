@@ -39,7 +39,7 @@ std::vector<Mode> MakeModes() {
   const std::string trainers_prefix =
       "paddle-comm-init{over=trainers,$nrings}," + trainer_scaled_prefix;
   std::vector<Mode> modes = {
-      {"none", "a copy, or another file format; or placement (option:place)", {}},
+      {"none", "copies the program, converts its file format, or places ops (option:place)", {}},
 
       {"grad_allreduce",
        "gradients are averaged over the ranks (of sum losses: summed)",
@@ -60,7 +60,7 @@ std::vector<Mode> MakeModes() {
              "$buckets=bytes}"}}},
 
       {"power_sgd",
-       "ranks send gradients as products of thin matrices (PowerSGD)",
+       "ranks send low-rank approximations of their gradients (PowerSGD)",
        {{kWeft,
          {},
          replicas_prefix +
@@ -73,12 +73,12 @@ std::vector<Mode> MakeModes() {
        Mode::Group::kOtherSystems},
 
       {"singa_sparse_threshold",
-       "SINGA: ranks send the elements from a magnitude on",
+       "SINGA: ranks send the elements whose magnitude reaches a threshold",
        {{kWeft, {}, replicas_prefix + "sparsify-gradients{mode=threshold," + sparsify_suffix}},
        Mode::Group::kOtherSystems},
 
       {"parameter_server",
-       "servers hold and update the parameters that a file names",
+       "servers hold and update the parameters that option:param_attrs gives them",
        {{kWeft,
          {},
          "param-options{$adam_epsilon}," + scaled_prefix +
@@ -88,7 +88,7 @@ std::vector<Mode> MakeModes() {
        Mode::RunsIn::kWeft},
 
       {"local_sgd",
-       "ranks train separately; every k steps average the parameters",
+       "ranks train separately and average their parameters every k steps",
        {{kWeft,
          {},
          "comm-init{$nrings,$group_size},broadcast-params{$nrings},"
@@ -207,7 +207,7 @@ std::vector<Mode> MakeModes() {
        {{"reduce_method", "mean"}}},
 
       {"optimizer_offload",
-       "the host has the optimizers and their state",
+       "the host runs the optimizers and holds their state",
        {{kWeft,
          {},
          "param-options{$no_decay,$adam_epsilon}," + scaled_prefix + in_buckets +
@@ -218,7 +218,7 @@ std::vector<Mode> MakeModes() {
        Mode::RunsIn::kWeft},
 
       {"embedding_offload",
-       "the host has the embedding tables",
+       "the host holds the embedding tables",
        {{kWeft,
          {},
          "param-options{$adam_epsilon}," + scaled_prefix + in_buckets +

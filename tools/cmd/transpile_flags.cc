@@ -114,7 +114,8 @@ void AddFlags(CLI::App& app, TranspileFlags& flags) {
       ->type_name("FILE");
   AddContextFlags(app, &flags.context_flags);
   AddModeFlags(app, &flags.mode_flags);
-  app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
+  app.add_option("--dialect", flags.dialect,
+                 "weft: Weft's own ops and order; paddle: op for op what Paddle writes")
       ->check(CLI::IsMember({"weft", "paddle"}))
       ->capture_default_str();
   app.add_option(
@@ -127,8 +128,8 @@ void AddFlags(CLI::App& app, TranspileFlags& flags) {
   app.add_option("--remarks,--explain", flags.explain, "JSON: what was inserted where, and why")
       ->type_name("FILE");
   app.add_option("--certificate", flags.certificate,
-                 "why the result computes what it should, for checker/ to check: claim.txt and "
-                 "proof.txt; an error if there is no certificate for what the mode does")
+                 "a proof that the result computes what it should, for checker/ to check: writes "
+                 "claim.txt and proof.txt; fails if Weft cannot certify what the mode does")
       ->type_name("DIR");
   Placement& placement = options.placement;
   app.add_option("--place", placement.place,
@@ -142,8 +143,8 @@ void AddFlags(CLI::App& app, TranspileFlags& flags) {
              "then embeddings, then other ops), so that a step takes the least predicted time")
       ->type_name("BYTES");
   AddInteger(app, "--rank_memory", flags.rank_memory, 1, kMaxInt64,
-             "Bytes that a rank has: a warning says if a step takes more, and which stage of mode "
-             "zero fits")
+             "Bytes of memory that a rank has: warns if a step needs more, and names the stage of "
+             "mode zero that fits")
       ->type_name("BYTES");
   AddInteger(app, "--batch", flags.batch, 1, kMaxInt64,
              "--device_memory and --rank_memory: rows of a rank's batch (default 32)")
@@ -152,11 +153,11 @@ void AddFlags(CLI::App& app, TranspileFlags& flags) {
              "--device_memory: bytes per second between the two memories (default 10000000000)")
       ->type_name("NUMBER");
   AddInteger(app, "--accelerator_speed", placement.accelerator_speed, 1, kMaxInt64,
-             "--device_memory: how many times as fast as a core of the host (default 50)")
+             "--device_memory: speed of the accelerator, in cores of the host (default 50)")
       ->type_name("NUMBER");
   app.add_option("--feed_layout", flags.feed_layout,
-                 "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
-                 "the file or their declarations suggest");
+                 "how feed variables are given to the ranks: x=axis:1,rate=whole; default: as the "
+                 "file says, else as their declarations suggest");
   AddAssumeFlag(&app, &flags.assume);
   app.add_option(
          "--param_attrs", flags.param_attrs,
@@ -164,11 +165,11 @@ void AddFlags(CLI::App& app, TranspileFlags& flags) {
          "weight_decay of parameters, and groups of ranks")
       ->type_name("FILE");
   app.add_option("--op_times,--profile", flags.profile,
-                 "--buckets optimal: times of ops, of weft run --profile; default: estimated")
+                 "--buckets optimal: times of ops, from weft run --profile; default: estimated")
       ->type_name("FILE");
   app.add_option("--comm_table", flags.comm_table,
-                 "--buckets optimal and --device_memory: times of collectives, of weft comm_bench; "
-                 "default: 20 us and 4 GB/s")
+                 "--buckets optimal and --device_memory: times of collectives, from weft "
+                 "comm_bench; default: 20 us and 4 GB/s")
       ->type_name("FILE");
   app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes")
       ->type_name("DIR");

@@ -98,8 +98,8 @@ void AddContextFlags(CLI::App& app, std::map<std::string, absl::optional<std::st
   for (const ContextFlag& flag : ContextFlags()) {
     const char* const more = absl::string_view(flag.name) != "rank"
                                  ? ""
-                                 : "; all: every trainer, whose number replaces {rank} in names of "
-                                   "outputs";
+                                 : "; all: writes outputs for every trainer, whose number replaces "
+                                   "{rank} in their names";
     app.add_option(absl::StrCat("--", flag.name), (*values)[flag.name],
                    absl::StrCat(flag.help, " (", flag.expected, "; default ", flag.default_value,
                                 ")", more))

@@ -243,9 +243,9 @@ void CheckFlags(const EvalFlags& flags) {
 void AddInputFlags(CLI::App& app, EvalFlags& flags) {
   AddOption(app, "main", "MAIN", flags.main, "The test program; - is standard input")->required();
   AddOption(app, "--startup", "FILE", flags.startup, "The startup program, run once on every rank");
-  auto* params = AddOption(app, "--params", "FILE", flags.params,
-                           "Parameters, as for weft run; arrays of other names are counted and "
-                           "left");
+  auto* params =
+      AddOption(app, "--params", "FILE", flags.params,
+                "Parameters, as for weft run; arrays of other names are counted and ignored");
   AddOption(app, "--params_names", "FILE", flags.params_names,
             "Names of the tensors in a save_combine stream, in order")
       ->needs(params);
@@ -256,11 +256,11 @@ void AddInputFlags(CLI::App& app, EvalFlags& flags) {
                "Evaluate with the moving averages of the parameters that Paddle's "
                "ExponentialMovingAverage has made in training");
   AddOption(app, "--feeds", "FILE.npz", flags.feeds,
-            "Arrays named <batch>/<variable>; variables that the program does not have are left")
+            "Arrays named <batch>/<variable>; variables that the program does not have are ignored")
       ->required();
   AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
-            "Which axis of data variables is the batch, or whole: no samples; default: as the "
-            "file or their declarations suggest");
+            "Which axis of feed variables is the batch; whole: they have no samples; default: as "
+            "the file says, else as their declarations suggest");
 }
 
 void AddCourseFlags(CLI::App& app, EvalFlags& flags) {

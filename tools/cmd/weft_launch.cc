@@ -185,21 +185,21 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
       ->required();
   AddInteger(*app, "--max_restarts", options->max_restarts, 0, 1000000,
              "After a failure, start all processes again, at most N times; weft run with "
-             "--checkpoint then goes on from the last checkpoint of this job")
+             "--checkpoint then resumes from the last checkpoint of this job")
       ->capture_default_str();
   auto elastic = std::make_shared<ElasticFlags>();
   auto* elastic_flag =
       app->add_flag("--elastic", elastic->is_elastic,
-                    "For weft run: when processes are killed, or stopped, the others take over "
-                    "their ranks and go "
-                    "on from the last step that all ranks have finished, to the same bits");
+                    "For weft run: when processes are killed or stopped, the others take over "
+                    "their ranks and continue after the last step that all ranks have finished, "
+                    "with the same bits as a run without the loss");
   AddInteger(*app, "--min_processes", elastic->min_processes, 1, kMaxProcesses,
              "End the job when fewer processes than N are left")
       ->needs(elastic_flag)
       ->capture_default_str();
   AddInteger(*app, "--max_replacements", elastic->max_replacements, 0, 1000000,
-             "Start new processes in place of killed ones, at most N times; of several hosts, N of "
-             "host 0 counts")
+             "Start new processes in place of killed ones, at most N times; with several hosts, "
+             "the N given on host 0 holds")
       ->needs(elastic_flag)
       ->capture_default_str();
   HostOptions& hosts = options->hosts;
@@ -209,7 +209,7 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
   hosts_flag->needs(elastic_flag)->capture_default_str();
   auto* host_flag =
       AddInteger(*app, "--host", hosts.host, 0, kMaxProcesses - 1,
-                 "The number of this host. Processes of host 0 report and write files");
+                 "The number of this host, from 0; processes of host 0 report and write files");
   host_flag->needs(hosts_flag)->capture_default_str();
   auto* at_flag = app->add_option("--at", hosts.address,
                                   "Where processes meet, on host 0; the launcher there listens for "
@@ -243,7 +243,8 @@ Subcommand AddLaunch(CLI::App* weft, std::vector<std::string> command) {
       "On several hosts, all launchers need the same WEFT_JOB_TOKEN, as openssl rand -hex 16 "
       "prints "
       "it.\n"
-      "Exit status: as of the process that failed first, or 128 + the signal that killed it.\n\n"
+      "Exit status: the status of the process that failed first, or 128 + the signal that killed "
+      "it.\n\n"
       "Example:\n  weft launch -n 2 --max_restarts 3 -- weft run out.pb --startup out_startup.pb "
       "\\\n      --feeds feeds.npz --checkpoint run.ckpt --save_every 100");
   return {app, [options, elastic] {

@@ -126,10 +126,10 @@ void AddPlanFlags(CLI::App* app, PlanFlags* flags) {
   AddInteger(*app, "--nrings", flags->nrings, 1, 1024, "Rings, which buckets take in turn")
       ->capture_default_str();
   AddOption(*app, "--op_times,--profile", "FILE.json", flags->profile,
-            "Times of ops, of weft run --profile; default: estimated");
+            "Times of ops, from weft run --profile; default: estimated");
   AddOption(
       *app, "--comm_table", "FILE.json", flags->comm_table,
-      "Times of collectives, of weft comm_bench, or {\"latency_s\": .., \"bytes_per_s\": ..}");
+      "Times of collectives, from weft comm_bench, or {\"latency_s\": .., \"bytes_per_s\": ..}");
   AddOption(*app, "--param_attrs", "FILE.json", flags->param_attrs, "As for transpile");
   AddInteger(*app, "--nranks", flags->nranks, 1, INT32_MAX,
              "Number of ranks, with --param_attrs; default: any number");
@@ -186,9 +186,10 @@ Subcommand AddPlan(CLI::App* weft) {
   app->footer(
       "Communication is exposed while neither forward nor backward computes. A bucket is sent "
       "when\n"
-      "its last gradient is complete and the one before it on its ring is sent; rings do not slow\n"
-      "each other down. With several ranks on one machine, collectives and ops share its cores:\n"
-      "measure both in the same way.\n\n"
+      "its last gradient is complete and its ring has sent the previous bucket; rings do not slow\n"
+      "each other down. Several ranks on one machine share its cores: measure the times of ops "
+      "and\n"
+      "of collectives with as many ranks.\n\n"
       "Example:\n  weft plan main.pb --buckets optimal --svg plan.svg");
   return {app, [options] {
             return FinishCommand(kCommand, options->gradients.empty() ? PlanOfProgram(*options)

@@ -38,11 +38,11 @@ void AddInputFlags(CLI::App& app, RunFlags& flags) {
       "default: the persistable variables of the program, or its parameters, sorted")
       ->needs(params);
   AddOption(app, "--feeds", "FILE.npz", flags.feeds,
-            "Arrays named <step>/<variable>, for the batch of all ranks; after the last step, the "
-            "first follows");
+            "Arrays named <step>/<variable>, for the batch of all ranks; after the last step, they "
+            "start over");
   AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
-            "How data variables are given to the ranks: split along an axis, or whole; default: as "
-            "the file or their declarations suggest");
+            "How feed variables are given to the ranks: split along an axis, or whole; default: as "
+            "the file says, else as their declarations suggest");
   AddAssumeFlag(&app, &flags.assume);
   AddOrderFlag(&app, &flags.order);
   app.add_flag("--drop_last", flags.drop_last,
@@ -71,11 +71,10 @@ void AddCourseFlags(CLI::App& app, RunFlags& flags) {
                  "Resume after N steps: feeds, schedules and random draws continue from there; the "
                  "state comes from --params")
           ->capture_default_str();
-  AddOption(
-      app, "--resume", "FILE", flags.resume,
-      "Resume from a checkpoint: with its state instead of --startup and --params, and, where "
-      "they are not given, its ranks, seed and schedule, to the end of its run; of --params, "
-      "it takes what --save writes again")
+  AddOption(app, "--resume", "FILE", flags.resume,
+            "Resume from a checkpoint, to the end of its run: its state replaces --startup and "
+            "--params, and its ranks, seed and schedule are the defaults; of --params, only arrays "
+            "that the program does not have are kept, for --save")
       ->excludes(begin_step);
   AddOption(app, "--fetch", "A,B", run.fetch,
             "Comma-separated variables to report; default: the loss")
@@ -107,16 +106,15 @@ void AddCourseFlags(CLI::App& app, RunFlags& flags) {
       ->capture_default_str();
   app.add_flag("--tf32", run.tf32,
                "With --device gpu: products of fp32 round their operands to TF32");
-  AddInteger(
-      app, "--sim_memory,--device_memory", run.sim.memory_bytes, 0,
-      std::numeric_limits<int64_t>::max(),
-      "Memory of the accelerator, which the host simulates, of a program on one device or two: "
-      "more bytes are an error; 0: as much as the host has")
+  AddInteger(app, "--sim_memory,--device_memory", run.sim.memory_bytes, 0,
+             std::numeric_limits<int64_t>::max(),
+             "Memory of the accelerator that the host simulates, for a program on one device or "
+             "two; a program that needs more fails; 0: as much as the host has")
       ->capture_default_str()
       ->type_name("BYTES");
   app.add_option("--sim_copy_bandwidth,--copy_bandwidth", run.sim.copy_bytes_per_s,
-                 "What a copy between the memories of two devices takes at least, as bytes a "
-                 "second; 0: it takes as long as it takes")
+                 "Limit copies between the memories of two devices to so many bytes per second; 0: "
+                 "no limit")
       ->check(NumberThat([](double rate) { return rate >= 0; }, "bytes a second, 0 or more"))
       ->capture_default_str()
       ->type_name("BYTES_PER_S");
@@ -140,7 +138,7 @@ void AddCourseFlags(CLI::App& app, RunFlags& flags) {
       ->check(NumberThat([](double s) { return s >= 0; }, "seconds, 0 or more"))
       ->capture_default_str()
       ->type_name("S");
-  app.add_option("--timeout_s", run.timeout_s, "Abort the run after S seconds")
+  app.add_option("--timeout_s", run.timeout_s, "Abort the run when a rank is S seconds late")
       ->check(NumberThat([](double s) { return s > 0; }, "seconds, more than 0"))
       ->capture_default_str()
       ->type_name("S");
@@ -155,16 +153,17 @@ void AddValidationFlags(CLI::App& app, RunFlags& flags) {
   program->needs(feeds);
   feeds->needs(program);
   AddInteger(app, "--valid_every", flags.valid_every, 1, std::numeric_limits<int64_t>::max(),
-             "Evaluate --valid after every N steps, too, and write --checkpoint then; with "
-             "--save_every, which says how often that is written, a multiple of it")
+             "Evaluate --valid after every N steps, too. Without --save_every, write --checkpoint "
+             "then; with it, N must be a multiple of it")
       ->needs(program);
   app.add_flag("--valid_ema", valid.ema,
                "Evaluate --valid with the moving averages of the parameters that Paddle's "
                "ExponentialMovingAverage makes")
       ->needs(program);
-  AddOption(app, "--keep_best", "METRIC", flags.keep_best,
-            "Keep the checkpoint with the smallest value so far as FILE.best, beside --checkpoint "
-            "FILE: of loss, or of a metric of --valid by its name; max:NAME, the largest")
+  AddOption(
+      app, "--keep_best", "METRIC", flags.keep_best,
+      "Keep the best checkpoint so far as FILE.best, beside --checkpoint FILE: the one with the "
+      "smallest loss, or with the smallest metric of --valid of that name; max:NAME: the largest")
       ->needs(program);
 }
 

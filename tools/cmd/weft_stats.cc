@@ -90,9 +90,9 @@ void AddStatsFlags(CLI::App* app, StatsFlags* flags) {
   AddInteger(*app, "--batch", flags->batch, 1, std::numeric_limits<int64_t>::max(),
              "Rows of a rank's batch; replaces unknown first dimensions")
       ->capture_default_str();
-  AddInteger(*app, "--servers", flags->servers, 1, kMaxRanks,
-             "Parameter servers: prints the share of each. A server's program is counted as the "
-             "program of one, unless this says more");
+  AddInteger(
+      *app, "--servers", flags->servers, 1, kMaxRanks,
+      "Number of parameter servers; prints the share of each. Default: 1 for a program of servers");
 }
 
 absl::StatusOr<std::string> StatsText(const StatsFlags& flags, const Program& program,
@@ -116,13 +116,14 @@ Subcommand AddStats(CLI::App* weft) {
   auto options = std::make_shared<StatsFlags>();
   AddStatsFlags(app, options.get());
   app->footer(
-      "Communication is the input of all collectives of a step. Collectives of conditional blocks\n"
+      "Communication counts the input of all collectives of a step. Collectives of conditional "
+      "blocks\n"
       "are listed separately, with the period in which they run if their condition counts steps.\n"
       "Padding in fused buffers counts if the program declares it.\n\n"
-      "Of a program for workers of parameter servers, what a worker sends and gets in a step: the\n"
-      "elements of tensors, and 8 bytes for the number of each row. Of a program for servers, "
-      "what\n"
-      "they keep.\n\n"
+      "For a program for workers of parameter servers, it prints what a worker sends and receives "
+      "in\n"
+      "a step: the elements of tensors, and 8 bytes for the index of each row. For a program for\n"
+      "servers, it prints what they hold.\n\n"
       "Peak memory assumes that every variable is alive from the first op that names it to the\n"
       "last, and persistable variables always, with the declared sizes, and that no two variables\n"
       "share memory. The last line is what weft run will print: values that do not live at the "

@@ -533,30 +533,30 @@ void AddVerifyFlags(CLI::App* app, VerifyFlags* flags) {
   AddOption(*app, "--server", "F", flags->server,
             "The program of the parameter servers of a program for workers");
   AddInteger(*app, "--expression_depth", flags->expression_depth, 1, 1000,
-             "Print values that differ (W601, W602) as a whole, too, down to so many levels")
+             "Also print each value that differs (W601, W602) as a whole, down to N levels")
       ->needs(original);
   AddSettingFlags(app, &flags->setting, original);
-  auto* numeric = app->add_flag(
-      "--numeric", flags->numeric,
-      "Also run both programs on small random data, the original on one rank with the global "
-      "batch (2 ranks by default), and compare persistable variables");
+  auto* numeric = app->add_flag("--numeric", flags->numeric,
+                                "Also run both programs on small random data, and compare "
+                                "persistable variables: the rewritten one on --nranks ranks (2 if "
+                                "unknown), the original on one rank with the global batch");
   numeric->needs(original);
   AddOption(*app, "--original_startup", "F", flags->original_startup,
             "The startup program before the rewrite, compared too; with --numeric, it sets the "
-            "initial state (default: 0)")
+            "initial state, which is otherwise 0")
       ->needs(original);
-  AddInteger(*app, "--steps", flags->steps, 1, 1000, "Steps of these runs")
+  AddInteger(*app, "--steps", flags->steps, 1, 1000, "Steps that --numeric runs")
       ->capture_default_str()
       ->needs(numeric);
   AddOption(*app, "--certificate", "DIR", flags->certificate,
-            "If nothing is wrong, write why, for checker/ to check: claim.txt and proof.txt")
+            "If nothing is wrong, write a proof for checker/ to check: claim.txt and proof.txt")
       ->needs(original);
   app->add_option("--format", flags->format, "json: findings as JSON")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app->add_flag("--short", flags->short_lines, "One line per finding, without the ops");
   AddOption(*app, "--explain", "RULE", flags->explain,
-            "Instead: print what a rule, such as W312, means, with a program that breaks it");
+            "Only print what a rule (such as W312) means, with a program that breaks it");
   app->callback([flags] { CheckFlags(*flags); });
 }
 

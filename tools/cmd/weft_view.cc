@@ -171,14 +171,14 @@ void AddViewFlags(CLI::App* app, ViewFlags* flags) {
             "The startup program before the rewrite")
       ->needs(original);
   AddOption(*app, "--remarks,--explain", "FILE.json", flags->explain,
-            "Why ops were inserted, of transpile --remarks")
+            "Why ops were inserted, from transpile --remarks")
       ->needs(original);
   AddOption(*app, "--trace", "FILE.json", flags->trace,
-            "When ops ran, of weft run --trace of this program");
+            "When ops ran, from weft run --trace on this program");
   AddOption(*app, "--op_times,--profile", "FILE.json", flags->profile,
-            "Times of ops, of weft run --profile, for the prediction; default: estimated");
+            "Times of ops, from weft run --profile, for the prediction; default: estimated");
   AddOption(*app, "--comm_table", "FILE.json", flags->comm_table,
-            "Times of collectives, of weft comm_bench; default: 20 us and 4 GB/s");
+            "Times of collectives, from weft comm_bench; default: 20 us and 4 GB/s");
   AddInteger(*app, "--batch", flags->batch, 1, INT32_MAX,
              "Rows of a rank's batch, for estimated times")
       ->capture_default_str();

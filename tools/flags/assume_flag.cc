@@ -53,7 +53,7 @@ void Add(const OpAssumptions& added, Setting* setting) {
 
 CLI::Option* AddAssumeFlag(CLI::App* app, std::string* assume) {
   return AddOption(*app, kFlag, "'my_op: elementwise,...'", *assume,
-                   "What is taken for true of ops without a schema: elementwise, per_sample, "
+                   "What to assume about ops without a schema: elementwise, per_sample, "
                    "linear, no_communication, joined by |");
 }
 

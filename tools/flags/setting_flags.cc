@@ -282,8 +282,8 @@ void AddSettingFlags(CLI::App* app, SettingFlags* flags, CLI::Option* original) 
       ->delimiter(',')
       ->allow_extra_args(false);
   AddOption(*app, "--feed_layout", "x=axis:1,...", flags->feed_layout,
-            "How data variables are given to the ranks: split along an axis, or whole; default: as "
-            "the file or their declarations suggest");
+            "How feed variables are given to the ranks: split along an axis, or whole; default: as "
+            "the file says, else as their declarations suggest");
   AddOption(*app, "--param_attrs", "F", flags->param_attrs,
             "JSON, as transpile reads it: groups of ranks, and parameters that are not replicated");
   AddAssumeFlag(app, &flags->assume);

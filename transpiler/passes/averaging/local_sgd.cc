@@ -129,32 +129,33 @@ void LocalSgd::Options::Bind(OptionBinder& bind) {
   bind.Int("first_average", &schedule.first_step, "before this step, no step averages", /*min=*/1);
   BindGroupSize(bind, &schedule.group_size);
   bind.Int("rounds", &schedule.rounds,
-           "with group_size: k_steps between two averages over all ranks, as a multiple",
+           "with group_size: all ranks average every rounds * k_steps steps",
            /*min=*/1);
   BindRings(bind, &nrings);
   bind.Bool("statistics", &statistics, "reduce running statistics over the ranks too");
-  bind.Choice("state", &state, "what happens to the state of optimizers",
+  bind.Choice("state", &state,
+              "optimizer state where parameters are averaged: each rank keeps its own, the ranks "
+              "average it, or it is set to its initial value",
               {{"local", OptimizerState::kLocal},
                {"average", OptimizerState::kAverage},
                {"reset", OptimizerState::kReset}});
   bind.Parsed("outer", &schedule.outer, ToString(schedule.outer),
-              "how parameters move by the mean change of the ranks", kOuterOptimizers,
-              ParseOuterOptimizer);
+              "the outer optimizer, which moves parameters by the mean change of the ranks",
+              kOuterOptimizers, ParseOuterOptimizer);
   bind.Int("fragments", &schedule.fragments,
-           "parts of the parameters that take turns within k_steps", /*min=*/1);
-  bind.Int("delay", &schedule.delay,
-           "steps between the outer gradients and their use, in which they travel", /*min=*/0);
+           "parts of the parameters, which are synchronized in turn within k_steps", /*min=*/1);
+  bind.Int("delay", &schedule.delay, "steps between sending the outer gradients and applying them",
+           /*min=*/0);
   bind.Parsed("mix", &schedule.mix, absl::StrCat(schedule.mix),
-              "share of a rank's own parameters in those after a synchronization",
+              "weight of a rank's own parameters in the result of a synchronization",
               "a number from 0 to 1", ParseNumber);
-  bind.Choice(
-      "comm_dtype", &schedule.sent,
-      "the element type that is sent; fp32: grad-reduce casts narrower gradients, local-sgd sends "
-      "all as they are",
-      {{"native", AveragingSchedule::Sent::kNative},
-       {"fp32", AveragingSchedule::Sent::kNative},
-       {"fp16", AveragingSchedule::Sent::kFp16},
-       {"bf16", AveragingSchedule::Sent::kBf16}});
+  bind.Choice("comm_dtype", &schedule.sent,
+              "the element type that is sent; native: as it is; fp32: grad-reduce casts narrower "
+              "gradients, local-sgd casts nothing",
+              {{"native", AveragingSchedule::Sent::kNative},
+               {"fp32", AveragingSchedule::Sent::kNative},
+               {"fp16", AveragingSchedule::Sent::kFp16},
+               {"bf16", AveragingSchedule::Sent::kBf16}});
 }
 
 Contract LocalSgd::contract() const {

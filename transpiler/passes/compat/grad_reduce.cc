@@ -116,20 +116,20 @@ void GradReduce::Options::Bind(OptionBinder& bind) {
               {{"sum", Method::kSum}, {"mean", Method::kMean}});
   bind.Parsed("degree", &degree, kRanks, "what a mean divides by, if not the number of ranks",
               "ranks or an integer >= 1", ParseDegree);
-  bind.Choice("division", &division,
-              "how a mean divides: times the fp32 reciprocal, or truly, after the sum; or times "
-              "the reciprocal before gradients are cast, so that their sum does not overflow",
-              {{"reciprocal", Division::kReciprocal},
-               {"quotient", Division::kQuotient},
-               {"before", Division::kBefore}});
   bind.Choice(
-      "comm_dtype", &travel.comm_dtype,
-      "the element type that is sent; fp32: grad-reduce casts narrower gradients, local-sgd sends "
-      "all as they are",
-      {{"native", absl::nullopt},
-       {"fp32", DType::kFloat32},
-       {"fp16", DType::kFloat16},
-       {"bf16", DType::kBFloat16}});
+      "division", &division,
+      "how a mean is computed: after the sum, times the fp32 reciprocal or as a quotient; or times "
+      "the reciprocal before gradients are cast, so that their sum does not overflow",
+      {{"reciprocal", Division::kReciprocal},
+       {"quotient", Division::kQuotient},
+       {"before", Division::kBefore}});
+  bind.Choice("comm_dtype", &travel.comm_dtype,
+              "the element type that is sent; native: as it is; fp32: grad-reduce casts narrower "
+              "gradients, local-sgd casts nothing",
+              {{"native", absl::nullopt},
+               {"fp32", DType::kFloat32},
+               {"fp16", DType::kFloat16},
+               {"bf16", DType::kBFloat16}});
   bind.OldName("travel_type");
   bind.Choice("accumulate_type", &travel.accumulates_natively,
               "how half precision is added: in fp32, or rounded after each addition",

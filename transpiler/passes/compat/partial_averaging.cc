@@ -132,7 +132,8 @@ void Explain(const std::vector<AveragingPlan>& partitions, int nrings, const Pas
 
 void PartialAveraging::Options::Bind(OptionBinder& bind) {
   bind.Int64("threshold", &threshold,
-             "elements above which a tensor goes alone, and several that share a collective end",
+             "a tensor with more elements than this travels alone; others share a collective until "
+             "it has more",
              /*min=*/0);
   BindRings(bind, &nrings);
 }

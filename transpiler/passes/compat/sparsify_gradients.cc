@@ -351,13 +351,14 @@ void SparsifyGradients::Options::Bind(OptionBinder& bind) {
               });
   bind.Bool("corr", &corr, "add what was not sent to the gradients of the next step");
   bind.Int64("threshold", &threshold,
-             "elements above which a tensor goes alone, and several that share a collective end",
+             "a tensor with more elements than this travels alone; others share a collective until "
+             "it has more",
              /*min=*/0);
   bind.Int64("buffer_elements", &buffer_elements,
-             "the size of SINGA's buffer, which must hold twice the threshold", /*min=*/0);
-  bind.Bool(
-      "fallback", &fallback,
-      "send whole gradients where rows are no fewer bytes, whatever the values: unlike SINGA");
+             "the size of SINGA's buffer, in elements; at least twice the threshold", /*min=*/0);
+  bind.Bool("fallback", &fallback,
+            "send gradients whole where sparsifying them saves no bytes, whatever their values; "
+            "SINGA sparsifies all");
 }
 
 Contract SparsifyGradients::contract() const {

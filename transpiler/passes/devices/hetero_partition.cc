@@ -350,7 +350,7 @@ void HeteroPartition::Options::Bind(OptionBinder& bind) {
       "order", &order, "op order: start host ops early, or minimize device switches",
       {{"early_start", DeviceOrder::kEarlyStart}, {"few_switches", DeviceOrder::kFewSwitches}});
   bind.Choice("staging", &staging,
-              "memory of values on their way to the host: each its own, or two buffers in turns",
+              "memory of values on their way to the host: one buffer for each, or two in turns",
               {{"all", Staging::kAll}, {"double", Staging::kDouble}});
   bind.Int64("device_memory", &device_memory,
              "bytes of the accelerator: puts what does not fit on the host; 0: as place says",

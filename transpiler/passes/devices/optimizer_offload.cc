@@ -261,11 +261,11 @@ class UpdateOffloader {
 
 void OptimizerOffload::Options::Bind(OptionBinder& bind) {
   bind.Choice("master_weights", &master_weights,
-              "of parameters in half precision: kept in fp32 on the host, or none",
+              "whether the host keeps fp32 master weights of half-precision parameters",
               {{"fp32", MasterWeights::kFp32}, {"none", MasterWeights::kNone}});
   bind.Choice("offload", &offload,
-              "what the host has: the update, after which weights return, or the states, and what "
-              "the weights change by returns",
+              "full: the host updates the parameters and returns them; states: it holds the states "
+              "and returns what the parameters change by",
               {{"full", Offload::kFull}, {"states", Offload::kStates}});
   bind.String("offload_params", &params, "parameters whose optimizers go to the host; may have *");
   bind.OldName("params");

@@ -227,14 +227,13 @@ void MakeDense(const Program& program, const SparseGradient& gradient, Rewriter*
 }  // namespace
 
 void DenseGradients::Options::Bind(OptionBinder& bind) {
-  bind.Choice(
-      "sparse", &sparse,
-      "how sparse gradients travel; auto: in fewer bytes; supported: as rows, but dense for a "
-      "device whose collectives take no rows",
-      {{"auto", Sparse::kAuto},
-       {"rows", Sparse::kRows},
-       {"supported", Sparse::kSupported},
-       {"dense", Sparse::kDense}});
+  bind.Choice("sparse", &sparse,
+              "how sparse gradients travel; auto: as rows or dense, in fewer bytes; supported: as "
+              "rows, but dense for a device whose collectives take no rows",
+              {{"auto", Sparse::kAuto},
+               {"rows", Sparse::kRows},
+               {"supported", Sparse::kSupported},
+               {"dense", Sparse::kDense}});
 }
 
 Contract DenseGradients::contract() const { return Contract().ConflictsWith(kGradientsReduced); }

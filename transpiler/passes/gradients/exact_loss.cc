@@ -14,9 +14,11 @@ namespace weft {
 
 void ExactLoss::Options::Bind(OptionBinder& bind) {
   bind.Switch("exact_loss", &exact_loss,
-              "reduce the sums and counts that non-mean losses use, to match the reference loss");
+              "reduce the sums and counts that losses other than batch means use, to get the loss "
+              "of one device on the global batch");
   bind.Switch("gather_negatives", &gather_negatives,
-              "gather the samples that a loss compares with each other, as in contrastive losses");
+              "gather from all ranks the samples that a loss compares with each other, as in "
+              "contrastive losses");
 }
 
 Contract ExactLoss::contract() const {

@@ -121,14 +121,14 @@ bool HasServed(const ParamAttrsByName& attrs) {
 bool BeginsBackward(const Op& op) { return IsLossGrad(op) && !IsInPlace(op); }
 
 void BindGradientScale(OptionBinder& bind, GradientScale* field) {
-  bind.Choice(
-      "scale", field,
-      "who divides by the number of ranks; auto: for losses that are sums over the batch "
-      "nobody, for others the gradient of the loss, or the reduction if the number is unknown",
-      {{"auto", GradientScale::kAuto},
-       {"loss_grad", GradientScale::kLossGrad},
-       {"avg", GradientScale::kAvg},
-       {"none", GradientScale::kNone}});
+  bind.Choice("scale", field,
+              "where gradients are divided by the number of ranks: at the gradient of the loss, in "
+              "the reduction (avg), or nowhere; auto: nowhere for losses that are sums over the "
+              "batch, else loss_grad, or avg if the number is unknown",
+              {{"auto", GradientScale::kAuto},
+               {"loss_grad", GradientScale::kLossGrad},
+               {"avg", GradientScale::kAvg},
+               {"none", GradientScale::kNone}});
 }
 
 Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context) {

@@ -290,8 +290,10 @@ void ExplainBytes(const Program& program, const GradientAnalysis& analysis,
 
 void PowerSgd::Options::Bind(OptionBinder& bind) {
   BindRings(bind, &nrings);
-  bind.Int("rank_approximation", &rank_approximation,
-           "columns of the two matrices that stand for a gradient", /*min=*/1);
+  bind.Int(
+      "rank_approximation", &rank_approximation,
+      "rank of the approximation: columns of the two matrices whose product replaces a gradient",
+      /*min=*/1);
   bind.Int("start_step", &start_step,
            "before this step, gradients travel whole; steps count from 1", /*min=*/2);
   bind.Parsed("buckets", &buckets, "none", "which gradients travel together", kBucketPolicies,

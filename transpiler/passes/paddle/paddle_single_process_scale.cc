@@ -20,7 +20,8 @@ constexpr int kDefaultDevices = 8;
 }  // namespace
 
 void PaddleSingleProcessScale::Options::Bind(OptionBinder& bind) {
-  bind.Bool("loss_scale", &loss_scale, "whether to divide the loss's gradient");
+  bind.Bool("loss_scale", &loss_scale,
+            "whether to divide the loss's gradient by the number of ranks");
 }
 
 Contract PaddleSingleProcessScale::contract() const {

@@ -311,8 +311,7 @@ void ParameterServer::Options::Bind(OptionBinder& bind) {
               "have sent all gradients",
               {{"per_key", Wait::kPerKey}, {"all_keys", Wait::kAllKeys}});
   bind.Switch("async", &is_async,
-              "servers update by each gradient as it comes, instead of by the mean over the "
-              "workers");
+              "servers apply each gradient as it arrives, instead of the mean over the workers");
   bind.Parsed("staleness", &staleness, absl::StrCat(kDefaultStaleness),
               "maximum staleness, in steps (with option:async)",
               absl::StrCat("an integer >= 0 and <= ", kMaxStaleness),
@@ -323,8 +322,9 @@ void ParameterServer::Options::Bind(OptionBinder& bind) {
                 }
                 return absl::InvalidArgumentError("no number of steps");
               });
-  bind.Switch("prefetch_rows", &prefetch_rows,
-              "workers prefetch the rows of tables that the next batch looks up while a step runs");
+  bind.Switch(
+      "prefetch_rows", &prefetch_rows,
+      "while a step runs, workers prefetch the rows of tables that the next batch looks up");
   BindOutOfRange(bind, &out_of_range);
 }
 

@@ -230,7 +230,7 @@ void SayWhole(const Program& program, const GradientAnalysis& analysis, const Up
 
 void ShardUpdates::Options::Bind(OptionBinder& bind) {
   bind.Int("stage", &stage,
-           "what ranks share out: 1 the state of optimizers and the parameters between steps; 2 "
+           "what is sharded over the ranks: 1 optimizer state, and parameters between steps; 2 "
            "gradients, too; 3 parameters within a step, too",
            /*min=*/1, /*max=*/3);
   BindPrefetch(bind, &prefetch);

@@ -16,11 +16,10 @@ enum class OutOfRange : uint8_t { kError, kZeros };
 inline constexpr absl::string_view kZerosOutOfRangeAttr = "zeros_out_of_range";
 
 inline void BindOutOfRange(OptionBinder& bind, OutOfRange* out_of_range) {
-  bind.Choice(
-      "out_of_range", out_of_range,
-      "of lookups on the host, or of tables that servers hold by rows: an id that is no row "
-      "of the table ends the run, or gives zeros and no gradient",
-      {{"error", OutOfRange::kError}, {"zeros", OutOfRange::kZeros}});
+  bind.Choice("out_of_range", out_of_range,
+              "what an id without a row in the table does, in lookups on the host or in tables "
+              "that servers hold by rows: it ends the run, or gives zeros and no gradient",
+              {{"error", OutOfRange::kError}, {"zeros", OutOfRange::kZeros}});
 }
 
 }  // namespace weft

@@ -23,7 +23,9 @@ inline void BindRings(OptionBinder& bind, int* nrings) {
 // Of the passes that set up rings of groups, and that average over them.
 inline void BindGroupSize(OptionBinder& bind, int* group_size) {
   bind.Int("group_size", group_size,
-           "ranks that average parameters every k_steps, without the others; 0: all", /*min=*/0);
+           "ranks per group: every k_steps, each group averages its parameters alone; 0: one group "
+           "of all ranks",
+           /*min=*/0);
 }
 
 // Groups of so many ranks, in order. InvalidArgument: the number of ranks is unknown, or no
@@ -33,8 +35,8 @@ absl::StatusOr<std::vector<RankGroup>> EqualGroups(const PassContext& context, i
 // Of the passes that set up rings for parameters, and that gather them.
 inline void BindPrefetch(OptionBinder& bind, int* prefetch) {
   bind.Int("prefetch", prefetch,
-           "buckets of parameters that are gathered ahead of their use, each on a ring of its own; "
-           "0: gathered where they are used, on the last of the other rings",
+           "how many buckets of parameters are gathered ahead of their use, each on a ring of its "
+           "own; 0: buckets are gathered where they are used, on the last of the other rings",
            /*min=*/0, /*max=*/64);
 }
 

@@ -303,11 +303,10 @@ void ParamOptions::Options::Bind(OptionBinder& bind) {
   bind.String(
       "no_decay", &no_decay,
       "parameters without weight decay, unless option:param_attrs gives them one; may have *");
-  bind.Choice(
-      "adam_epsilon", &adam_epsilon,
-      "what adam and adamw add to the root of the second moment: epsilon with Paddle's bias "
-      "correction, or as it is",
-      {{"paddle", AdamEpsilon::kPaddle}, {"mindspore", AdamEpsilon::kMindSpore}});
+  bind.Choice("adam_epsilon", &adam_epsilon,
+              "the epsilon that adam and adamw add to the root of the second moment: with Paddle's "
+              "bias correction, or without it (mindspore)",
+              {{"paddle", AdamEpsilon::kPaddle}, {"mindspore", AdamEpsilon::kMindSpore}});
 }
 
 bool ParamOptions::HasOptions(const Op& op) {

@@ -149,7 +149,7 @@ constexpr Rule kRules[] = {
     {"W707", Layer::kBatch, Severity::kNote, "state that holds a rank's part of a mean",
      FindingKind::kDifference},
     {"W708", Layer::kBatch, Severity::kWarning,
-     "update by what has no known relation to the reference value, such as a gradient",
+     "update by a value, such as a gradient, without a known relation to the reference value",
      FindingKind::kDifference},
     {"W709", Layer::kBatch, Severity::kNote, "parameters averaged instead of gradients",
      FindingKind::kDifference},
@@ -169,7 +169,8 @@ constexpr Rule kRules[] = {
     {"W717", Layer::kBatch, Severity::kWarning, "gradient of a collective that no op takes back",
      FindingKind::kDifference},
     {"W718", Layer::kBatch, Severity::kError,
-     "update by a multiple of a rate, or of a multiple of a parameter", FindingKind::kDefect},
+     "update by a rate or parameter that is a multiple of the reference value",
+     FindingKind::kDefect},
 };
 
 }  // namespace
