@@ -116,12 +116,12 @@ def transpile(
         transpile --list_modes
     passes: TEXT. passes instead of a mode: 'a{k=v},b'; see transpile --list_passes
     nranks: N. number of ranks; if unknown, the result is valid for any number (an integer;
-        default unknown)
+        default as option endpoints says, else unknown)
     endpoints: TEXT. the endpoint of each trainer, in order (host:port,host:port; default none)
-    rank: N. the trainer that the startup program is written for (an integer; default 0); all:
-        every trainer, whose number replaces {rank} in names of outputs
-    current_endpoint: TEXT. the endpoint of the trainer (host:port; default as option endpoints
-        says)
+    rank: N. the trainer that the startup program is written for, from 0 (an integer; default
+        0); all: writes outputs for every trainer, whose number replaces {rank} in their names
+    current_endpoint: TEXT. the endpoint of the trainer that option rank names (host:port;
+        default its entry in option endpoints)
     devices: TEXT. the devices that each trainer drives (numbers, separated by commas; default
         one device per trainer; paddle dialect: Paddle's default)
     device_kind: TEXT. the devices that the result is for (cuda, cpu; paddle dialect: also xpu,
@@ -132,22 +132,23 @@ def transpile(
         default none)
     nrings: N. communication rings (an integer >= 1 and <= 1024; default 1 or 2)
     sync_batch_norm: bool. normalize by the statistics of all ranks' batches, as one device does
-    exact_loss: bool. reduce the sums and counts that non-mean losses use, to match the
-        reference loss
-    gather_negatives: bool. gather the samples that a loss compares with each other, as in
-        contrastive losses
+    exact_loss: bool. reduce the sums and counts that losses other than batch means use, to get
+        the loss of one device on the global batch
+    gather_negatives: bool. gather from all ranks the samples that a loss compares with each
+        other, as in contrastive losses
     statistics: BOOL. grad_allreduce, zero, parameter_server, local_sgd,
         single_process_multi_thread, multi_thread, optimizer_offload, embedding_offload: reduce
         running statistics over the ranks too (true or false; default false)
     sparse: WORD. grad_allreduce, zero, power_sgd, parameter_server,
         single_process_multi_thread, multi_thread, mindspore_reducer, singa_plain, singa_half,
-        megengine, optimizer_offload, embedding_offload: how sparse gradients travel; auto: in
-        fewer bytes; supported: as rows, but dense for a device whose collectives take no rows
-        (auto|rows|supported|dense; default auto or rows or supported)
+        megengine, optimizer_offload, embedding_offload: how sparse gradients travel; auto: as
+        rows or dense, in fewer bytes; supported: as rows, but dense for a device whose
+        collectives take no rows (auto|rows|supported|dense; default auto or rows or supported)
     scale: WORD. grad_allreduce, zero, parameter_server, multi_thread, optimizer_offload,
-        embedding_offload: who divides by the number of ranks; auto: for losses that are sums
-        over the batch nobody, for others the gradient of the loss, or the reduction if the
-        number is unknown (auto|loss_grad|avg|none; default auto)
+        embedding_offload: where gradients are divided by the number of ranks: at the gradient
+        of the loss, in the reduction (avg), or nowhere; auto: nowhere for losses that are sums
+        over the batch, else loss_grad, or avg if the number is unknown
+        (auto|loss_grad|avg|none; default auto)
     buckets: TEXT. grad_allreduce, zero, power_sgd, parameter_server,
         single_process_multi_thread, multi_thread, mindspore_reducer, singa_plain, singa_half,
         megengine, optimizer_offload, embedding_offload: which gradients travel together (none,
@@ -156,65 +157,67 @@ def transpile(
         mindspore_size{threshold=N}, singa{threshold=N,buffer_elements=N},
         megengine{threshold_bytes=N} or megengine_pass{max_size_mib=N,ignore_first=N}; default
         bytes or mindspore or singa or none)
-    prefetch: N. zero: buckets of parameters that are gathered ahead of their use, each on a
-        ring of its own; 0: gathered where they are used, on the last of the other rings (an
-        integer >= 0 and <= 64; default 1)
-    stage: N. zero: what ranks share out: 1 the state of optimizers and the parameters between
+    prefetch: N. zero: how many buckets of parameters are gathered ahead of their use, each on a
+        ring of its own; 0: buckets are gathered where they are used, on the last of the other
+        rings (an integer >= 0 and <= 64; default 1)
+    stage: N. zero: what is sharded over the ranks: 1 optimizer state, and parameters between
         steps; 2 gradients, too; 3 parameters within a step, too (an integer >= 1 and <= 3;
         default 1)
-    rank_approximation: N. power_sgd: columns of the two matrices that stand for a gradient (an
-        integer >= 1; default 4)
+    rank_approximation: N. power_sgd: rank of the approximation: columns of the two matrices
+        whose product replaces a gradient (an integer >= 1; default 4)
     start_step: N. power_sgd: before this step, gradients travel whole; steps count from 1 (an
         integer >= 2; default 10)
     spars: NUMBER. singa_sparse_topk, singa_sparse_threshold: the share of the elements that is
         sent (topk), or the least magnitude (threshold) (a number; default 0.05)
     corr: BOOL. singa_sparse_topk, singa_sparse_threshold: add what was not sent to the
         gradients of the next step (true or false; default true)
-    threshold: N. singa_sparse_topk, singa_sparse_threshold, singa_partial: elements above which
-        a tensor goes alone, and several that share a collective end (an integer >= 0; default
-        2097152)
+    threshold: N. singa_sparse_topk, singa_sparse_threshold, singa_partial: a tensor with more
+        elements than this travels alone; others share a collective until it has more (an
+        integer >= 0; default 2097152)
     buffer_elements: N. singa_sparse_topk, singa_sparse_threshold: the size of SINGA's buffer,
-        which must hold twice the threshold (an integer >= 0; default 4194304)
-    fallback: BOOL. singa_sparse_topk, singa_sparse_threshold: send whole gradients where rows
-        are no fewer bytes, whatever the values: unlike SINGA (true or false; default false)
-    adam_epsilon: WORD. parameter_server, optimizer_offload, embedding_offload: what adam and
-        adamw add to the root of the second moment: epsilon with Paddle's bias correction, or as
-        it is (paddle|mindspore; default paddle)
+        in elements; at least twice the threshold (an integer >= 0; default 4194304)
+    fallback: BOOL. singa_sparse_topk, singa_sparse_threshold: send gradients whole where
+        sparsifying them saves no bytes, whatever their values; SINGA sparsifies all (true or
+        false; default false)
+    adam_epsilon: WORD. parameter_server, optimizer_offload, embedding_offload: the epsilon that
+        adam and adamw add to the root of the second moment: with Paddle's bias correction, or
+        without it (mindspore) (paddle|mindspore; default paddle)
     wait: WORD. parameter_server: servers update a parameter when all workers have sent its
         gradient, or when they have sent all gradients (per_key|all_keys; default per_key)
-    async_: bool. servers update by each gradient as it comes, instead of by the mean over the
+    async_: bool. servers apply each gradient as it arrives, instead of the mean over the
         workers
     staleness: N. parameter_server: maximum staleness, in steps (with option async) (an integer
         >= 0 and <= 1048576; default 4)
-    prefetch_rows: bool. workers prefetch the rows of tables that the next batch looks up while
-        a step runs
-    out_of_range: WORD. parameter_server, embedding_offload: of lookups on the host, or of
-        tables that servers hold by rows: an id that is no row of the table ends the run, or
-        gives zeros and no gradient (error|zeros; default error)
-    group_size: N. local_sgd: ranks that average parameters every k_steps, without the others;
-        0: all (an integer >= 0; default 0)
+    prefetch_rows: bool. while a step runs, workers prefetch the rows of tables that the next
+        batch looks up
+    out_of_range: WORD. parameter_server, embedding_offload: what an id without a row in the
+        table does, in lookups on the host or in tables that servers hold by rows: it ends the
+        run, or gives zeros and no gradient (error|zeros; default error)
+    group_size: N. local_sgd: ranks per group: every k_steps, each group averages its parameters
+        alone; 0: one group of all ranks (an integer >= 0; default 0)
     k_steps: N. local_sgd: averaging period, in steps (an integer >= 1; default 1)
-    rounds: N. local_sgd: with group_size: k_steps between two averages over all ranks, as a
-        multiple (an integer >= 1; default 1)
+    rounds: N. local_sgd: with group_size: all ranks average every rounds * k_steps steps (an
+        integer >= 1; default 1)
     begin_step: N. local_sgd: before this step, every step averages; steps count from 1 (an
         integer >= 1; default 1)
     first_average: N. local_sgd: before this step, no step averages (an integer >= 1; default 1)
-    state: WORD. local_sgd: what happens to the state of optimizers (local|average|reset;
+    state: WORD. local_sgd: optimizer state where parameters are averaged: each rank keeps its
+        own, the ranks average it, or it is set to its initial value (local|average|reset;
         default local)
-    outer: TEXT. local_sgd: how parameters move by the mean change of the ranks (averaging,
-        sgd{lr=1}, nesterov{lr=0.7,momentum=0.9} or slowmo{lr=1,momentum=0.5}, with lr > 0 and 0
-        < momentum < 1; default averaging)
-    fragments: N. local_sgd: parts of the parameters that take turns within k_steps (an integer
-        >= 1; default 1)
-    delay: N. local_sgd: steps between the outer gradients and their use, in which they travel
-        (an integer >= 0; default 0)
-    mix: NUMBER. local_sgd: share of a rank's own parameters in those after a synchronization (a
-        number from 0 to 1; default 0)
+    outer: TEXT. local_sgd: the outer optimizer, which moves parameters by the mean change of
+        the ranks (averaging, sgd{lr=1}, nesterov{lr=0.7,momentum=0.9} or
+        slowmo{lr=1,momentum=0.5}, with lr > 0 and 0 < momentum < 1; default averaging)
+    fragments: N. local_sgd: parts of the parameters, which are synchronized in turn within
+        k_steps (an integer >= 1; default 1)
+    delay: N. local_sgd: steps between sending the outer gradients and applying them (an integer
+        >= 0; default 0)
+    mix: NUMBER. local_sgd: weight of a rank's own parameters in the result of a synchronization
+        (a number from 0 to 1; default 0)
     comm_dtype: WORD. local_sgd, mindspore_reducer, singa_half: the element type that is sent;
-        fp32: grad-reduce casts narrower gradients, local-sgd sends all as they are
+        native: as it is; fp32: grad-reduce casts narrower gradients, local-sgd casts nothing
         (native|fp32|fp16|bf16; default fp32 or fp16)
-    loss_scale: BOOL. single_process_multi_thread: whether to divide the loss's gradient (true
-        or false; default true)
+    loss_scale: BOOL. single_process_multi_thread: whether to divide the loss's gradient by the
+        number of ranks (true or false; default true)
     fuse: WORD. single_process_multi_thread: how gradients are summed: 0 one by one, 1 in fused
         buffers, 2 by c_allreduce_xsum (paddle dialect) (1|0|2; default 1)
     fuse_grad_size_in_num: N. multi_thread: gradients in a fused buffer (paddle dialect) (an
@@ -229,19 +232,20 @@ def transpile(
         or rounded after each addition (fp32|native; default fp32 or native)
     lowering: WORD. mindspore_reducer, singa_plain, singa_half: how gradients share a
         collective: in a fused buffer, or as variables of one op (buffer|group; default buffer)
-    division: WORD. singa_half: how a mean divides: times the fp32 reciprocal, or truly, after
-        the sum; or times the reciprocal before gradients are cast, so that their sum does not
-        overflow (reciprocal|quotient|before; default reciprocal)
+    division: WORD. singa_half: how a mean is computed: after the sum, times the fp32 reciprocal
+        or as a quotient; or times the reciprocal before gradients are cast, so that their sum
+        does not overflow (reciprocal|quotient|before; default reciprocal)
     clip: NUMBER. singa_half: clip each rank's gradient elements to [-clip, clip] before the
         reduction; 0 disables (a number >= 0; default 0)
     bcast_period: N. megengine: when rank 0 broadcasts the parameters: 0 when training begins, N
         > 0 also before the updates of every N-th step, -1 never (an integer >= -1; default 0)
     no_decay: TEXT. optimizer_offload: parameters without weight decay, unless option
         param_attrs gives them one; may have *
-    master_weights: WORD. optimizer_offload: of parameters in half precision: kept in fp32 on
-        the host, or none (fp32|none; default fp32)
-    offload: WORD. optimizer_offload: what the host has: the update, after which weights return,
-        or the states, and what the weights change by returns (full|states; default full)
+    master_weights: WORD. optimizer_offload: whether the host keeps fp32 master weights of
+        half-precision parameters (fp32|none; default fp32)
+    offload: WORD. optimizer_offload: full: the host updates the parameters and returns them;
+        states: it holds the states and returns what the parameters change by (full|states;
+        default full)
     offload_params: TEXT. optimizer_offload: parameters whose optimizers go to the host; may
         have * (default *)
     bias_correction: BOOL. optimizer_offload: whether adam and adamw correct moments for their
@@ -250,38 +254,39 @@ def transpile(
         to the host (native|fp16|bf16; default native)
     order: WORD. optimizer_offload, embedding_offload: op order: start host ops early, or
         minimize device switches (early_start|few_switches; default early_start)
-    staging: WORD. optimizer_offload: memory of values on their way to the host: each its own,
-        or two buffers in turns (all|double; default double)
+    staging: WORD. optimizer_offload: memory of values on their way to the host: one buffer for
+        each, or two in turns (all|double; default double)
     tables: TEXT. embedding_offload: tables that go to the host; may have *; empty: all that can
     use_nesterov: BOOL. embedding_offload: whether adam with lazy_mode has Nesterov momentum, as
         MindSpore's LazyAdam can (true or false; default false)
-    dialect: TEXT:{weft,paddle}. weft, or paddle: op for op what Paddle writes (default weft)
+    dialect: TEXT:{weft,paddle}. weft: Weft's own rewrite; paddle: op for op what Paddle writes
+        (default weft)
     verify: BOOL. whether to refuse programs that the verifier finds wrong (default true; mode
         none only warns)
-    certificate: DIR. why the result computes what it should, for checker/ to check: claim.txt
-        and proof.txt; an error if there is no certificate for what the mode does
+    certificate: DIR. a proof that the result computes what it should, for checker/ to check:
+        writes claim.txt and proof.txt; fails if Weft cannot certify what the mode does
     place: RULES. Which ops run on the host (cpu) and which on an accelerator (sim or gpu),
         after all other passes: type:adam=cpu,param:w=cpu,name:fc_*=sim; see pass
         hetero-partition
     device_memory: BYTES. Bytes of an accelerator: puts on the host what does not fit (state of
         optimizers, then embeddings, then other ops), so that a step takes the least predicted
         time
-    rank_memory: BYTES. Bytes that a rank has: a warning says if a step takes more, and which
-        stage of mode zero fits
+    rank_memory: BYTES. Bytes of memory that a rank has: warns if a step needs more, and names
+        the stage of mode zero that fits
     batch: NUMBER. option device_memory and rank_memory: rows of a rank's batch (default 32)
     copy_bandwidth: NUMBER. device_memory: bytes per second between the two memories (default
         10000000000)
-    accelerator_speed: NUMBER. device_memory: how many times as fast as a core of the host
+    accelerator_speed: NUMBER. device_memory: speed of the accelerator, in cores of the host
         (default 50)
-    feed_layout: TEXT. how data variables are given to the ranks: x=axis:1,rate=whole; default:
-        as the file or their declarations suggest
-    assume: 'my_op: elementwise,...'. What is taken for true of ops without a schema:
-        elementwise, per_sample, linear, no_communication, joined by |
+    feed_layout: TEXT. how feed variables are given to the ranks: x=axis:1,rate=whole; default:
+        as the file says, else as their declarations suggest
+    assume: 'my_op: elementwise,...'. What to assume about ops without a schema: elementwise,
+        per_sample, linear, no_communication, joined by |
     param_attrs: FILE. JSON: comm_fusion, group, layerwise_parallel, in_shard, lr_ratio,
         parameter_server, weight_decay of parameters, and groups of ranks
-    op_times: FILE. option buckets optimal: times of ops, of weft run --profile; default:
+    op_times: FILE. option buckets optimal: times of ops, from weft run --profile; default:
         estimated
-    comm_table: FILE. option buckets optimal and device_memory: times of collectives, of weft
+    comm_table: FILE. option buckets optimal and device_memory: times of collectives, from weft
         comm_bench; default: 20 us and 4 GB/s
     dump_dir: DIR. program text before, between and after passes
     """
@@ -323,16 +328,16 @@ def verify(
 
     Options, as of the command, where None stands for its default:
 
-    expression_depth: N. Print values that differ (W601, W602) as a whole, too, down to so many
+    expression_depth: N. Also print each value that differs (W601, W602) as a whole, down to N
         levels
     nranks: N. Number of ranks; default: as the files or programs say, else any number
     distributed_params: A,B. Comma-separated parameters that are sharded over the ranks
-    feed_layout: x=axis:1,.... How data variables are given to the ranks: split along an axis,
-        or whole; default: as the file or their declarations suggest
+    feed_layout: x=axis:1,.... How feed variables are given to the ranks: split along an axis,
+        or whole; default: as the file says, else as their declarations suggest
     param_attrs: F. JSON, as transpile reads it: groups of ranks, and parameters that are not
         replicated
-    assume: 'my_op: elementwise,...'. What is taken for true of ops without a schema:
-        elementwise, per_sample, linear, no_communication, joined by |
+    assume: 'my_op: elementwise,...'. What to assume about ops without a schema: elementwise,
+        per_sample, linear, no_communication, joined by |
     order: streams|events:{streams,events}. What orders ops: their streams and the waits of the
         program, or also the variables that they name, as in Paddle since 2.5; default: as the
         file says, else streams
@@ -343,10 +348,11 @@ def verify(
     begin_step: N. Expected step before which LocalSGD averages in every step
     first_average: N. Expected step before which LocalSGD does not average
     in_turn: bool. Expect parameters averaged in turn: one of K partitions in each step
-    numeric: bool. Also run both programs on small random data, the original on one rank with
-        the global batch (2 ranks by default), and compare persistable variables
-    steps: N. Steps of these runs (default 2)
-    certificate: DIR. If nothing is wrong, write why, for checker/ to check: claim.txt and
+    numeric: bool. Also run both programs on small random data, and compare persistable
+        variables: the rewritten one on option nranks ranks (2 if unknown), the original on one
+        rank with the global batch
+    steps: N. Steps that option numeric runs (default 2)
+    certificate: DIR. If nothing is wrong, write a proof for checker/ to check: claim.txt and
         proof.txt
     """
     return _results.verify(main, startup, original, original_startup, server,
@@ -382,8 +388,8 @@ def evaluate(
 
     ema: bool. Evaluate with the moving averages of the parameters that Paddle's
         ExponentialMovingAverage has made in training
-    feed_layout: x=axis:1,.... Which axis of data variables is the batch, or whole: no samples;
-        default: as the file or their declarations suggest
+    feed_layout: x=axis:1,.... Which axis of feed variables is the batch; whole: they have no
+        samples; default: as the file says, else as their declarations suggest
     fetch: A,B. Comma-separated variables to evaluate; default: losses, and numbers that no op
         reads
     threads: N. Compute threads per rank (default 1)
@@ -404,8 +410,8 @@ def stats(
     Options, as of the command, where None stands for its default:
 
     batch: N. Rows of a rank's batch; replaces unknown first dimensions (default 1)
-    servers: N. Parameter servers: prints the share of each. A server's program is counted as
-        the program of one, unless this says more
+    servers: N. Number of parameter servers; prints the share of each. Default: 1 for a program
+        of servers
     """
     return _results.text_of("weft_stats", "stats", program, _given(locals()))
 
@@ -428,8 +434,8 @@ def plan(
 
     buckets: POLICY. As for transpile; docs/modes.md (default bytes)
     nrings: N. Rings, which buckets take in turn (default 1)
-    op_times: FILE.json. Times of ops, of weft run --profile; default: estimated
-    comm_table: FILE.json. Times of collectives, of weft comm_bench, or {"latency_s": ..,
+    op_times: FILE.json. Times of ops, from weft run --profile; default: estimated
+    comm_table: FILE.json. Times of collectives, from weft comm_bench, or {"latency_s": ..,
         "bytes_per_s": ..}
     param_attrs: FILE.json. As for transpile
     nranks: N. Number of ranks, with option param_attrs; default: any number
@@ -458,10 +464,10 @@ class Run(_run.Run):
     params_names: FILE. Names of the tensors in a save_combine stream, in order: one per line,
         or a JSON list; default: the persistable variables of the program, or its parameters,
         sorted
-    feed_layout: x=axis:1,.... How data variables are given to the ranks: split along an axis,
-        or whole; default: as the file or their declarations suggest
-    assume: 'my_op: elementwise,...'. What is taken for true of ops without a schema:
-        elementwise, per_sample, linear, no_communication, joined by |
+    feed_layout: x=axis:1,.... How feed variables are given to the ranks: split along an axis,
+        or whole; default: as the file says, else as their declarations suggest
+    assume: 'my_op: elementwise,...'. What to assume about ops without a schema: elementwise,
+        per_sample, linear, no_communication, joined by |
     order: streams|events:{streams,events}. What orders ops: their streams and the waits of the
         program, or also the variables that they name, as in Paddle since 2.5; default: as the
         file says, else streams
@@ -473,9 +479,9 @@ class Run(_run.Run):
     lr_var: NAME. The variable to set; default: the program's only learning rate
     resume_step: N. Resume after N steps: feeds, schedules and random draws continue from there;
         the state comes from option params (default 0)
-    resume: FILE. Resume from a checkpoint: with its state instead of startup and option params,
-        and, where they are not given, its ranks, seed and schedule, to the end of its run; of
-        option params, it takes what save writes again
+    resume: FILE. Resume from a checkpoint, to the end of its run: its state replaces startup
+        and option params, and its ranks, seed and schedule are the defaults; of option params,
+        only arrays that the program does not have are kept, for save
     fetch: A,B. Comma-separated variables to report; default: the loss
     ranks: N. Ranks of this process (default 1)
     backend: TEXT:{local,shm,mpi,gloo,nccl}. What ranks communicate with; default: nccl on GPUs;
@@ -487,10 +493,10 @@ class Run(_run.Run):
         later steps replay; auto: where nothing in it needs the host; on: otherwise fail
         (default off)
     tf32: bool. With option device gpu: products of fp32 round their operands to TF32
-    sim_memory: BYTES. Memory of the accelerator, which the host simulates, of a program on one
-        device or two: more bytes are an error; 0: as much as the host has (default 0)
-    sim_copy_bandwidth: BYTES_PER_S. What a copy between the memories of two devices takes at
-        least, as bytes a second; 0: it takes as long as it takes (default 0)
+    sim_memory: BYTES. Memory of the accelerator that the host simulates, for a program on one
+        device or two; a program that needs more fails; 0: as much as the host has (default 0)
+    sim_copy_bandwidth: BYTES_PER_S. Limit copies between the memories of two devices to so many
+        bytes per second; 0: no limit (default 0)
     threads: N. Compute threads per rank (default 1)
     seed: N. Random seed for initializers and dropout whose own seed is 0 (default 0)
     allow_unsynchronized: bool. Accept a program that updates parameters on several ranks
@@ -502,7 +508,7 @@ class Run(_run.Run):
     paddle_cpu_quirks: bool. Reproduce known bugs of Paddle's CPU kernels
     check_nan: bool. Stop at the first op that produces a NaN or Inf
     warn_after_s: S. Report a late rank after S seconds (default 60)
-    timeout_s: S. Abort the run after S seconds (default 600)
+    timeout_s: S. Abort the run when a rank is S seconds late (default 600)
     """
 
     def __init__(

@@ -115,7 +115,7 @@ void AddFlags(CLI::App& app, TranspileFlags& flags) {
   AddContextFlags(app, &flags.context_flags);
   AddModeFlags(app, &flags.mode_flags);
   app.add_option("--dialect", flags.dialect,
-                 "weft: Weft's own ops and order; paddle: op for op what Paddle writes")
+                 "weft: Weft's own rewrite; paddle: op for op what Paddle writes")
       ->check(CLI::IsMember({"weft", "paddle"}))
       ->capture_default_str();
   app.add_option(
