@@ -344,9 +344,11 @@ def verify(
     rounded_gradients: bool. Gradients may be rounded to half precision and back (singa_half)
     summed_gradients: bool. Expect gradients summed over the ranks; =false: averaged (default:
         as the file says, else summed for losses that are sums over the batch)
-    k_steps: N. Expected averaging period of LocalSGD, in steps
-    begin_step: N. Expected step before which LocalSGD averages in every step
-    first_average: N. Expected step before which LocalSGD does not average
+    k_steps: N. Expected averaging period of LocalSGD, in steps; default: as the file says
+    begin_step: N. Expected step before which LocalSGD averages in every step; default: as the
+        file says
+    first_average: N. Expected step before which LocalSGD does not average; default: as the file
+        says
     in_turn: bool. Expect parameters averaged in turn: one of K partitions in each step
     numeric: bool. Also run both programs on small random data, and compare persistable
         variables: the rewritten one on option nranks ranks (2 if unknown), the original on one

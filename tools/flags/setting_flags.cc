@@ -295,13 +295,14 @@ void AddSettingFlags(CLI::App* app, SettingFlags* flags, CLI::Option* original) 
             "else summed for losses that are sums over the batch)");
   if (original == nullptr) return;
   AddInteger(*app, "--k_steps", flags->k_steps, 1, kMaxInt,
-             "Expected averaging period of LocalSGD, in steps")
+             "Expected averaging period of LocalSGD, in steps; default: as the file says")
       ->needs(original);
-  AddInteger(*app, "--begin_step", flags->begin_step, 1, kMaxInt,
-             "Expected step before which LocalSGD averages in every step")
+  AddInteger(
+      *app, "--begin_step", flags->begin_step, 1, kMaxInt,
+      "Expected step before which LocalSGD averages in every step; default: as the file says")
       ->needs(original);
   AddInteger(*app, "--first_average", flags->first_average, 1, kMaxInt,
-             "Expected step before which LocalSGD does not average")
+             "Expected step before which LocalSGD does not average; default: as the file says")
       ->needs(original);
   app->add_flag("--in_turn", flags->in_turn,
                 "Expect parameters averaged in turn: one of K partitions in each step")
