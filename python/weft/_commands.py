@@ -142,8 +142,9 @@ def transpile(
     sparse: WORD. grad_allreduce, zero, power_sgd, parameter_server,
         single_process_multi_thread, multi_thread, mindspore_reducer, singa_plain, singa_half,
         megengine, optimizer_offload, embedding_offload: how sparse gradients travel; auto: as
-        rows or dense, in fewer bytes; supported: as rows, but dense for a device whose
-        collectives take no rows (auto|rows|supported|dense; default auto or rows or supported)
+        rows or dense, whichever takes fewer bytes; supported: as rows, but dense for a device
+        whose collectives take no rows (auto|rows|supported|dense; default auto or rows or
+        supported)
     scale: WORD. grad_allreduce, zero, parameter_server, multi_thread, optimizer_offload,
         embedding_offload: where gradients are divided by the number of ranks: at the gradient
         of the loss, in the reduction (avg), or nowhere; auto: nowhere for losses that are sums

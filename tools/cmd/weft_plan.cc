@@ -187,9 +187,8 @@ Subcommand AddPlan(CLI::App* weft) {
       "Communication is exposed while neither forward nor backward computes. A bucket is sent "
       "when\n"
       "its last gradient is complete and its ring has sent the previous bucket; rings do not slow\n"
-      "each other down. Several ranks on one machine share its cores: measure the times of ops "
-      "and\n"
-      "of collectives with as many ranks.\n\n"
+      "each other down. Several ranks on one machine share its cores: measure the times of ops\n"
+      "and of collectives with as many ranks.\n\n"
       "Example:\n  weft plan main.pb --buckets optimal --svg plan.svg");
   return {app, [options] {
             return FinishCommand(kCommand, options->gradients.empty() ? PlanOfProgram(*options)

@@ -116,14 +116,12 @@ Subcommand AddStats(CLI::App* weft) {
   auto options = std::make_shared<StatsFlags>();
   AddStatsFlags(app, options.get());
   app->footer(
-      "Communication counts the input of all collectives of a step. Collectives of conditional "
-      "blocks\n"
-      "are listed separately, with the period in which they run if their condition counts steps.\n"
-      "Padding in fused buffers counts if the program declares it.\n\n"
-      "For a program for workers of parameter servers, it prints what a worker sends and receives "
-      "in\n"
-      "a step: the elements of tensors, and 8 bytes for the index of each row. For a program for\n"
-      "servers, it prints what they hold.\n\n"
+      "Communication counts the input of all collectives of a step. Collectives of conditional\n"
+      "blocks are listed separately, with the period in which they run if their condition counts\n"
+      "steps. Padding in fused buffers counts if the program declares it.\n\n"
+      "For a program for workers of parameter servers, it prints what a worker sends and receives\n"
+      "in a step: the elements of tensors, and 8 bytes for the index of each row. For a program\n"
+      "for servers, it prints what they hold.\n\n"
       "Peak memory assumes that every variable is alive from the first op that names it to the\n"
       "last, and persistable variables always, with the declared sizes, and that no two variables\n"
       "share memory. The last line is what weft run will print: values that do not live at the "

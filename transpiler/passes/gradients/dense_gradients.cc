@@ -228,7 +228,8 @@ void MakeDense(const Program& program, const SparseGradient& gradient, Rewriter*
 
 void DenseGradients::Options::Bind(OptionBinder& bind) {
   bind.Choice("sparse", &sparse,
-              "how sparse gradients travel; auto: as rows or dense, in fewer bytes; supported: as "
+              "how sparse gradients travel; auto: as rows or dense, whichever takes fewer bytes; "
+              "supported: as "
               "rows, but dense for a device whose collectives take no rows",
               {{"auto", Sparse::kAuto},
                {"rows", Sparse::kRows},
