@@ -53,8 +53,9 @@ absl::StatusOr<Plan> PlanBuilder::Build() {
   return std::move(plan_);
 }
 
-// What blocks hold stays from one step to the next. Of blocks that run one after the other, buffers
-// of the same tensors are one: each block makes its own first, which moves no value then.
+// Buffers of the same tensors in several blocks of the root become one variable: a block that makes
+// its buffer then finds the tensors in it, and moves nothing. A block that reads its buffer before
+// it makes it gets W107.
 void PlanBuilder::ShareBuffers() {
   std::vector<int> shared(plan_.variables.size());
   std::iota(shared.begin(), shared.end(), 0);

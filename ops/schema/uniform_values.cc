@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
+#include "ops/schema/tensor_type.h"
 
 namespace weft {
 namespace {
@@ -39,7 +40,11 @@ Number Clip(const Op& op, Inputs x, int64_t) {
 // The kernel of an integer type takes the step without its fraction.
 Number Increment(const Op& op, Inputs x, int64_t) {
   const double step = op.FloatAttr("step").value_or(1);
-  return step == std::trunc(step) ? Number(*x[0].number + step) : absl::nullopt;
+  const VarId of = op.program().block(op.block()).Resolve(op.Input("X")[0]);
+  const absl::optional<TensorType> type =
+      of.valid() ? DeclaredType(op.program().var(of)) : absl::nullopt;
+  const bool is_exact = step == std::trunc(step) || (type.has_value() && IsFloating(type->dtype));
+  return is_exact ? Number(*x[0].number + step) : absl::nullopt;
 }
 
 Number Pow(const Op& op, Inputs x, int64_t) {

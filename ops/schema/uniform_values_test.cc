@@ -18,7 +18,7 @@ absl::optional<double> Result(const std::string& op, const std::vector<UniformTe
                               int64_t size = 1) {
   const Program program = *ParseProgramText(
       "program {\n  block 0 parent=-1 {\n    var a : fp32[4]\n    var b : fp32[4]\n"
-      "    var out : fp32[4]\n    " +
+      "    var out : fp32[4]\n    var i : int64[1]\n    " +
       op + "\n  }\n}\n");
   return UniformResult(program.op(program.block(0).ops()[0]), inputs, size);
 }
@@ -29,6 +29,9 @@ TEST(UniformValues, OfFunctions) {
   EXPECT_THAT(Result("Out=[out] = pow(X=[a]) {factor=0.5}", {{4.0, 4}}), Eq(2));
   EXPECT_THAT(Result("Out=[out] = clip(X=[a]) {min=1.0, max=2.0}", {{4.0, 4}}), Eq(2));
   EXPECT_THAT(Result("Out=[out] = increment(X=[a]) {step=1.0}", {{1.0, 1}}), Eq(2));
+  EXPECT_THAT(Result("Out=[a] = increment(X=[a]) {step=0.5}", {{3.5, 1}}), Eq(4));
+  EXPECT_THAT(Result("Out=[i] = increment(X=[i]) {step=0.5}", {{3.0, 1}}), Eq(absl::nullopt));
+  EXPECT_THAT(Result("Out=[c] = increment(X=[c]) {step=0.5}", {{3.5, 1}}), Eq(absl::nullopt));
   EXPECT_THAT(Result("Out=[out] = elementwise_pow(X=[a], Y=[b])", {{2.0, 4}, {3.0, 4}}), Eq(8));
   EXPECT_THAT(Result("Out=[out] = log(X=[a])", {{0.0, 4}}), Eq(absl::nullopt)) << "not finite";
   EXPECT_THAT(Result("Out=[out] = tanh(X=[a])", {{0.0, 4}}), Eq(absl::nullopt)) << "not here";

@@ -168,6 +168,9 @@ constexpr Case kCases[] = {
     {"drop_fixed", ""},
     // Sums the learning rate, too, where sums of gradients are wanted.
     {"summed_lr", "W601", 0, true},
+    // Sum the gradient of a value of the forward pass: of a mean, and of a sum, twice.
+    {"mean_grad_summed", "W312"},
+    {"sum_grad_summed_twice", "W702"},
 };
 
 absl::optional<Program> Read(const std::string& name) {

@@ -162,6 +162,22 @@ const std::vector<LossCase>& LossCases() {
        "    Out=[n@GRAD] = scale(X=[e@GRAD]) role=backward {scale=1.0}\n" +
            ReduceSumGrad("l", "n")},
 
+      // A factor of each sample, and a term.
+      {"functions_of_a_sum",
+       ReduceSum("l", "n") + "    Out=[p] = elementwise_mul(X=[l], Y=[n]) {axis=-1}\n"
+                             "    Out=[q] = mean(X=[p])\n    Out=[e] = sqrt(X=[n])\n"
+                             "    Out=[loss] = elementwise_add(X=[q], Y=[e]) role=forward|loss\n",
+       "    X@GRAD=[q@GRAD], Y@GRAD=[e@GRAD] = elementwise_add_grad(X=[q], Y=[e], "
+       "Out@GRAD=[loss@GRAD]) role=backward\n"
+       "    X@GRAD=[p@GRAD] = mean_grad(X=[p], Out@GRAD=[q@GRAD]) role=backward\n"
+       "    X@GRAD=[l@GRAD@0], Y@GRAD=[n@GRAD@0] = elementwise_mul_grad(X=[l], Y=[n], "
+       "Out@GRAD=[p@GRAD]) role=backward {axis=-1}\n"
+       "    X@GRAD=[n@GRAD@1] = sqrt_grad(Out=[e], Out@GRAD=[e@GRAD]) role=backward\n"
+       "    Out=[n@GRAD] = sum(X=[n@GRAD@0, n@GRAD@1]) role=backward\n"
+       "    X@GRAD=[l@GRAD@1] = reduce_sum_grad(X=[l], Out@GRAD=[n@GRAD]) role=backward "
+       "{reduce_all=true, dim=ints[0], keep_dim=false}\n"
+       "    Out=[l@GRAD] = sum(X=[l@GRAD@0, l@GRAD@1]) role=backward\n"},
+
       // Twice the loss if the mean of the features is positive.
       {"condition",
        "    Out=[m] = mean(X=[x])\n" + Constant("none", 0) +
@@ -179,7 +195,8 @@ const std::vector<LossCase>& LossCases() {
 
 Program ProgramOf(const LossCase& loss) {
   std::string vars;
-  for (const char* name : {"loss", "n", "d", "e", "q", "m", "one", "none", "decay"}) {
+  for (const char* name :
+       {"loss", "n", "d", "e", "q", "m", "one", "none", "decay", "n@GRAD@0", "n@GRAD@1"}) {
     absl::StrAppend(&vars, "    var ", name, " : fp32[]\n    var ", name, "@GRAD : fp32[]\n");
   }
   for (const char* name : {"l", "p", "mask", "label", "weight", "l@GRAD@0", "l@GRAD@1"}) {

@@ -558,12 +558,17 @@ void BatchInterpreter::RecordForwardReduction(const Op& op, BatchRelation in, Ba
 }
 
 void BatchInterpreter::RecordGradientSum(const Op& op, BatchRelation in, BatchRelation out) {
-  if (!in.IsReplicated() || out.power != in.power + 1 || op.input_args().size() != 1) return;
+  const bool adds =
+      (in.IsReplicated() || in.IsPartial()) && out == BatchRelation::Replicated(in.power).Times(1);
+  if (!adds || op.input_args().size() != 1) return;
   const Symbol of = gradient_names_.DifferentiatedName(op.input_args()[0]);
   int num_sums = 0;  // of the value, less those of its gradient
   for (const ForwardReduction& one : flow_.forward_reductions_) {
     const Op other = program_.op(one.op);
-    num_sums += absl::c_linear_search(other.output_args(), of) ? 1 : 0;
+    const CollectiveOp* const collective = FindCollectiveOp(other.type());
+    const bool is_sum = collective != nullptr && collective->kind == CollectiveKind::kAllReduce &&
+                        collective->reduction == Reduction::kSum;
+    num_sums += is_sum && absl::c_linear_search(other.output_args(), of) ? 1 : 0;
     num_sums -= IsBackward(other) && other.output_args() == op.output_args() ? 1 : 0;
   }
   if (num_sums > 0) flow_.forward_reductions_.push_back({op.id(), 0});

@@ -101,7 +101,7 @@ struct BatchUpdate {
 
 // An op of the root block after which a partial value is the value of one device times a power of
 // the number of ranks. A collective; or an op that divides what is computed from such a sum by the
-// number of ranks; or, in the backward pass, one that sums the equal gradients of such a sum.
+// number of ranks; or, in the backward pass, one that sums the gradient of such a sum.
 struct ForwardReduction {
   OpId op;
   // What a collective adds to the power of a mean. 0 for sums and for divisions: the power of what

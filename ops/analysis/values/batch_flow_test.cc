@@ -875,6 +875,10 @@ TEST_F(BatchFlowTest, GradientsOfSummedValuesAreSummed) {
   EXPECT_EQ(flow_->forward_reductions().size(), 2);
   Run(absl::StrReplaceAll(sums + of_gradient, {{"c_allreduce_sum(X=[c])", "assign(X=[c])"}}));
   EXPECT_EQ(flow_->forward_reductions().size(), 0);
+  Run(absl::StrReplaceAll(sums + of_gradient,
+                          {{"reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}", "mean(X=[h])"},
+                           {"c_allreduce_sum(X=[c])", "c_allreduce_avg(X=[c])"}}));
+  EXPECT_EQ(flow_->forward_reductions().size(), 1) << "of a mean";
 }
 
 // A mean in two ops, as on CPUs. The sum of means counts as a sum: its division is another thing.

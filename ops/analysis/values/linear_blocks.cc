@@ -85,11 +85,17 @@ class LinearBlocks {
       case Algebra::kDivide:
         return num_made == 1 && IsMade(in[facts.x]);
       case Algebra::kBackward:
-      case Algebra::kMove:
         for (size_t i = 0; i < in.size(); ++i) {
           if (IsMade(in[i]) && !facts.is_operand[i]) return false;
         }
         return true;
+      case Algebra::kMove: {
+        const bool chooses = !op.Input("Y").empty();  // then, linear in both together
+        for (size_t i = 0; i < in.size(); ++i) {
+          if (IsMade(in[i]) ? !facts.is_operand[i] : chooses && facts.is_operand[i]) return false;
+        }
+        return true;
+      }
       default:
         return facts.is_linear && num_made == static_cast<int64_t>(in.size());
     }

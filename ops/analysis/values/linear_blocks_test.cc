@@ -37,6 +37,8 @@ TEST(LinearBlocksTest, FunctionsOfAGradientCount) {
   EXPECT_FALSE(IsLinear("    Out=[a] = elementwise_mul(X=[h@GRAD], Y=[h@GRAD])\n"));
   EXPECT_FALSE(IsLinear("    X@GRAD=[a] = mul_grad(X=[x], Y=[h@GRAD], Out@GRAD=[h@GRAD])\n"));
   EXPECT_FALSE(IsLinear("    Out=[a] = elementwise_add(X=[h@GRAD], Y=[x])\n"));
+  EXPECT_FALSE(IsLinear("    Out=[a] = where(Condition=[m], X=[h@GRAD], Y=[x])\n"));
+  EXPECT_TRUE(IsLinear("    Out=[a] = where(Condition=[m], X=[h@GRAD], Y=[h@GRAD])\n"));
 }
 
 // Whatever the name of a gradient.

@@ -135,6 +135,8 @@ class BatchChecker {
     const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
     if (flow_.updates().empty()) return;
     const bool may_be_sum = LossMayBeASum(facts_, flow_);
+    // Layers 3 and 6 do not count what forward reductions do.
+    const bool are_counted = flow_.forward_reductions().empty();
     absl::flat_hash_set<Symbol> parts;
     for (const BatchUpdate& update : flow_.updates()) {
       const BatchRelation found = update.value.relation;
@@ -149,7 +151,8 @@ class BatchChecker {
       if (found.IsReplicated()) {
         // Layer 3 knows whether gradients of means are divided.
         const bool is_left_to_layer3 =
-            is_gradient && (sums_are_wanted || (update.value.is_guessed && !may_be_sum));
+            is_gradient && ((sums_are_wanted && (are_counted || found.power == 1)) ||
+                            (update.value.is_guessed && !may_be_sum && are_counted));
         if (is_left_to_layer3) continue;
         report_.Add(
             is_gradient ? "W702" : "W718", update.op, main_.name(update.input),
