@@ -23,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/annotate.h"
 #include "base/mapped_files.h"
 #include "base/status_macros.h"
 #include "base/temporary_files.h"
@@ -406,6 +407,13 @@ void AtomicFile::Keep() {
 absl::Status AtomicFile::Commit() {
   WEFT_RETURN_IF_ERROR(Replace());
   Keep();
+  return absl::OkStatus();
+}
+
+absl::Status ReplaceTogether(absl::Span<std::pair<std::string, AtomicFile>> files) {
+  for (auto& [path, file] : files) WEFT_RETURN_IF_ERROR(Annotate(path, file.Sync()));
+  for (auto& [path, file] : files) WEFT_RETURN_IF_ERROR(Annotate(path, file.Replace()));
+  for (auto& [path, file] : files) file.Keep();
   return absl::OkStatus();
 }
 

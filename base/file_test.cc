@@ -23,6 +23,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 class FileTest : public ::testing::Test {
  protected:
@@ -122,6 +123,30 @@ TEST_F(FileTest, ReplacedTargetsComeBackUnlessTheyAreKept) {
     } else {
       EXPECT_THAT(Names(), ElementsAre("old"));
     }
+  }
+}
+
+TEST_F(FileTest, FilesAreReplacedTogetherOrNot) {
+  for (const bool fails : {true, false}) {
+    WEFT_ASSERT_OK(WriteFile(Path("a"), "old"));
+    std::vector<std::pair<std::string, AtomicFile>> files;
+    for (const char* name : {"a", "b"}) {
+      WEFT_ASSERT_OK_AND_ASSIGN(AtomicFile file, AtomicFile::Create(Path(name)));
+      WEFT_ASSERT_OK(file.Write("new"));
+      files.emplace_back(Path(name), std::move(file));
+    }
+    for (const std::string& name : Names()) {
+      if (fails && name[0] == 'b') ASSERT_EQ(unlink(Path(name).c_str()), 0);  // the temporary file
+    }
+    const absl::Status status = ReplaceTogether(absl::MakeSpan(files));
+    if (fails) {
+      EXPECT_THAT(std::string(status.message()), StartsWith(Path("b") + ": cannot replace"));
+    } else {
+      WEFT_EXPECT_OK(status);
+      EXPECT_EQ(Read(Path("b")), "new");
+    }
+    files.clear();
+    EXPECT_EQ(Read(Path("a")), fails ? "old" : "new");
   }
 }
 

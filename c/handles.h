@@ -51,7 +51,8 @@ absl::Status Parse(CLI::App& app, absl::string_view command, const weft_options*
                    std::vector<std::string> more);
 
 // A message of the tools as callers of the interface read it: option nranks, not --nranks. Flags
-// stay that are of a shell command, such as weft run --profile.
+// stay that are of a shell command, such as weft run --profile. Who names a program as a flag reads
+// it without the dashes.
 std::string WithOptions(absl::string_view message);
 
 // What messages call a program: its name, or `other` if that is empty. Names are no arguments of

@@ -115,7 +115,8 @@ const std::map<std::string, std::string>& NamesOfFlags() {
 // Whether a flag after `before` belongs to a command in a shell, which can do more than callers.
 bool IsInShell(absl::string_view before, absl::string_view flag) {
   return absl::EndsWith(before, "weft run ") || absl::EndsWith(before, "weft view ") ||
-         (absl::EndsWith(before, "weft verify ") && flag == "explain");
+         (absl::EndsWith(before, "weft verify ") && flag == "explain") ||
+         (absl::EndsWith(before, "transpile ") && flag == "remarks");
 }
 
 }  // namespace

@@ -54,14 +54,14 @@ absl::Status ParseTranspile(const weft_options* options, const weft_program& mai
 }
 
 // As the command does, a copy is made of whatever can be read, and findings are warnings.
-// `as_read`: the programs before the rewrite.
+// `as_read`: the programs before the rewrite, where the memory of a rank is asked for.
 absl::StatusOr<std::vector<TranspileResult>> Run(TranspileFlags* flags, const weft_options* options,
                                                  std::deque<TranspiledTrainer>* trainers,
-                                                 TranspiledTrainer* as_read) {
+                                                 absl::optional<TranspiledTrainer>* as_read) {
   if (flags->options.mode != kAuto) WEFT_RETURN_IF_ERROR(flags->plan.status());
   if (IsCopy(*flags)) flags->options.verification = Verification::kNever;
   WEFT_RETURN_IF_ERROR(PrepareTranspile(trainers->front().pair(), flags));
-  *as_read = trainers->front();
+  if (flags->rank_memory.has_value()) *as_read = trainers->front();
   TranspileOptions of_plan = flags->options;
   of_plan.explain = true;
   if (options != nullptr && options->progress) {
@@ -89,7 +89,7 @@ weft_status* weft_transpile(const weft_options* options, const weft_program* mai
     made->trainers.push_back({main->program, absl::nullopt, ""});
     WEFT_ASSIGN_OR_RETURN(const auto original_startup, weft::c::StartupIfGiven(startup, "startup"));
     made->trainers.front().startup = original_startup;
-    TranspiledTrainer as_read = made->trainers.front();
+    absl::optional<TranspiledTrainer> as_read;
     WEFT_ASSIGN_OR_RETURN(std::vector<weft::TranspileResult> results,
                           weft::c::Run(&flags, options, &made->trainers, &as_read));
     std::vector<const weft::Program*> mains;
@@ -98,9 +98,9 @@ weft_status* weft_transpile(const weft_options* options, const weft_program* mai
       made->trainers[i].remarks = weft::c::WithOptions(weft::ExplainJson(results[i]));
     }
     std::vector<weft::Said> said = weft::SaidOf(flags, results, mains);
-    if (flags.rank_memory.has_value()) {
+    if (as_read.has_value()) {
       absl::optional<weft::Said> memory =
-          weft::SaidOfMemory(flags, as_read.pair(), *mains[0], results.front().setting);
+          weft::SaidOfMemory(flags, as_read->pair(), *mains[0], results.front().setting);
       if (memory.has_value()) said.push_back(*std::move(memory));
     }
     if (weft::IsCopy(flags) && flags.verify) {

@@ -599,7 +599,7 @@ class RunTest(unittest.TestCase):
         batch = batches()[0]
         for fed, message in ((batch["x"].astype("float64"), "expected fp32.*astype"),
                              ([1, 2], "expected an array .NumPy, DLPack or a buffer., found list"),
-                             (batch["x"].astype("O"), "no element type object; with NumPy: array.astype"),
+                             (batch["x"].astype("O"), "no element type object; with NumPy: array.astype makes another$"),
                              (np.ma.masked_less(batch["x"], 0), "expected an array without a mask"),
                              (batch["x"][:3], "op 2 .elementwise_sub.: input Y")):
             with weft.Run(MAIN, STARTUP) as run, self.assertRaisesRegex(weft.Error, message):
@@ -622,6 +622,36 @@ class RunTest(unittest.TestCase):
         with weft.Run(MAIN, STARTUP) as run:
             expected = [run.step(batch)[0] for batch in (second, first, second)]
         self.assertEqual([found[0], within[0], found[1]], expected)
+
+    def test_the_first_step_may_come_while_a_batch_is_read(self):
+        first, second, third = batches()[:3]
+        with weft.Run(MAIN, STARTUP) as run:
+            found = []
+
+            class Reading(dict):
+                """Runs the first step, with the names in the other order."""
+
+                def __getitem__(self, name):
+                    if name == "y":
+                        found.append(run.step({name: first[name] for name in reversed(list(self))})[0])
+                    return super().__getitem__(name)
+
+            found += [run.step(Reading(second))[0], run.step(third)[0], run.step(first)[0]]
+            for batch in (second, dict(reversed(list(third.items())))):
+                found.append(run.step(batch)[0])
+        with weft.Run(MAIN, STARTUP) as run:
+            expected = [run.step(batch)[0] for batch in (first, second, third, first, second, third)]
+        self.assertEqual(found, expected)
+
+    def test_a_batch_that_cannot_be_read_leaves_the_run_as_it_is(self):
+        first, second = batches()[:2]
+        with weft.Run(MAIN, STARTUP) as run:
+            found = [run.step(first)[0]]
+            with self.assertRaisesRegex(weft.Error, "feed z: expected an array"):
+                run.step({"x": second["x"], "z": [1]})
+            found.append(run.step(second)[0])
+        with weft.Run(MAIN, STARTUP) as run:
+            self.assertEqual(found, [run.step(batch)[0] for batch in (first, second)])
 
     def test_stays_in_its_process(self):
         with weft.Run(MAIN, STARTUP) as run:
@@ -687,9 +717,11 @@ class RunTest(unittest.TestCase):
             self.assertTrue(seen)
 
     def test_options_are_text_numbers_and_paths(self):
-        with weft.Run(MAIN, STARTUP, ranks=np.int64(1), check_nan=np.bool_(True), fetch=["x"]) as run:
-            self.assertIn("1 ranks", repr(run))
-        for wrong in ({"a"}, iter(["a"]), object(), [Value()]):
+        for ranks in (np.int64(1), np.array(1)):
+            with weft.Run(MAIN, STARTUP, ranks=ranks, check_nan=np.bool_(True), fetch=["x"]) as run:
+                self.assertIn("1 ranks", repr(run))
+        for wrong in ({"a"}, iter(["a"]), object(), [Value([])], Value(()), np.array(object()),
+                      np.array([1])):
             with self.assertRaisesRegex(weft.Error, "fetch: expected text, a number, a path, or a list"):
                 weft.Run(MAIN, STARTUP, fetch=wrong)
         with weft.Run(MAIN, STARTUP) as run:
@@ -1573,7 +1605,13 @@ class Pinned:
 
 
 class Value:
-    """A variable of Paddle 3: a program has no number for it."""
+    """A variable of Paddle: a program has no number for it."""
+
+    def __init__(self, shape):
+        self.shape = shape  # a list in Paddle 3, a tuple in Paddle 2
+
+    def item(self):
+        return self
 
     def __float__(self):
         raise TypeError

@@ -220,20 +220,13 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadPickle(const std::string& path
 }
 
 absl::Status WritePickles(absl::Span<const PickleFile> files) {
-  std::vector<AtomicFile> written;
+  std::vector<std::pair<std::string, AtomicFile>> written;
   for (const PickleFile& file : files) {
     absl::StatusOr<AtomicFile> one = WrittenFile(file);
     if (!one.ok()) return Annotate(file.path, one.status());
-    written.push_back(*std::move(one));
+    written.emplace_back(file.path, *std::move(one));
   }
-  for (size_t i = 0; i < files.size(); ++i) {
-    WEFT_RETURN_IF_ERROR(Annotate(files[i].path, written[i].Sync()));
-  }
-  for (size_t i = 0; i < files.size(); ++i) {
-    WEFT_RETURN_IF_ERROR(Annotate(files[i].path, written[i].Replace()));
-  }
-  for (AtomicFile& file : written) file.Keep();
-  return absl::OkStatus();
+  return ReplaceTogether(absl::MakeSpan(written));
 }
 
 }  // namespace weft

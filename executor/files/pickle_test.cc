@@ -105,6 +105,7 @@ TEST(PickleTest, FilesChangeTogetherOrNot) {
   const std::string path = TestPath("together.pdopt");
   WEFT_ASSERT_OK(WritePickles({{path, &tensors}}));
   const std::string folder = TestPath("together.pdparams");
+  rmdir(folder.c_str());  // of a test before
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
   const std::map<std::string, Tensor> none;
   EXPECT_THAT(std::string(WritePickles({{path, &none}, {folder, &none}}).message()),

@@ -361,7 +361,9 @@ absl::StatusOr<JobAnswer> ConnectTo(asio::io_context* io, const std::string& tex
     } else {
       failure = std::string(known.status().message());
     }
-    if (failure != timed_out || reason.empty()) reason = std::move(failure);
+    // The end may cut the last try short.
+    const bool says_nothing = failure == timed_out || Clock::now() >= deadline;
+    if (!says_nothing || reason.empty()) reason = std::move(failure);
     std::this_thread::sleep_for(kPause);
   } while (Clock::now() < deadline);
   return absl::UnavailableError(

@@ -1,6 +1,9 @@
 #include "executor/jobs/job_link.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,6 +26,7 @@
 #include <random>
 #include <thread>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/testing/test.h"
@@ -520,6 +524,19 @@ TEST(JobLinkTest, AStrangerThatDoesNotAnswerHoldsNobodyUp) {
   close(stranger);
 }
 
+// Tries that the end cuts short say less than those before.
+TEST(JobLinkTest, SaysWhyTheTriesBeforeTheLastFailed) {
+  const std::string address = NewTestAddress();
+  const int stranger = ListenStranger(address);
+  std::thread drops_one([&] { close(accept(stranger, nullptr, nullptr)); });  // and then no other
+  JobLinkOptions options = Options(1, 2, address);
+  options.connect_timeout_s = 1;
+  EXPECT_THAT(NewJobLink(options).status(),
+              StatusIs(kUnavailable, Not(HasSubstr("does not answer"))));
+  drops_one.join();
+  close(stranger);
+}
+
 TEST(JobLinkTest, RefusesOptionsThatMeanNothing) {
   const auto status = [](int process, int n, const std::string& address, int local_ranks = 1) {
     JobLinkOptions options = Options(process, n, address);
@@ -790,27 +807,82 @@ TEST(JobLinkTest, ThousandsOfStrangersDelayNobody) {
   EXPECT_THAT(job.notes[0], ContainsRegex(": [12][0-9][0-9][0-9] connections that did not prove"));
 }
 
-// Who waits with as many files as process 0 may have open is dropped for those that come.
-TEST(JobLinkTest, StrangersDoNotUseUpItsFiles) {
-  WaitingJob job;
-  const int first = job.Connect();
+// A process of this program that does `body`.
+pid_t Start(const std::function<bool()>& body) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  _exit(body() ? 0 : 1);
+}
+
+// Process 0 is here, and can open so many files more; strangers and process 1 come from processes
+// of their own, one after the other.
+void JoinWithFewFiles(int num_files, int num_strangers) {
+  const std::string address = NewTestAddress();
+  int listening[2], connected[2];
+  ASSERT_EQ(pipe2(listening, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(connected, O_CLOEXEC), 0);
+  std::vector<pid_t> children;
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    for (int i = 0; i < 200; ++i) ConnectStranger(job.address());
-    sleep(60);
-    _exit(0);
-  }
-  const rlimit few = {static_cast<rlim_t>(first + 30), before.rlim_max};
+  const absl::Cleanup ends = [&] {
+    setrlimit(RLIMIT_NOFILE, &before);
+    for (int fd : {listening[0], listening[1], connected[0], connected[1]}) close(fd);
+    for (pid_t child : children) {
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+    }
+  };
+  const auto wait = [](const int* ends) {
+    char byte;
+    return read(ends[0], &byte, 1) == 1;
+  };
+  const auto say = [](const int* ends) { return write(ends[1], "1", 1) == 1; };
+  const pid_t strangers = Start([&] {
+    if (!wait(listening)) return false;
+    for (int i = 0; i < num_strangers; ++i) ConnectStranger(address);
+    if (say(connected)) pause();
+    return false;
+  });
+  ASSERT_GE(strangers, 0);
+  children.push_back(strangers);
+  const pid_t process1 = Start([&] {
+    if (!wait(connected)) return false;
+    JobLinkOptions options = Options(1, 2, address);
+    options.connect_timeout_s = 20;
+    Link link = NewJobLink(options);
+    return link.ok() && (*link)->Finish().ok();
+  });
+  ASSERT_GE(process1, 0);
+  children.push_back(process1);
+
+  JobLinkOptions options = Options(0, 2, address);
+  options.connect_timeout_s = 20;
+  std::future<Link> joining = std::async(std::launch::async, [&] { return NewJobLink(options); });
+  int fd = -1;
+  while ((fd = ConnectStranger(address)) < 0) std::this_thread::yield();
+  // Process 0 closes its end, and then has what files it needs.
+  shutdown(fd, SHUT_WR);
+  char byte;
+  EXPECT_EQ(recv(fd, &byte, 1, 0), 0);
+  const rlimit few = {static_cast<rlim_t>(fd + num_files), before.rlim_max};
+  close(fd);
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
   const auto begin = std::chrono::steady_clock::now();
-  WEFT_EXPECT_OK(job.Join());
+  EXPECT_TRUE(say(listening));
+  Link link = joining.get();
+  ASSERT_THAT(link, IsOk());
+  WEFT_EXPECT_OK((*link)->Finish());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-  setrlimit(RLIMIT_NOFILE, &before);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  close(first);
+}
+
+// Who waits with as many files as process 0 may have open is dropped for those that come.
+TEST(JobLinkTest, StrangersDoNotUseUpItsFiles) {
+  JoinWithFewFiles(/*num_files=*/30, /*num_strangers=*/200);
+}
+
+TEST(JobLinkTest, AProcessGetsTheLastFile) {
+  JoinWithFewFiles(/*num_files=*/1, /*num_strangers=*/0);
 }
 
 TEST(JobLinkTest, StrangersAreNamedWhereAProcessDoesNotCome) {

@@ -151,8 +151,11 @@ void StarLink::Accept() {
   acceptor_.async_accept([this](std::error_code error, JobSocket socket) {
     if (!acceptor_.is_open()) return;
     if (error) {
-      // Such as too many open files: others may be closed soon.
-      if (DropUnproved()) return Accept();
+      // Too many open files, whether or not somebody waits. A stranger that is alone may be of the
+      // job, and prove it soon.
+      if (error == asio::error::no_descriptors && strangers_.size() > 1 && DropUnproved()) {
+        return Accept();
+      }
       auto pause = std::make_shared<asio::steady_timer>(io_, kTick);
       pause->async_wait([this, pause](std::error_code) { Accept(); });
       return;

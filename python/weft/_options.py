@@ -38,6 +38,10 @@ def _text(name, value):
     import numbers  # pylint: disable=import-outside-toplevel
     if isinstance(value, (str, numbers.Number)):
         return str(value)
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # an array of one value
+        one = value.item()
+        if one is not value:  # as of a variable of Paddle 2
+            return _text(name, one)
     raise _native.Error("%s: expected text, a number, a path, or a list of these, found %s" % (
         name, type(value).__name__), "INVALID_ARGUMENT")
 

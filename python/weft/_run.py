@@ -80,7 +80,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._lock = RLock()  # a signal's handler may come between
         self._notes = []
         self._said = POINTER(_native.Message)()
-        self._names = None
+        self._names = self._c_names = self._batch = None
         self._known = None
         self._bar = None
         self._order = None
@@ -131,16 +131,15 @@ class Run:  # pylint: disable=too-many-instance-attributes
         if not hasattr(feeds, "keys"):
             raise _native.no_names("feeds", feeds, hint="; dict(zip(names, feeds)) names its parts"
                                    if isinstance(feeds, (list, tuple)) else "")
-        names = tuple(feeds)
+        names, c_names, batch_type = tuple(feeds), self._c_names, self._batch
         if names != self._names:
             if self._names is not None and set(names) == set(self._names):
                 names = self._names
             else:
-                self._c_names = _tensor.names_of(names)
-                self._batch = _native.Array * len(names)
+                c_names, batch_type = _tensor.names_of(names), _native.Array * len(names)
         library = _native.lib()
         # Of this call: asking for an array, or a signal's handler, may call step.
-        handle, c_names, batch = self._handle.value, self._c_names, self._batch()
+        handle, batch = self._handle.value, batch_type()
         kept = [_tensor.fill(batch[i], feeds[name], name) for i, name in enumerate(names)]
         status = library.weft_run_step(handle, c_names, batch, len(names))
         del kept
@@ -151,7 +150,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
             self._ranks = library.weft_run_num_ranks(handle)
             self._fetch = [library.weft_run_fetched_name(handle, i).decode()
                            for i in range(library.weft_run_num_fetched(handle))]
-        self._names = names
+        self._names, self._c_names, self._batch = names, c_names, batch_type
         taken = c_void_p()
         _native.check(library.weft_run_take_fetched(handle, byref(taken)))
         arrays = _native.Handle(taken.value, "weft_arrays_free")

@@ -316,7 +316,7 @@ def fill_all(arrays):
 
 def _unknown(name, found):
     return _native.Error("feed %s: Weft has no element type %s; with NumPy: "
-                         "array.astype(\"float32\")" % (name, found), "INVALID_ARGUMENT")
+                         "array.astype makes another" % (name, found), "INVALID_ARGUMENT")
 
 
 def _set(array, number, shape, data, keep):

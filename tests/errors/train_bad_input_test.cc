@@ -318,7 +318,7 @@ TEST(BadFileTest, StartupProgramWithoutThePartsOfRanksIsAnotherOne) {
   ASSERT_EQ(made.status, 0) << made.err;
   ExpectFails({main, "--startup", kStartup, "--feeds", kFeeds, "--ranks", "2"},
               absl::StrCat(kStartup, ": expected the startup program that transpile wrote with ",
-                           main, " (--startup_out), which makes param_share_0, of which"),
+                           main, ", which makes param_share_0, of which"),
               "");
 }
 

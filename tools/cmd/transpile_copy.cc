@@ -20,7 +20,7 @@ namespace {
 // Copies programs byte for byte, as nothing can write malformed ones.
 absl::Status CopyFiles(const std::vector<std::pair<std::string, std::string>>& copies,
                        const std::vector<ReadableProgram>& programs) {
-  std::vector<AtomicFile> files;
+  std::vector<std::pair<std::string, AtomicFile>> files;
   for (size_t i = 0; i < copies.size(); ++i) {
     const auto& [in, out] = copies[i];
     for (const std::string& line : programs[i].malformed) {
@@ -33,14 +33,9 @@ absl::Status CopyFiles(const std::vector<std::pair<std::string, std::string>>& c
     absl::StatusOr<AtomicFile> file = AtomicFile::Create(out);
     WEFT_RETURN_IF_ERROR(Annotate(out, file.status()));
     WEFT_RETURN_IF_ERROR(Annotate(out, file->Write(programs[i].file.bytes)));
-    WEFT_RETURN_IF_ERROR(Annotate(out, file->Sync()));
-    files.push_back(*std::move(file));
+    files.emplace_back(out, *std::move(file));
   }
-  for (size_t i = 0; i < files.size(); ++i) {
-    WEFT_RETURN_IF_ERROR(Annotate(copies[i].second, files[i].Replace()));
-  }
-  for (AtomicFile& file : files) file.Keep();
-  return absl::OkStatus();
+  return ReplaceTogether(absl::MakeSpan(files));
 }
 
 }  // namespace

@@ -197,10 +197,9 @@ absl::Status CheckMakesShares(const RunFlags& flags, const RunFiles& inputs) {
   if (!inputs.startup.has_value() || flags.force) return absl::OkStatus();
   for (const auto& [variable, tensors] : inputs.setting.shares) {
     if (inputs.startup->block(0).FindVar(variable).valid()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(flags.startup, ": expected the startup program that transpile wrote with ",
-                     flags.main, " (option:startup_out), which makes ", variable,
-                     ", of which each rank has a part, found another one"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        flags.startup, ": expected the startup program that transpile wrote with ", flags.main,
+        ", which makes ", variable, ", of which each rank has a part, found another one"));
   }
   return absl::OkStatus();
 }
