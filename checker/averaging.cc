@@ -171,6 +171,7 @@ std::map<std::string, std::string> AveragingOf(std::string_view setting) {
   if (averaging == "\"in_turn\"") return {{"in_turn", ""}};
   std::map<std::string, std::string> values;
   for (const auto& [key, value] : Members(averaging).all) {
+    Expect(key != "in_turn", "its setting: no rule averages by ", key);
     values.emplace(key, value[0] == '"' ? StringOf(value) : value);
   }
   return values;

@@ -2,6 +2,7 @@
 #ifndef WEFT_CHECKER_JSON_H_
 #define WEFT_CHECKER_JSON_H_
 
+#include <cctype>
 #include <cstdint>
 #include <cstdlib>
 #include <set>
@@ -84,7 +85,14 @@ class Json {
     } else if (first == '"') {
       for (++at_; At() != '"'; ++at_) {
         Expect(static_cast<unsigned char>(At()) >= 0x20, "a text has a control character");
-        if (At() == '\\') ++at_, At();
+        if (At() != '\\') continue;
+        ++at_;
+        Expect(std::string_view("\"\\/bfnrtu").find(At()) != std::string_view::npos,
+               "a text has another escape");
+        for (int digits = At() == 'u' ? 4 : 0; digits > 0; --digits) {
+          ++at_;
+          Expect(std::isxdigit(static_cast<unsigned char>(At())) != 0, "a text has another escape");
+        }
       }
       ++at_;
     } else {

@@ -19,8 +19,9 @@ constexpr size_t kHeader = alignof(std::max_align_t);  // before each piece: its
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  checker::Expect(file.good(), path, ": cannot open");
-  const auto size = static_cast<size_t>(std::max<std::streamoff>(0, file.tellg()));
+  const std::streamoff end = file.tellg();  // of a folder, the greatest number
+  checker::Expect(file.good() && end < std::streamoff{1} << 40, path, ": cannot open");
+  const auto size = static_cast<size_t>(std::max<std::streamoff>(0, end));
   memory_left += 3 * size;
   std::string bytes(size, '\0');
   file.seekg(0);

@@ -275,9 +275,12 @@ std::string Slot(uint64_t field, std::string_view name, const std::vector<Cell*>
 
 // The only block of a region.
 Members BlockOf(std::string_view region) {
-  const Texts blocks = Elements(Members(region, 2).Get("blocks"));
-  Expect(blocks.size() == 1, "expected one block");
-  return Members(blocks[0], 3);
+  const Members of(region, 2);
+  const Texts blocks = Elements(of.Get("blocks"));
+  Expect(of.Has("#") && blocks.size() == 1, "expected one block");
+  Members block(blocks[0], 3);
+  Expect(block.Has("#"), "a block has another member");
+  return block;
 }
 
 struct PirFile {
@@ -352,19 +355,20 @@ class Pair {
     Values().swap(was_), Values().swap(now_);
     refs_.clear(), cells_.clear();
     *original = Program({&decls_, &first, &kept_bytes_});
-    kept_bytes_ = "";
+    std::string().swap(kept_bytes_);
     *result = Program({&decls_, &new_decls_, &first, &new_bytes_}) + Put(1001, setting_);
   }
 
  private:
-  static std::string Program(std::initializer_list<const std::string*> parts) {
+  std::string Program(std::initializer_list<const std::string*> parts) const {
     const std::string begin = Put(1, uint64_t{0}) + Put(2, ~uint64_t{0});
     size_t size = begin.size();
     for (const std::string* part : parts) size += part->size();
     std::string program = Text(Varint(1 << 3 | 2), Varint(size), begin);
-    program.reserve(size + 64);
+    program.reserve(size + 64 + setting_.size());
     for (const std::string* part : parts) program += *part;
-    return program + Put(4, Put(1, uint64_t{3000000}));
+    program += Put(4, Put(1, uint64_t{3000000}));
+    return program;
   }
 
   using Bound = std::map<std::string_view, std::pair<std::string_view, size_t>>;

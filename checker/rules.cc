@@ -483,7 +483,7 @@ void Insert(const Op& op, State* state) {
   const bool adds_up = !added.in.empty() && state->totals.count(added.in[0]) > 0;
   const bool optimizes = state->averages || adds_up;
   const int64_t role = op.Number("op_role", state->averages ? 0 : 1) & ~int64_t{256};  // of a loss
-  const bool may_be_forward = has('f') && state->HasShares();
+  const bool may_be_forward = has('f') && state->HasShares() && !optimizes;
   Expect(!is_main || has('*') || role == (optimizes ? 2 : 1) || (role == 0 && may_be_forward),
          "attribute op_role: expected ",
          optimizes        ? "optimize"

@@ -2033,7 +2033,7 @@ class Pir:
 
     def bound_name(self, op):
         expect(self.is_startup and len(op.operands) == 1 and not op.results, "expected it in startup programs only")
-        name = string(members(op.attrs.get(BINDERS[op.type], "{}")).get("D", ""))
+        name = string(op.value(BINDERS[op.type], "0.a_str"))
         expect(not name.startswith("%"), "the name of a state begins with %")
         return name
 
@@ -2154,7 +2154,7 @@ class Pir:
     def keep_data(self, before, op):
         expect(not self.in_block, "a state is made in a block")
         is_state = before.persistable[0]
-        name = before.name if op.is_parameter else string(members(before.attrs.get("name", "{}")).get("D", ""))
+        name = before.name if op.is_parameter else string(before.value("name", "0.a_str"))
         expect(name and not name.startswith("%") and len(before.results) == 1 and not before.operands,
                "a state has no proper name, or no value")
         number, tensor = before.results[0]

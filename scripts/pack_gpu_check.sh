@@ -25,7 +25,7 @@ tests=(executor/gpu/nccl_communicator_test executor/streams/cuda_stream_test ops
   tests/training/train_placed_cuda_test)
 say "building for CUDA $cuda"
 bazel_terse build "${flags[@]}" //tools:weft //tools:transpile //executor/gpu:libfake_nccl.so \
-  //executor/gpu:libold_nccl.so "${tests[@]/#///}" </dev/null
+  //executor/gpu:libold_nccl.so "${tests[@]}" </dev/null
 bin=$(bazel info "${flags[@]}" bazel-bin 2>/dev/null)
 
 work=$(mktemp -d)
