@@ -136,16 +136,17 @@ TEST_F(FileTest, FilesAreReplacedTogetherOrNot) {
       files.emplace_back(Path(name), std::move(file));
     }
     for (const std::string& name : Names()) {
-      if (fails && name[0] == 'b') ASSERT_EQ(unlink(Path(name).c_str()), 0);  // the temporary file
+      if (fails && name[0] == 'b') {  // the temporary file
+        ASSERT_EQ(unlink(Path(name).c_str()), 0);
+      }
     }
-    const absl::Status status = ReplaceTogether(absl::MakeSpan(files));
+    const absl::Status status = ReplaceTogether(std::move(files));
     if (fails) {
       EXPECT_THAT(std::string(status.message()), StartsWith(Path("b") + ": cannot replace"));
     } else {
       WEFT_EXPECT_OK(status);
       EXPECT_EQ(Read(Path("b")), "new");
     }
-    files.clear();
     EXPECT_EQ(Read(Path("a")), fails ? "old" : "new");
   }
 }

@@ -226,7 +226,7 @@ absl::Status WritePickles(absl::Span<const PickleFile> files) {
     if (!one.ok()) return Annotate(file.path, one.status());
     written.emplace_back(file.path, *std::move(one));
   }
-  return ReplaceTogether(absl::MakeSpan(written));
+  return ReplaceTogether(std::move(written));
 }
 
 }  // namespace weft

@@ -35,7 +35,7 @@ absl::Status CopyFiles(const std::vector<std::pair<std::string, std::string>>& c
     WEFT_RETURN_IF_ERROR(Annotate(out, file->Write(programs[i].file.bytes)));
     files.emplace_back(out, *std::move(file));
   }
-  return ReplaceTogether(absl::MakeSpan(files));
+  return ReplaceTogether(std::move(files));
 }
 
 }  // namespace
