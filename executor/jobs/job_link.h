@@ -120,10 +120,11 @@ struct JobLinkOptions {
   std::function<int(int port)> share_port;
   // What may differ between processes, but is worth a note if it does, by name: "build", ...
   std::map<std::string, std::string> facts;
-  // Is told of dropped connections and of facts that differ, a line each, in process 0; in others,
-  // of a file of the token that is wrong, while they wait for it. Before NewJobLink returns.
+  // Is told, a line each: in process 0, of an address that another process has, of dropped
+  // connections, and of facts that differ; in others, of a file of the token that is wrong, while
+  // they wait for it. Before NewJobLink returns.
   std::function<void(const std::string&)> on_note;
-  // Process 0 waits this long for the others to come, and they for it.
+  // Process 0 waits this long for its address and the others, and they for it.
   double connect_timeout_s = 60;
   // AllGather, Gather and Finish fail after this time.
   double timeout_s = 600;

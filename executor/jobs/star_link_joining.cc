@@ -1,4 +1,5 @@
 // How processes come together.
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -153,7 +154,11 @@ void StarLink::Accept() {
     if (error) {
       // Too many open files, whether or not somebody waits. A stranger that is alone may be of the
       // job, and prove it soon.
-      if (error == asio::error::no_descriptors && strangers_.size() > 1 && DropUnproved()) {
+      pollfd waiting = {acceptor_.native_handle(), POLLIN, 0};
+      const auto num_unproved = std::count_if(strangers_.begin(), strangers_.end(),
+                                              [](const Stranger& s) { return !s.knows_token; });
+      if (error == asio::error::no_descriptors && num_unproved > 1 && poll(&waiting, 1, 0) > 0) {
+        DropUnproved();
         return Accept();
       }
       auto pause = std::make_shared<asio::steady_timer>(io_, kTick);
