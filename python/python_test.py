@@ -623,6 +623,25 @@ class RunTest(unittest.TestCase):
             expected = [run.step(batch)[0] for batch in (second, first, second)]
         self.assertEqual([found[0], within[0], found[1]], expected)
 
+    def test_no_step_comes_before_the_results_are_taken(self):
+        first, second = batches()[:2]
+        with weft.Run(MAIN, STARTUP) as run:
+            said = []
+
+            def interrupts(stacklevel):
+                del stacklevel
+                with self.assertRaises(weft.Error) as raised:
+                    run.step(second)
+                said.append((raised.exception.code, str(raised.exception)))
+
+            with unittest.mock.patch.object(weft.Run, "_take_notes", side_effect=interrupts):
+                found = [run.step(first)[0]]
+            found.append(run.step(second)[0])
+        self.assertEqual(said, [(
+            "FAILED_PRECONDITION", "step: expected a call after the step that runs, found one within it")])
+        with weft.Run(MAIN, STARTUP) as run:
+            self.assertEqual(found, [run.step(batch)[0] for batch in (first, second)])
+
     def test_the_first_step_may_come_while_a_batch_is_read(self):
         first, second, third = batches()[:3]
         with weft.Run(MAIN, STARTUP) as run:

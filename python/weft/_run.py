@@ -68,8 +68,8 @@ class Fetched(float):
 
 
 class Run:  # pylint: disable=too-many-instance-attributes
-    __slots__ = ("_notes", "_said", "_handle", "_names", "_c_names", "_batch", "_fetch", "_main",
-                 "_startup", "_known", "_bar", "_lock", "_order", "_ranks")
+    __slots__ = ("_notes", "_said", "_handle", "_inputs", "_in_step", "_fetch", "_main", "_startup",
+                 "_known", "_bar", "_lock", "_order", "_ranks")
 
     def _begin(self, main, startup, params, progress, options):  # pylint: disable=too-many-arguments
         if isinstance(main, Transpiled):
@@ -80,7 +80,8 @@ class Run:  # pylint: disable=too-many-instance-attributes
         self._lock = RLock()  # a signal's handler may come between
         self._notes = []
         self._said = POINTER(_native.Message)()
-        self._names = self._c_names = self._batch = None
+        self._inputs = None  # of the first step: names, the same for C, type of a batch
+        self._in_step = False
         self._known = None
         self._bar = None
         self._order = None
@@ -131,32 +132,40 @@ class Run:  # pylint: disable=too-many-instance-attributes
         if not hasattr(feeds, "keys"):
             raise _native.no_names("feeds", feeds, hint="; dict(zip(names, feeds)) names its parts"
                                    if isinstance(feeds, (list, tuple)) else "")
-        names, c_names, batch_type = tuple(feeds), self._c_names, self._batch
-        if names != self._names:
-            if self._names is not None and set(names) == set(self._names):
-                names = self._names
-            else:
-                c_names, batch_type = _tensor.names_of(names), _native.Array * len(names)
+        known, names = self._inputs, tuple(feeds)
+        if known is not None and names != known[0] and set(names) == set(known[0]):
+            names = known[0]
+        if known is None or names != known[0]:
+            known = names, _tensor.names_of(names), _native.Array * len(names)
+        names, c_names, batch_type = known
         library = _native.lib()
         # Of this call: asking for an array, or a signal's handler, may call step.
         handle, batch = self._handle.value, batch_type()
         kept = [_tensor.fill(batch[i], feeds[name], name) for i, name in enumerate(names)]
-        status = library.weft_run_step(handle, c_names, batch, len(names))
-        del kept
-        self._take_notes(stacklevel=4)
-        if status:
-            _native.check(status)
-        if self._names is None:
-            self._ranks = library.weft_run_num_ranks(handle)
-            self._fetch = [library.weft_run_fetched_name(handle, i).decode()
-                           for i in range(library.weft_run_num_fetched(handle))]
-        self._names, self._c_names, self._batch = names, c_names, batch_type
-        taken = c_void_p()
-        _native.check(library.weft_run_take_fetched(handle, byref(taken)))
-        arrays = _native.Handle(taken.value, "weft_arrays_free")
-        number, ranks = library.weft_run_fetched_number, self._ranks
-        fetched = [Fetched(number(handle, i), name, arrays, i * ranks, ranks)
-                   for i, name in enumerate(self._fetch)]
+        # Another step would replace the results before they are taken.
+        if self._in_step:
+            raise _native.Error("step: expected a call after the step that runs, found one within it",
+                                "FAILED_PRECONDITION")
+        try:
+            self._in_step = True
+            status = library.weft_run_step(handle, c_names, batch, len(names))
+            del kept
+            self._take_notes(stacklevel=4)
+            if status:
+                _native.check(status)
+            if self._inputs is None:
+                self._ranks = library.weft_run_num_ranks(handle)
+                self._fetch = [library.weft_run_fetched_name(handle, i).decode()
+                               for i in range(library.weft_run_num_fetched(handle))]
+            self._inputs = known
+            taken = c_void_p()
+            _native.check(library.weft_run_take_fetched(handle, byref(taken)))
+            arrays = _native.Handle(taken.value, "weft_arrays_free")
+            number, ranks = library.weft_run_fetched_number, self._ranks
+            fetched = [Fetched(number(handle, i), name, arrays, i * ranks, ranks)
+                       for i, name in enumerate(self._fetch)]
+        finally:
+            self._in_step = False
         if self._bar is not None:
             self._show(fetched)
         return fetched
