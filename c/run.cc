@@ -294,9 +294,10 @@ using weft::c::Guard;
 
 size_t weft_arrays_count(const weft_arrays* arrays) { return arrays->tensors.size(); }
 const char* weft_arrays_name(const weft_arrays* arrays, size_t index) {
-  return arrays->tensors[index].first.c_str();
+  return index < arrays->tensors.size() ? arrays->tensors[index].first.c_str() : nullptr;
 }
 weft_array weft_arrays_get(const weft_arrays* arrays, size_t index) {
+  if (index >= arrays->tensors.size()) return {};
   return weft::c::ArrayOf(arrays->tensors[index].second);
 }
 void weft_arrays_free(weft_arrays* arrays) { delete arrays; }
@@ -326,7 +327,8 @@ size_t weft_run_num_fetched(const weft_run* run) {
   return run->results.empty() ? 0 : run->session->fetch().size();
 }
 const char* weft_run_fetched_name(const weft_run* run, size_t index) {
-  return run->session->fetch()[index].c_str();
+  const std::vector<std::string>& names = run->session->fetch();
+  return index < names.size() ? names[index].c_str() : nullptr;
 }
 
 double weft_run_fetched_number(const weft_run* run, size_t index) {

@@ -258,6 +258,7 @@ typedef struct weft_array {
 /* Arrays by name. They stay where they are until the handle is freed. */
 typedef struct weft_arrays weft_arrays;
 size_t weft_arrays_count(const weft_arrays* arrays);
+/* NULL, and all zeros, if there is no such array. */
 const char* weft_arrays_name(const weft_arrays* arrays, size_t index);
 weft_array weft_arrays_get(const weft_arrays* arrays, size_t index);
 void weft_arrays_free(weft_arrays* arrays);
@@ -288,6 +289,7 @@ int64_t weft_run_next_step(const weft_run* run);
 /* The variables that option fetch names, or the losses. 0 before the first step, and after a step
  * that has failed: it has no results. */
 size_t weft_run_num_fetched(const weft_run* run);
+/* NULL if there is no such variable. */
 const char* weft_run_fetched_name(const weft_run* run, size_t index);
 /* As weft run prints it: the mean over the ranks, or the sum if ranks have partial sums; of a
  * tensor with several elements, of their means. Not a number if there is no such variable. */

@@ -626,6 +626,9 @@ TEST_F(RunTest, AStepThatHasFailedHasNoResults) {
   ASSERT_EQ(Message(weft_run_take_fetched(run.get(), &arrays)), "");
   const Arrays owner(arrays);
   EXPECT_EQ(weft_arrays_count(arrays), 0u);
+  EXPECT_EQ(weft_arrays_name(arrays, 0), nullptr);
+  EXPECT_EQ(weft_arrays_get(arrays, 0).data, nullptr);
+  EXPECT_EQ(weft_run_fetched_name(run.get(), 1), nullptr);
 }
 
 TEST_F(RunTest, ARunThatEndsBeforeItBeginsHasEnded) {
