@@ -88,20 +88,24 @@ weft_options::Info InfoOf(const CLI::Option& option) {
   return info;
 }
 
-// By flag of the commands, how callers read it.
+// By flag of the commands, how callers read it: as an option where every command that has the flag
+// takes it from them.
 const std::map<std::string, std::string>& NamesOfFlags() {
   static const auto* const names = [] {
-    auto* const all = new std::map<std::string, std::string>;
+    std::map<std::string, bool> settable;
     for (const CommandEntry& command : Commands()) {
       CommandFlags flags;
       command.add(flags);
       for (const CLI::Option* option : flags.app.get_options()) {
         for (const std::string& name : option->get_lnames()) {
-          std::string& shown = (*all)[name];
-          if (shown.empty()) shown = name;
-          if (IsSettable(command, *option)) shown = absl::StrCat("option ", name);
+          bool& is = settable.emplace(name, true).first->second;
+          is = is && IsSettable(command, *option);
         }
       }
+    }
+    auto* const all = new std::map<std::string, std::string>;
+    for (const auto& [name, is] : settable) {
+      (*all)[name] = is ? absl::StrCat("option ", name) : name;
     }
     (*all)["startup_in"] = "startup";
     for (const char* name : {"list_modes", "list_passes"}) {
@@ -115,8 +119,8 @@ const std::map<std::string, std::string>& NamesOfFlags() {
 // Whether a flag after `before` belongs to a command in a shell, which can do more than callers.
 bool IsInShell(absl::string_view before, absl::string_view flag) {
   return absl::EndsWith(before, "weft run ") || absl::EndsWith(before, "weft view ") ||
-         (absl::EndsWith(before, "weft verify ") && flag == "explain") ||
-         (absl::EndsWith(before, "transpile ") && flag == "remarks");
+         absl::EndsWith(before, "weft verify ") ||
+         (absl::EndsWith(before, "transpile ") && (flag == "remarks" || flag == "server_out"));
 }
 
 }  // namespace

@@ -223,6 +223,27 @@ class TranspileTest(unittest.TestCase):
             self.assertNotIn("--", text)
         # What a shell runs stays.
         self.assertIn("see weft verify --explain W310", str(weft.verify(MAIN, nranks=2)))
+        summed = weft.transpile(MAIN, STARTUP, mode="grad_allreduce", nranks=2, scale="none")
+        lines = [line for line in str(summed.main).splitlines(True) if "  setting {" not in line]
+        with self.assertWarnsRegex(weft.Warning, "weft verify --original decides$"):
+            weft.Run(weft.Program.from_text("".join(lines), "summed"), summed.startup, ranks=2)
+        averaged = weft.transpile(MAIN, STARTUP, mode="local_sgd", k_steps=4)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "attrs.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"fc_0.w_0": {"parameter_server": True}}, file)
+            served = weft.transpile(MAIN, mode="parameter_server", nranks=2, param_attrs=path)
+            for program in (served.main, served.server):
+                with self.assertRaisesRegex(weft.Error, "weft run --server trains both$"):
+                    weft.Run(program, ranks=2)
+            # What another call has as an option.
+            path = os.path.join(folder, "c.weft")
+            with weft.Run(averaged, ranks=2) as run:
+                run.step(feeds)
+                run.checkpoint(path)
+            with self.assertRaisesRegex(weft.Error, "resume with 2 ranks, steps 0 and save, and start from "
+                                        r"what that writes \(params, option resume_step\)$"):
+                weft.Run(averaged, ranks=1, resume=path).step(feeds)
 
     def test_has_a_server_notes_remarks_and_progress(self):
         passes = []

@@ -352,8 +352,8 @@ def verify(
         says
     in_turn: bool. Expect parameters averaged in turn: one of K partitions in each step
     numeric: bool. Also run both programs on small random data, and compare persistable
-        variables: the rewritten one on option nranks ranks (2 if unknown), the original on one
-        rank with the global batch
+        variables: the rewritten one on as many ranks as option nranks says (2 if unknown), the
+        original on one rank with the global batch
     steps: N. Steps that option numeric runs (default 2)
     certificate: DIR. If nothing is wrong, write a proof for checker/ to check: claim.txt and
         proof.txt
@@ -481,10 +481,10 @@ class Run(_run.Run):
         lists them all
     lr_var: NAME. The variable to set; default: the program's only learning rate
     resume_step: N. Resume after N steps: feeds, schedules and random draws continue from there;
-        the state comes from option params (default 0)
+        the state comes from params (default 0)
     resume: FILE. Resume from a checkpoint, to the end of its run: its state replaces startup
-        and option params, and its ranks, seed and schedule are the defaults; of option params,
-        only arrays that the program does not have are kept, for save
+        and params, and its ranks, seed and schedule are the defaults; of params, only arrays
+        that the program does not have are kept, for save
     fetch: A,B. Comma-separated variables to report; default: the loss
     ranks: N. Ranks of this process (default 1)
     backend: TEXT:{local,shm,mpi,gloo,nccl}. What ranks communicate with; default: nccl on GPUs;

@@ -259,6 +259,10 @@ absl::StatusOr<RunFiles> ReadRunFiles(const RunFlags& flags, JobLink* link, RunF
                      ": a model for inference, which trains nothing: expected a program with an "
                      "optimizer, as tools/paddle/export_program.py writes it"));
   }
+  if (flags.by_steps && HasServerOps(*inputs.main)) {
+    return absl::UnimplementedError(absl::StrCat(
+        flags.main, ": a program of workers or of servers alone: weft run --server trains both"));
+  }
   const absl::StatusOr<ServedKeys> served = FindServedKeys(*inputs.main);
   if (served.ok() && !served->empty()) {
     return absl::InvalidArgumentError(absl::StrCat(

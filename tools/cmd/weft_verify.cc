@@ -538,8 +538,9 @@ void AddVerifyFlags(CLI::App* app, VerifyFlags* flags) {
   AddSettingFlags(app, &flags->setting, original);
   auto* numeric = app->add_flag("--numeric", flags->numeric,
                                 "Also run both programs on small random data, and compare "
-                                "persistable variables: the rewritten one on --nranks ranks (2 if "
-                                "unknown), the original on one rank with the global batch");
+                                "persistable variables: the rewritten one on as many ranks as "
+                                "--nranks says (2 if unknown), the original on one rank with the "
+                                "global batch");
   numeric->needs(original);
   AddOption(*app, "--original_startup", "F", flags->original_startup,
             "The startup program before the rewrite, compared too; with --numeric, it sets the "
