@@ -57,6 +57,8 @@ int main(int argc, char** argv) {
                       result = ReadFile(argv[3]);
     std::string original_startup, startup;
     if (argc == 6) original_startup = ReadFile(argv[4]), startup = ReadFile(argv[5]);
+    checker::Expect(argc == 4 || (!original_startup.empty() && !startup.empty()),
+                    "a startup program is empty");
     checker::Check({claim, proof, original, result, original_startup, startup});
     std::cout << "certified: " << argv[3] << "\n\n" << claim;
     return 0;

@@ -53,12 +53,15 @@ struct Tensor {
     kind = members.String("#");
     if (IsDense()) {
       rest = Elements(members.Get("D"));
-      Expect(rest.size() > 2, "a tensor has no dimensions");
-      dtype = NumberOf(Members(rest[0]).String("#"), kTypes);
+      Expect(rest.size() >= 2, "a tensor has no dimensions");
+      dtype = NumberOf(Members(rest[0], 1).String("#"), kTypes);
       dims = Integers(rest[1]);
       rest.erase(rest.begin(), rest.begin() + 2);
     }
-    of = kind == "0.t_vec" ? Elements(members.Get("D")) : Texts{raw};
+    of = {raw};
+    if (kind != "0.t_vec") return;
+    of = Elements(members.Get("D"));
+    for (const std::string_view element : of) Tensor{element};
   }
   bool IsDense() const { return kind == "0.t_dtensor"; }
   bool IsFloats() const {
@@ -67,7 +70,7 @@ struct Tensor {
   int64_t Size() const {
     int64_t size = IsDense() ? 1 : 0;
     for (const int64_t dim : dims)
-      size = dim > 0 && size < 1 << 30 && dim < 1 << 30 ? size * dim : 0;
+      size = dim > 0 && size <= (int64_t{1} << 40) / dim ? size * dim : 0;
     Expect(size > 0, "expected known dimensions");
     return size;
   }
@@ -120,12 +123,14 @@ struct PirOp {
     base = type.substr(std::min<size_t>(2, type.size()));
     if (InPlace()) base.remove_suffix(1);
     if (members.Has("regions")) regions = members.Get("regions");
+    static_cast<void>(Elements(regions));
     for (const auto& [key, value] : members.all) {
       if (key == "I") {
         for (const std::string_view operand : Elements(value)) {
           operands.push_back(IntegerOf(Members(operand, 1).Get("%")));
         }
       } else if (key != "O") {
+        Expect(!key.empty(), "a member of an op has no name");
         rest.emplace_back(key, value);
         is_plain = is_plain && (key == "#" || key == "A" || key == "OA");
       }
@@ -161,7 +166,7 @@ struct PirOp {
     }
     persistable.resize(std::max(persistable.size(), results.size()));
   }
-  bool InPlace() const { return type.size() > 3 && type.back() == '_'; }
+  bool InPlace() const { return type.size() > 2 && type.back() == '_'; }
   bool IsAnyOf(std::string_view types) const {
     return types.find(Text(" ", type, " ")) != types.npos && type.find(' ') == type.npos;
   }
@@ -442,7 +447,8 @@ class Pair {
   // Ops of the original.
 
   void Keep(const PirOp& was, const PirOp& now) {
-    Expect(was.rest == now.rest && was.operands.size() == now.operands.size(),
+    Expect(was.rest == now.rest && was.operands.size() == now.operands.size() &&
+               was.results.size() == now.results.size(),
            "the op of the original is another one");
     if (was.type == "p" || was.type == "1.data") return KeepData(was, now);
     const Texts regions = Elements(was.regions);
@@ -511,6 +517,7 @@ class Pair {
       const Members members(arg, 2);
       const int64_t number = IntegerOf(members.Get("#"));
       const Tensor tensor(members.Get("TT"));
+      Expect(tensor.kind != "0.t_vec", "an argument of a block is a list");
       given.push_back(NewCell(Text("%", std::to_string(number)), tensor, false, false, &decls_));
       DefineKept(number, number, tensor, {given.back()});
       was_[number].index = static_cast<uint32_t>(next_kept_);
@@ -572,9 +579,8 @@ class Pair {
         refs = Find(*values, operand).All();
     }
     Texts types;
-    for (const auto& [number, tensor] : op.results) {
-      types.insert(types.end(), tensor.of.begin(), tensor.of.end());
-    }
+    for (const auto& [number, tensor] : op.results) types.push_back(tensor.raw);
+    if (combines) types = op.results[0].second.of;
     Expect(types.size() == refs.size(), "a list has another length");
     for (size_t i = 0; i < refs.size(); ++i) {
       Expect(types[i] == refs[i]->type || Tensor(types[i]).kind == "NULL",
@@ -593,6 +599,7 @@ class Pair {
     if (a == 0) return cells;
     const Value &list = Find(was_, a), &new_list = Find(now_, b);
     const Refs was = list.All(), now = new_list.All();
+    Expect(!was.empty(), "it reads an empty list");
     Expect(was.size() == now.size() && (list.list == nullptr) == (new_list.list == nullptr),
            "a list has other elements");
     for (size_t i = 0; i < was.size(); ++i) {
@@ -764,17 +771,18 @@ class Pair {
            " is no new constant of type ", type);
     return op;
   }
-  double ScalarOf(int64_t number, const char* dtype) const {
+  // Its type and its value.
+  std::pair<std::string_view, double> ScalarOf(int64_t number) const {
     const PirOp op = Constant(number, "1.full");
     Expect(op.attrs.size() == 4 && op.Find("place") != nullptr &&
                op.results[0].second.dims == std::vector<int64_t>{1} &&
-               Elements(op.Get("shape", "1.a_intarray")) == Texts{"1"} &&
-               StringOf(op.Get("dtype", "1.a_dtype")) == dtype,
-           "expected a constant of one element, of type ", dtype);
-    return DoubleOf(op.Get("value", "0.a_f64"));
+               Elements(op.Get("shape", "1.a_intarray")) == Texts{"1"},
+           "expected a constant of one element");
+    return {StringOf(op.Get("dtype", "1.a_dtype")), DoubleOf(op.Get("value", "0.a_f64"))};
   }
   void CheckAxis(int64_t number) const {
-    Expect(ScalarOf(number, "int32") == 0, "expected axis 0");
+    const auto [dtype, axis] = ScalarOf(number);
+    Expect(dtype == "int32" && axis == 0, "expected axis 0");
   }
   std::vector<int64_t> IntegersOf(int64_t number) const {
     const PirOp op = Constant(number, "1.full_int_array");
@@ -812,7 +820,10 @@ class Pair {
 
   void AddConstant(const PirOp& op) {  // of which the op that reads it asks more
     Expect(op.operands.empty() && op.results.size() == 1, "expected a constant");
-    Define(&now_, op.results[0].first, {}, true);
+    const int64_t number = op.results[0].first;
+    Define(&now_, number, {}, true);
+    op.type == "1.full" ? static_cast<void>(ScalarOf(number))
+                        : static_cast<void>(IntegersOf(number));
   }
 
   void AddNewList(const PirOp& op) {
@@ -828,7 +839,11 @@ class Pair {
     Expect(!cell->is_state || (op.persistable[0] && (is_startup_ || op.InPlace())), cell->name,
            " is a state, and its result is not");
     std::string attrs = AttrsOf(op);
-    if (scales) attrs += FloatAttr("scale", ScalarOf(op.operands[1], "float32"));
+    if (scales) {
+      const auto [dtype, factor] = ScalarOf(op.operands[1]);
+      Expect(dtype == "float32", "expected a constant to scale by");
+      attrs += FloatAttr("scale", factor);
+    }
     EmitNew(op.base, Slot(1, "X", {cell}) + Slot(2, "Out", {cell}), attrs);
     Give(op, cell);
   }
@@ -980,12 +995,13 @@ class Pair {
   std::string decls_, new_decls_, kept_bytes_, new_bytes_, steps_;
 };
 
-// Follows steps to the end of the proof or to "startup".
-void Translate(std::string_view original, std::string_view result, bool is_startup,
+// Follows steps to the end of the proof or to "startup": true.
+bool Translate(std::string_view original, std::string_view result, bool is_startup,
                std::istream* steps, std::string* proof, std::string* old_original,
                std::string* old_result) {
   Pair pair(original, result, is_startup);
-  for (std::string word; *steps >> word && (is_startup || word != "startup");) {
+  std::string word;
+  while (*steps >> word && (is_startup || word != "startup")) {
     const bool is_new = word[0] == '+';
     Expect((is_new || word[0] == '=') && word.size() > 1 && word.size() < 20 &&
                word.find_first_not_of("0123456789", 1) == word.npos,
@@ -993,6 +1009,7 @@ void Translate(std::string_view original, std::string_view result, bool is_start
     for (uint64_t i = std::stoull(word.substr(1)); i > 0; --i) pair.Step(is_new);
   }
   pair.Finish(proof, old_original, old_result);
+  return !steps->fail();
 }
 
 }  // namespace
@@ -1005,15 +1022,19 @@ bool IsPir(std::string_view file) {
 OldFormat FromPir(const Files& files) {
   OldFormat old;
   std::istringstream proof{std::string(files.proof)};
-  // The steps of the main program follow its own states. Of what is wrong there, the check of what
-  // is made here speaks.
-  for (std::string word; proof >> word && word != "main";) {
+  // Two words, then own states, then the steps of the main program. Of what else is wrong there,
+  // the check of what is made here speaks.
+  std::string word;
+  for (size_t i = 0; proof >> word && word != "main"; ++i) {
+    Expect(i < 2 || word == "own", "proof.txt: expected the steps of the main program");
     old.proof += word + " ";
-    if (word == "own" && proof >> word) old.proof += word + " ";
+    if (i >= 2 && proof >> word) old.proof += word + " ";
   }
   old.proof += "main\n";
-  Translate(files.original, files.result, false, &proof, &old.proof, &old.original, &old.result);
-  if (!files.startup.empty()) {
+  const bool has_startup = Translate(files.original, files.result, false, &proof, &old.proof,
+                                     &old.original, &old.result);
+  Expect(has_startup == !files.startup.empty(), "proof.txt: it is for other files");
+  if (has_startup) {
     old.proof += "startup\n";
     Translate(files.original_startup, files.startup, true, &proof, &old.proof,
               &old.original_startup, &old.startup);

@@ -444,7 +444,7 @@ def setting_of(data):
     raw = data.decode("latin-1")
     check_depth(raw)
     try:
-        json.loads(raw)
+        json.loads(raw, parse_int=str)  # of any length
     except (ValueError, RecursionError) as error:
         raise Failure("setting of the result: %s" % error) from None
     return members(raw)
@@ -1694,7 +1694,7 @@ def rounded(number):
     try:
         return struct.unpack("<f", struct.pack("<f", number))[0]
     except OverflowError:
-        return math.inf
+        return math.copysign(math.inf, number)
 
 
 def times(factor, formula):
@@ -1838,7 +1838,7 @@ update_loss_scaling 0 2 3 4
 
 def parts_of_json(raw):
     """The members of an object, or elements of a list (without a name), each as it stands."""
-    decoder = json.JSONDecoder(parse_constant=lambda name: expect(False, name + " is not JSON"))
+    decoder = json.JSONDecoder(parse_constant=lambda name: expect(False, name + " is not JSON"), parse_int=str)
     is_object, at = raw[:1] == "{", WS.match(raw, 1).end()
     expect(raw[:1] in ("{", "["), "expected an object or a list, found " + raw[:20])
     found = []
@@ -1864,7 +1864,8 @@ def members(raw, *names):
     found = parts_of_json(raw)
     expect(raw[:1] == "{", "expected an object, found " + raw[:20])
     expect(len({name for name, _ in found}) == len(found), "an object has two members of a name")
-    expect(not names or {name for name, _ in found} == set(names), "expected only " + ", ".join(names))
+    expect(not names or {name for name, _ in found} == set(names),
+           "an object has another member than " + ", ".join(names))
     return dict(found)
 
 
@@ -1896,8 +1897,12 @@ class Tensor:
             self.of = list(map(Tensor, elements(found["D"])))
 
     def size(self):
-        expect(self.dims is not None and all(dim > 0 for dim in self.dims), "expected known dimensions")
-        return math.prod(self.dims)
+        expect(self.dims is not None, "expected known dimensions")
+        size = 1
+        for dim in self.dims:
+            size *= dim
+            expect(0 < size <= 1 << 40, "expected known dimensions")
+        return size
 
     def is_floats(self):
         return self.dims is not None and self.dtype in FLOAT_BYTES
@@ -1927,6 +1932,7 @@ class PirOp:
     def __init__(self, raw):
         found = members(raw)
         expect("#" in found and "O" in found, "an op lacks its name or its results")
+        expect("" not in found, "a member of an op has no name")
         self.type = string(found["#"])
         self.is_parameter = self.type == "p"
         self.operands = [integer(members(operand, "%")["%"]) for operand in elements(found.get("I", "[]"))]
@@ -1945,7 +1951,10 @@ class PirOp:
             return
         for attr in elements(found.get("A", "[]")):
             attr = members(attr, "N", "AT")
-            expect(self.attrs.setdefault(string(attr["N"]), attr["AT"]) is attr["AT"], "an attribute is there twice")
+            name = string(attr["N"])
+            expect(name not in self.attrs, "an attribute is there twice")
+            self.attrs[name] = attr["AT"]
+            expect(len(self.attrs) <= 256, "it has too many attributes")
         for attr in elements(found.get("OA", "[]")):
             attr = members(attr, "N", "AT")
             if string(attr["N"]) == "persistable":
@@ -1972,7 +1981,7 @@ def put(number, value):
             data, value = data + bytes([value & 127 | 128]), value >> 7
         return data + bytes([value])
     if isinstance(value, float):
-        return varint(number << 3 | 5) + struct.pack("<f", value)
+        return varint(number << 3 | 5) + struct.pack("<f", rounded(value))
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
@@ -2034,7 +2043,7 @@ class Pir:
     def bound_name(self, op):
         expect(self.is_startup and len(op.operands) == 1 and not op.results, "expected it in startup programs only")
         name = string(op.value(BINDERS[op.type], "0.a_str"))
-        expect(not name.startswith("%"), "the name of a state begins with %")
+        expect(name and not name.startswith("%"), "the name of a state begins with %")
         return name
 
     @staticmethod
@@ -2138,6 +2147,7 @@ class Pir:
         for arg in elements(block["args"]):
             arg = members(arg, "#", "TT")
             number, tensor = integer(arg["#"]), Tensor(arg["TT"])
+            expect(tensor.kind != "0.t_vec", "an argument of a block is a list")
             given.append(self.cell("%%%d" % number, tensor, False, False, self.decls))
             self.define_kept(number, number, tensor, [given[-1]])
             self.makers[number], self.gradients[number] = op, False
@@ -2158,6 +2168,7 @@ class Pir:
         expect(name and not name.startswith("%") and len(before.results) == 1 and not before.operands,
                "a state has no proper name, or no value")
         number, tensor = before.results[0]
+        expect(tensor.kind != "0.t_vec", "a state is a list")
         cell = self.cell(name, tensor, is_state, not is_state, self.decls)
         cell.is_parameter = op.is_parameter and op.is_trained
         self.define_kept(number, op.results[0][0], tensor, [cell])
@@ -2174,10 +2185,12 @@ class Pir:
 
     def define_list(self, values, op, refs):
         results = op.results
-        types = [of for _, tensor in results for of in (tensor.of if tensor.kind == "0.t_vec" else [tensor])]
-        expect((op.type == "0.split" or (len(results) == 1 and results[0][1].kind == "0.t_vec"))
-               and len(types) == len(refs) and all(of.kind == "NULL" or of.raw == ref.tensor.raw
-                                                   for of, ref in zip(types, refs)),
+        types = [tensor for _, tensor in results]
+        if op.type == "0.combine":
+            expect(len(types) == 1 and types[0].kind == "0.t_vec", "a list lacks elements")
+            types = types[0].of
+        expect(len(types) == len(refs), "a list has another length")
+        expect(all(of.kind == "NULL" or of.raw == ref.tensor.raw for of, ref in zip(types, refs)),
                "a list has other types than its elements")
         for i, (number, tensor) in enumerate(results):
             if tensor.kind != "NULL":
@@ -2189,6 +2202,7 @@ class Pir:
             expect(a == b, "an operand is missing")
             return []
         refs, found = self.refs(self.was, a), self.refs(self.now, b)
+        expect(refs, "it reads an empty list")
         expect(type(refs) is type(found) and len(refs) == len(found), "a list has other elements")
         for was, now in zip(refs, found):
             expect(self.is_current(now), "it reads %%%d, which a new op has used" % b)
@@ -2538,6 +2552,7 @@ def value_of(key, claim):
 
 
 def check(claim, proof, files):
+    expect(all(files[2:]), "a startup program is empty")
     ranks, by = value_of(b"ranks: ", claim), value_of(b"gradients: ", claim)
     nranks = int(ranks) if re.fullmatch("[0-9]{1,18}", ranks) else 0
     expect(by in ("sum", "mean", "own") and nranks <= 1 << 20,

@@ -205,16 +205,33 @@ TWICE = OPS[:UPDATES] + [op("0.combine", [13, 13], {20: listed(B, B)}), op("1.ad
     OPS[UPDATES:], {13: 21}, 0)
 
 
-def branching(inner="1.relu", changed=None, kind="1.if", reads=6, state=False):
+def branching(inner="1.relu", changed=None, kind="1.if", reads=6, state=False, args=()):
     """The original ends with a branch on a state, in which an op runs; perhaps it sets a state."""
     def branch(inner):
         ops = [op(inner, [reads], {61: dense(-1, 4)}), op("2.yield", [61], {})]
         one = op(kind, [1], {62: dense(-1, 4)})
-        one["regions"] = [{"#": "region_%d" % i, "blocks": [{"#": "block_0", "args": [], "ops": block}]}
+        one["regions"] = [{"#": "region_%d" % i, "blocks": [{"#": "block_0", "args": list(args), "ops": block}]}
                           for i, block in enumerate((ops, [op("2.yield", [5], {})]))]
         return [one] + ([op("1.assign_out_", [62, 3], {63: B})] if state else [])
     return case(BIAS, WEIGHT, use=BOTH, ops=OPS + branch(inner),
                 result=OPS + branch(changed or inner))
+
+
+def also(*ops, **more):
+    """The original ends with other ops, too."""
+    return case(BIAS, WEIGHT, use=BOTH, ops=OPS + list(ops), **more)
+
+
+def wide(size):
+    """w with many more elements, in one buffer with b."""
+    flat = dense(4 * size)
+    return case(*buffer((4 * size,), flat, (4, 4 * size), total=4 * size + 4, back=(4, size)), use={13: 50, 15: 53},
+                texts={"[4,4]": "[4,%d]" % size})
+
+
+def unnamed(one):
+    """The type of the first result is in a member without a name."""
+    one[""] = one["O"].pop(0)["TT"]
 
 
 def renumbered():
@@ -255,6 +272,8 @@ CASES = {
     ("Cast", "to another type than its result has"): (reduced(*half(kind="bfloat16")), "the attributes or parts"),
     ("Cast", "to other dimensions"): (reduced(*half(last=V)), "its result has another type"),
     ("Reshape", "into a buffer and back"): (case(*buffer(), use={13: 50, 15: 53}), RIGHT),
+    ("Reshape", "of 2^32 elements"): (wide(1 << 30), RIGHT),
+    ("Reshape", "of 2^41 elements"): (wide(1 << 39), "expected known dimensions"),
     ("Reshape", "to another number of elements"): (case(*buffer(shape=(8,), flat=dense(8)), use={13: 50, 15: 53}),
                                                    "it is no reshape"),
     ("Reshape", "by other dimensions"): (case(*buffer(back=(2, 8)), use={13: 50, 15: 53}), "it is no reshape"),
@@ -285,6 +304,9 @@ CASES = {
         started(*STARTS, sets=(11, 10, 6)), "to another value"),
     ("Setting states", "to what was there before"): (started(*STARTS, sets=(4, 11, 6)), "to another value"),
     ("Setting states", "before they are made"): (started(*STARTS, moved=False), "before"),
+    ("Setting states", "without a name"): (started(
+        *STARTS, original_startup=changed(4, lambda one: one["A"][0]["AT"].update(D=""), STARTUP)),
+        "the name of a state"),
     ("Keep", "other numbers of values"): (renumbered(), RIGHT),
     ("Keep", "a list that the original has, too"): (case(reduce(30, 21, B), WEIGHT, ops=TWICE, at=15, use={
         21: 30, 15: 31}), RIGHT),
@@ -313,6 +335,32 @@ CASES = {
     ("Keep", "another op with blocks"): (branching(kind="1.py_layer"), "no certificate for such ops with blocks"),
     ("Keep", "an op of another dialect"): (both_changed(4, lambda one: one.update({"#": "3.mine"})), "no certificate for"),
     ("Keep", "a parameter that ranks share"): (both_changed(2, lambda one: one.update(A=[1, 1, 1, "b"])), "distributed"),
+    ("Keep", "types of results in another member"): (
+        dict(MEANS, result=changed(12, unnamed, MEANS["result"])), "a member of an op has no name"),
+    ("Keep", "a list taken apart into more"): (
+        case(reduce(30, 21, B), WEIGHT, at=15, use={21: 30, 15: 31}, ops=TWICE + [
+            op("0.split", [20], {60: B, 61: B, 62: listed()})]), "a list has another length"),
+    ("Keep", "a list as an argument of a block"): (branching(args=[{"#": -1, "TT": listed()}]),
+                                                   "an argument of a block is a list"),
+    ("Keep", "another empty list"): (
+        case(BIAS, WEIGHT, integers(70), use={**BOTH, 60: 70}, at=14, ops=OPS[:UPDATES] + [
+            op("1.relu", [6], {60: listed()})] + OPS[UPDATES:] + [op("1.relu", [60], {61: B})]),
+        "it reads an empty list"),
+    ("Keep", "no layout in a type"): (also(op("1.relu", [6], {60: {"#": "0.t_dtensor", "D": B["D"][:2]}})), RIGHT),
+    ("Keep", "another member in a type"): (
+        also(op("1.relu", [6], {60: {"#": "0.t_dtensor", "D": [{"#": "0.t_f32", "x": 1}] + B["D"][1:]}})),
+        "an object has another member"),
+    ("Keep", "a list of what is no type"): (
+        also(op("0.combine", [6], {60: listed(dense(-1, 4))}), op("1.check_finite_and_unscale_", [60, 9], {
+            61: listed(7), 62: B})), "expected an object"),
+    ("Keep", "a name that is _"): (also(op("1._", [6], {60: B})), "it is not known what this op does in place"),
+    ("Keep", "a bias beyond fp32"): (also(op("1.scale", [6, 9], {60: B}, bias=-1e39)), RIGHT),
+    ("Keep", "a state that is a list"): (also(data(60, "list", listed(B))), "a state is a list"),
+    ("Keep", "regions that are no list"): (also(dict(data(60, "more", B), regions=5)), "expected a list"),
+    ("Keep", "too many attributes"): (also(op("1.relu", [6], {60: B}, **{"a%d" % i: i for i in range(257)})),
+                                      "too many attributes"),
+    ("Keep", "an attribute twice"): (also(dict(op("1.relu", [6], {60: B}), A=[{"N": "a", "AT": 1}] * 2)),
+                                     "an attribute is there twice"),
     ("Gradients", "sums of gradients"): (case(reduce(30, 21, B), WEIGHT, ops=TWICE, at=15, use={21: 30, 15: 31}), RIGHT),
     ("Gradients", "before they are clipped"): (case(BIAS, WEIGHT, ops=CLIPPED, use=BOTH), RIGHT),
     ("Gradients", "after they are clipped"): (case(reduce(30, 21, B), WEIGHT, ops=CLIPPED, at=15, use={21: 30, 15: 31}),
@@ -321,15 +369,30 @@ CASES = {
     ("New ops", "no op"): (case(op("1.relu", [15], {30: W})), "no rule inserts such an op"),
     ("New ops", "another attribute"): (reduced(reduce(31, 15, W, group=1)), "no rule allows attribute group"),
     ("New ops", "another member"): (reduced(dict(WEIGHT, more=1)), "no rule inserts such an op"),
+    ("New ops", "a number of two elements that no op reads"): (
+        case(BIAS, WEIGHT, changed(0, lambda one: one["A"][0]["AT"].update(D=[2]), [full(40, 1.0)])[0], use=BOTH),
+        "expected a constant of one element"),
+    ("New ops", "numbers of another type that no op reads"): (
+        case(BIAS, WEIGHT, changed(0, lambda one: one["A"][1]["AT"].update(D="int32"), [integers(40, 1)])[0],
+             use=BOTH), "expected whole numbers"),
     ("New ops", "on a stream"): (reduced(reduce(31, 15, W, execution_stream="s", scheduling_priority=-1)), RIGHT),
     ("The file", "with blanks"): (dict(MEANS, blanks=True), RIGHT),
     ("The file", "the setting of the claim"): (dict(MEANS, setting={"nranks": 2}), RIGHT),
     ("The file", "another setting"): (dict(MEANS, setting={"nranks": 3}), "setting of the result"),
     ("The file", "averages in the setting"): (dict(MEANS, setting={"averaging": {}}), "no rule averages parameters"),
     ("The file", "another version"): (dict(MEANS, version=5), "PIR of versions 1 to 4"),
+    ("The file", "long numbers that nobody reads"): (
+        dict(also(op("1.relu", [6], {60: B}, any={"#": "0.a_i64", "D": "LONG"})), setting={"nranks": 2, "x": "LONG"},
+             texts={'"LONG"': "1" * 5000}), RIGHT),
     ("The file", "two members of a name"): (dict(MEANS, twice=True), "an object has two members"),
     ("The file", "cut off"): (dict(MEANS, cut=True), ""),
     ("The file", "too deep"): (dict(MEANS, deep=True), "too many values inside one another"),
+    ("The proof", "startup steps of no programs"): (dict(MEANS, steps=MEANS["steps"] + "startup\n=1\n"),
+                                                    "it is for other files"),
+    ("The proof", "no startup steps"): (dict(started(*STARTS), startup_word="", startup_steps=""),
+                                        "it is for other files"),
+    ("The proof", "startup programs that are empty"): (dict(MEANS, no_startup=True), "a startup program is empty"),
+    ("The proof", "states that are named otherwise"): (dict(MEANS, own="all\n"), "expected the steps of the main"),
 }
 
 
@@ -344,15 +407,19 @@ def text(ops, has, is_result):
         written = written[:-1] + ',"base_code":{}}'
     if is_result and has.get("deep"):
         written = written[:-1] + ',"weft_setting":' + "[" * 70 + "]" * 70 + "}"
+    for old, new in has.get("texts", {}).items():
+        written = written.replace(old, new)
     return (written[:-9] if is_result and has.get("cut") else written).encode()
 
 
 def files_of(has):
-    proof = "weft-proof 1\nmain\n" + has["steps"]
+    proof = "weft-proof 1\n%smain\n%s" % (has.get("own", ""), has["steps"])
     programs = [text(has["original"], has, False), text(has["result"], has, True)]
     if "startup" in has:
-        proof += "startup\n" + has["startup_steps"]
-        programs += [text(STARTUP, {}, False), text(has["startup"], {}, True)]
+        proof += has.get("startup_word", "startup\n") + has["startup_steps"]
+        programs += [text(has.get("original_startup", STARTUP), {}, False), text(has["startup"], {}, True)]
+    elif "no_startup" in has:
+        programs += [b"", b""]
     return [has.get("claim", b"ranks: 2\ngradients: mean\n"), proof.encode(), *programs]
 
 

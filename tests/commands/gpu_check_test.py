@@ -54,6 +54,10 @@ if "--profile" in args:
     json.dump({"ops": ops}, open(flag("--profile"), "w"))
 """ % sys.executable
 FAKE_TEST = "#!/bin/sh\necho '[  PASSED  ] 3 tests.'\n"
+SOME_SKIPPED_TEST = FAKE_TEST + """echo '[  SKIPPED ] 2 tests, listed below:'
+echo '[  SKIPPED ] NcclLibraryTest.InterfaceIsThatOfTheHeader'
+echo '[  SKIPPED ] %s'
+"""
 SKIPPED_TEST = "#!/bin/sh\necho '[  PASSED  ] 0 tests.'\necho '[  SKIPPED ] 3 tests, listed below:'\n"
 # PyTorch, which has one time when it is cut off.
 FAKE_PYTHON = """#!/bin/sh
@@ -164,8 +168,15 @@ class GpuCheckTest(unittest.TestCase):
     def test_no_part_starts_after_the_last_minute(self):
         self.with_fakes()
         status, _, results = self.check(*self.libs(), "--minutes", "0")
-        self.assertEqual(status, 0)
+        self.assertEqual(status, 2)
         self.assertEqual({p["text"] for p in results.values()}, {"no time left"})
+
+    def test_a_part_that_the_time_of_all_cuts_off_is_skipped(self):
+        self.with_fakes(lenet_momentum="hangs")
+        status, _, results = self.check(
+            *self.libs(), "--minutes", "0.05", only=["losses lenet_momentum"],
+            limits={"losses lenet_momentum": 5400})
+        self.assertEqual((status, results["losses lenet_momentum"]["text"]), (2, "no time left"))
 
     def test_a_part_without_its_library_is_skipped(self):
         self.with_fakes()
@@ -173,6 +184,7 @@ class GpuCheckTest(unittest.TestCase):
         status, table, results = self.check(*self.libs())
         self.assertEqual(status, 0)
         self.assertEqual(results["NCCL, one rank"]["text"], "no NCCL")
+        self.assertEqual(results["test nccl_communicator_test"]["text"], "no NCCL")
         self.assertEqual(results["ops: products"]["result"], "passed")
         self.assertIn("NCCL missing", table)
         # cuBLASLt of another toolkit is none.
@@ -220,6 +232,41 @@ class GpuCheckTest(unittest.TestCase):
         status, _, results = self.check(*self.libs(), only=["test cuda_stream_test"])
         self.assertEqual((status, results["test cuda_stream_test"]["text"]),
                          (1, "all 3 tests skipped themselves"))
+
+    def test_a_test_that_skips_some_on_the_gpu_fails(self):
+        self.with_fakes()
+        part = "test nccl_communicator_test"
+        for name, expected in (("NcclLibraryTest.InterfaceIsThatOfTheHeader", "3 passed, 2 skipped"),
+                               ("Nccl/Ranks.Reduce/0 (1 ms)", "skipped on this GPU: Nccl/Ranks.Reduce/0")):
+            self.write("unpacked/bin/nccl_communicator_test", SOME_SKIPPED_TEST % name)
+            _, _, results = self.check(*self.libs(), only=[part])
+            self.assertEqual(results[part]["text"], expected)
+
+    def test_the_sanitizer_has_to_say_that_there_are_no_errors(self):
+        self.with_fakes()
+        for said in ("===== ERROR SUMMARY: 10 errors", ""):
+            self.write("commands/compute-sanitizer", "#!/bin/sh\necho '%s'\n" % said)
+            _, _, results = self.check(*self.libs(), only=["compute-sanitizer"])
+            self.assertEqual((results["compute-sanitizer"]["result"],
+                              results["compute-sanitizer"]["text"]), ("failed", said or "no summary"))
+
+    def test_pytorch_runs_without_what_is_packed(self):
+        self.with_fakes()
+        self.write("commands/python3", "#!/bin/sh\n"
+                   '[ "$LD_LIBRARY_PATH" = /mine ] && [ "$1" != -c ] && echo broken\n'
+                   '[ "$LD_LIBRARY_PATH" = /mine ] && [ "$1" = -c ]\n')
+        with mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": "/mine"}):
+            _, _, results = self.check(*self.libs(), only=["PyTorch resnet50"])
+        self.assertEqual((results["PyTorch resnet50"]["result"], results["PyTorch resnet50"]["text"]),
+                         ("failed", "broken"))
+
+    def test_pytorch_without_a_time_when_cut_off_is_skipped(self):
+        self.with_fakes()
+        self.write("commands/python3", '#!/bin/sh\n[ "$1" = -c ] || sleep 600\n')
+        _, _, results = self.check(*self.libs(), only=["PyTorch resnet50"],
+                                   limits={"PyTorch resnet50": 0.1})
+        self.assertEqual(results["PyTorch resnet50"]["result"], "skipped")
+        self.assertRegex(results["PyTorch resnet50"]["text"], "cut off after 1 s")
 
     def test_times_of_pytorch_count_as_far_as_they_came(self):
         self.with_fakes()
