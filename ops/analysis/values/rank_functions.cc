@@ -12,6 +12,7 @@
 #include "ops/analysis/values/rescaled_gradients.h"
 #include "ops/schema/op_kinds.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/reduced_dim.h"
 #include "ops/schema/row_sums.h"
 #include "ops/schema/rows_ops.h"
 #include "ops/schema/tensor_type.h"
@@ -58,8 +59,8 @@ bool SumsOverSamples(const Op& op, const RankMemory& memory) {
                                    out = memory.TypeOf(op.output_args()[0]);
   if (!in.has_value() || !out.has_value() || in->dims.empty()) return false;
   const absl::optional<std::vector<int64_t>> summed = op.IntsAttr("dim");
-  const bool sums_all = op.BoolAttr("reduce_all").value_or(false) ||
-                        (summed.has_value() && summed->size() == in->dims.size());
+  const bool sums_all =
+      ReducesAll(op) || (summed.has_value() && summed->size() == in->dims.size());
   return sums_all || (in->dims[0] == -1 && !absl::c_linear_search(out->dims, -1));
 }
 
