@@ -59,8 +59,7 @@ bool SumsOverSamples(const Op& op, const RankMemory& memory) {
                                    out = memory.TypeOf(op.output_args()[0]);
   if (!in.has_value() || !out.has_value() || in->dims.empty()) return false;
   const absl::optional<std::vector<int64_t>> summed = op.IntsAttr("dim");
-  const bool sums_all =
-      ReducesAll(op) || (summed.has_value() && summed->size() == in->dims.size());
+  const bool sums_all = ReducesAll(op) || (summed.has_value() && summed->size() == in->dims.size());
   return sums_all || (in->dims[0] == -1 && !absl::c_linear_search(out->dims, -1));
 }
 
