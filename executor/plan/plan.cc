@@ -62,7 +62,7 @@ void PlanBuilder::ShareBuffers() {
   std::map<std::vector<VarId>, VarId> first_of_parts;
   const Storage storage(program_);
   for (const Storage::Buffer& buffer : storage.buffers()) {
-    if (!buffer.var.valid() || buffer.block == 0) continue;
+    if (!buffer.var.valid()) continue;
     const Var var = program_.var(buffer.var);
     if (var.block() != buffer.block || var.persistable()) continue;
     if (program_.block(buffer.block).parent_idx() != 0) continue;

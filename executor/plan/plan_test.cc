@@ -1,5 +1,6 @@
 #include "executor/plan/plan.h"
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "ops/schema/weft_attrs.h"
 #include "proto/testing/block_text.h"
 #include "proto/testing/program_builder.h"
+#include "proto/text/program_text.h"
 
 namespace weft::testing {
 namespace {
@@ -590,6 +592,53 @@ TEST(PlanTest, VariablesOfABlockHideThoseAroundIt) {
   EXPECT_EQ(inner.name, "block 1, op 0 (scale)");
   EXPECT_NE(inner.inputs[0], plan.FindVariable("g"));
   EXPECT_EQ(plan.variables[inner.inputs[0]].declared->dims, (Dims{3}));
+}
+
+// Blocks of the root that make the same buffer have one variable for it.
+TEST(PlanTest, BlocksShareTheirBuffersOfTheSameParts) {
+  // The variables that the ops which make buffers write.
+  const auto buffers = [](const std::string& block_1, const std::string& block_2,
+                          const std::string& root = "", int parent_of_2 = 0) {
+    const auto run = [](int block) {
+      return absl::StrCat("    Scope=[scopes] = conditional_block(Cond=[due]) {sub_block=block(",
+                          block, "), is_scalar_condition=true}\n");
+    };
+    const absl::StatusOr<Program> program = ParseProgramText(
+        BlockText(absl::StrCat("    var a : fp32[2] persistable\n    var b : fp32[2] persistable\n "
+                               "   var due : bool[1] persistable\n"
+                               "    var scopes : step_scopes\n",
+                               root, run(1), parent_of_2 == 0 ? run(2) : ""),
+                  absl::StrCat("  block 1 parent=0 {\n", block_1, parent_of_2 == 1 ? run(2) : "",
+                               "  }\n  block 2 parent=", parent_of_2, " {\n", block_2, "  }\n")));
+    std::set<int> variables;
+    if (!program.ok()) {
+      ADD_FAILURE() << program.status();
+      return variables;
+    }
+    const absl::StatusOr<Plan> plan = Plan::Build(*program, Options());
+    if (!plan.ok()) {
+      ADD_FAILURE() << plan.status();
+      return variables;
+    }
+    for (const Plan::PlanOp& op : plan->ops) {
+      if (op.type == "coalesce_tensor") variables.insert(op.outputs[0]);
+    }
+    return variables;
+  };
+  const auto make = [](const std::string& name, const std::string& parts = "a, b") {
+    return absl::StrCat("    FusedOutput=[", name, "], Output=[", parts,
+                        "] = coalesce_tensor(Input=[", parts, "]) {copy_data=true, dtype=5}\n");
+  };
+  const std::string f = "    var f : fp32[-1]\n", g = "    var g : fp32[-1]\n";
+  EXPECT_EQ(buffers(f + make("f"), g + make("g")).size(), 1);
+  EXPECT_EQ(buffers(f + make("f"), g + make("g", "b, a")).size(), 2) << "other parts";
+  EXPECT_EQ(buffers(f + make("f"), "    var g : fp32[1024]\n" + make("g")).size(), 2)
+      << "another size";
+  EXPECT_EQ(buffers(f + make("f"), g + make("g"), "", 1).size(), 2) << "a block in the block";
+  EXPECT_EQ(buffers(make("f"), make("g"), f + g).size(), 2) << "variables of the root";
+  EXPECT_EQ(buffers(f + make("f"), "    var g : fp32[-1] persistable\n" + make("g")).size(), 2)
+      << "a state";
+  EXPECT_EQ(buffers(f + g + make("f") + make("g"), "").size(), 2) << "of one block";
 }
 
 TEST(PlanTest, TypesAreCheckedAndKernelsMissedInBlocksToo) {

@@ -20,6 +20,14 @@ template <double (*kCompute)(double)>
 Number Unary(const Op&, Inputs x, int64_t) {
   return kCompute(*x[0].number);
 }
+// Kernels differ in the last bits, which may be all that a difference of two numbers leaves.
+Number IfExact(double number) {
+  return static_cast<float>(number) == number ? Number(number) : absl::nullopt;
+}
+template <double (*kCompute)(double)>
+Number Exact(const Op&, Inputs x, int64_t) {
+  return IfExact(kCompute(*x[0].number));
+}
 double Ceil(double x) { return std::ceil(x); }
 double Exp(double x) { return std::exp(x); }
 double Floor(double x) { return std::floor(x); }
@@ -37,23 +45,40 @@ Number Clip(const Op& op, Inputs x, int64_t) {
   return std::min(std::max(*x[0].number, *low), *high);
 }
 
-// The kernel of an integer type takes the step without its fraction.
-Number Increment(const Op& op, Inputs x, int64_t) {
-  const double step = op.FloatAttr("step").value_or(1);
-  const VarId of = op.program().block(op.block()).Resolve(op.Input("X")[0]);
+absl::optional<DType> DTypeOfX(const Op& op) {
+  const VarId x = op.program().block(op.block()).Resolve(op.Input("X")[0]);
   const absl::optional<TensorType> type =
-      of.valid() ? DeclaredType(op.program().var(of)) : absl::nullopt;
-  const bool is_exact = step == std::trunc(step) || (type.has_value() && IsFloating(type->dtype));
-  return is_exact ? Number(*x[0].number + step) : absl::nullopt;
+      x.valid() ? DeclaredType(op.program().var(x)) : absl::nullopt;
+  return type.has_value() ? absl::make_optional(type->dtype) : absl::nullopt;
+}
+
+bool IsHalf(DType dtype) { return IsFloating(dtype) && SizeOf(dtype) == 2; }
+
+// The kernel takes the step as a number of the type: without its fraction, or rounded.
+Number Increment(const Op& op, Inputs x, int64_t) {
+  constexpr double kMostOfInt32 = 2147483647;
+  const double step = op.FloatAttr("step").value_or(1);
+  const absl::optional<DType> dtype = DTypeOfX(op);
+  if (!dtype.has_value() || IsHalf(*dtype)) return absl::nullopt;
+  if (*dtype == DType::kFloat32) return *x[0].number + static_cast<float>(step);
+  const bool is_whole = step == std::trunc(step) && std::abs(step) <= kMostOfInt32;
+  return is_whole || IsFloating(*dtype) ? Number(*x[0].number + step) : absl::nullopt;
 }
 
 Number Pow(const Op& op, Inputs x, int64_t) {
-  return std::pow(*x[0].number, op.FloatAttr("factor").value_or(1));
+  return IfExact(std::pow(*x[0].number, op.FloatAttr("factor").value_or(1)));
 }
 
-Number Sum(const Op&, Inputs x, int64_t) {
+// The kernel rounds after each term: several terms only where that loses nothing.
+Number Sum(const Op& op, Inputs x, int64_t) {
+  const absl::optional<DType> dtype = DTypeOfX(op);
+  const bool has_several = x.size() > 2;
+  if (has_several && (!dtype.has_value() || IsHalf(*dtype))) return absl::nullopt;
   double sum = 0;
-  for (const UniformTensor& one : x) sum += *one.number;
+  for (const UniformTensor& one : x) {
+    sum += *one.number;
+    if (has_several && !IfExact(sum).has_value()) return absl::nullopt;
+  }
   return sum;
 }
 
@@ -81,13 +106,13 @@ const Row* FindRow(absl::string_view type) {
       {"ceil", {Unary<Ceil>}},
       {"clip", {Clip}},
       {"concat", {AllEqual, true}},
-      {"exp", {Unary<Exp>}},
+      {"exp", {Exact<Exp>}},
       {"expand", {Unary<Same>, false, true}},
       {"expand_as_v2", {Unary<Same>, false, true}},
       {"expand_v2", {Unary<Same>, false, true}},
       {"floor", {Unary<Floor>}},
       {"increment", {Increment}},
-      {"log", {Unary<Log>}},
+      {"log", {Exact<Log>}},
       {"mean", {Unary<Same>}},
       {"pow", {Pow}},
       {"reciprocal", {Unary<Reciprocal>}},
@@ -96,7 +121,7 @@ const Row* FindRow(absl::string_view type) {
       {"reduce_min", {Unary<Same>}},
       {"reduce_sum", {ReduceSum}},
       {"relu", {Unary<Relu>}},
-      {"rsqrt", {Unary<Rsqrt>}},
+      {"rsqrt", {Exact<Rsqrt>}},
       {"square", {Unary<Square>}},
       {"stack", {AllEqual, true}},
       {"sum", {Sum, true}},
@@ -123,7 +148,7 @@ absl::optional<double> UniformResult(const Op& op, absl::Span<const UniformTenso
     const absl::Span<const Symbol> y = op.Input("Y");
     if (x.size() != 1 || y.size() != 1) return absl::nullopt;
     const Number exponent = inputs[y.data() - op.args().data()].number;
-    return exponent.has_value() ? Number(std::pow(*of_x[0].number, *exponent)) : absl::nullopt;
+    return exponent.has_value() ? IfExact(std::pow(*of_x[0].number, *exponent)) : absl::nullopt;
   }
   const Row* const row = FindRow(op.type());
   if (row == nullptr || (x.size() > 1 && !row->takes_several)) return absl::nullopt;
@@ -135,6 +160,7 @@ absl::optional<double> UniformResult(const Op& op, absl::Span<const UniformTenso
 absl::optional<double> FilledNumber(const Op& op) {
   const absl::optional<std::string> text = op.StringAttr("str_value");
   if (!text.has_value() || text->empty()) {
+    if (!op.HasAttr("value")) return 0.0;
     const absl::optional<float> value = op.FloatAttr("value");
     return value.has_value() ? absl::make_optional<double>(*value) : absl::nullopt;
   }

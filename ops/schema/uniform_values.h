@@ -17,7 +17,8 @@ struct UniformTensor {
 
 // The number that fills the only output, which has `size` elements (-1: not known). `inputs`: by
 // Op::input_args(). None for ops that this table lacks: it has elementwise functions, sums,
-// reductions, and ops that repeat or join values, where no trait and no algebra says it. O(inputs).
+// reductions, and ops that repeat or join values, where no trait and no algebra says it. None where
+// kernels may compute another number, by more than they round the result. O(inputs).
 absl::optional<double> UniformResult(const Op& op, absl::Span<const UniformTensor> inputs,
                                      int64_t size);
 

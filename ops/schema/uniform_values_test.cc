@@ -18,7 +18,7 @@ absl::optional<double> Result(const std::string& op, const std::vector<UniformTe
                               int64_t size = 1) {
   const Program program = *ParseProgramText(
       "program {\n  block 0 parent=-1 {\n    var a : fp32[4]\n    var b : fp32[4]\n"
-      "    var out : fp32[4]\n    var i : int64[1]\n    " +
+      "    var out : fp32[4]\n    var i : int64[1]\n    var h : fp16[4]\n    " +
       op + "\n  }\n}\n");
   return UniformResult(program.op(program.block(0).ops()[0]), inputs, size);
 }
@@ -32,8 +32,18 @@ TEST(UniformValues, OfFunctions) {
   EXPECT_THAT(Result("Out=[a] = increment(X=[a]) {step=0.5}", {{3.5, 1}}), Eq(4));
   EXPECT_THAT(Result("Out=[i] = increment(X=[i]) {step=0.5}", {{3.0, 1}}), Eq(absl::nullopt));
   EXPECT_THAT(Result("Out=[c] = increment(X=[c]) {step=0.5}", {{3.5, 1}}), Eq(absl::nullopt));
+  EXPECT_THAT(Result("Out=[h] = increment(X=[h]) {step=2049.0}", {{-2048.0, 1}}), Eq(absl::nullopt))
+      << "2048 + -2048 there";
+  EXPECT_THAT(Result("Out=[i] = increment(X=[i]) {step=3000000000.0}", {{-5.0, 1}}),
+              Eq(absl::nullopt));
   EXPECT_THAT(Result("Out=[out] = elementwise_pow(X=[a], Y=[b])", {{2.0, 4}, {3.0, 4}}), Eq(8));
   EXPECT_THAT(Result("Out=[out] = log(X=[a])", {{0.0, 4}}), Eq(absl::nullopt)) << "not finite";
+  EXPECT_THAT(Result("Out=[out] = rsqrt(X=[a])", {{3.0, 4}}), Eq(absl::nullopt)) << "not exact";
+  EXPECT_THAT(Result("Out=[out] = exp(X=[a])", {{1.0, 4}}), Eq(absl::nullopt)) << "not exact";
+  EXPECT_THAT(Result("Out=[out] = log(X=[a])", {{2.0, 4}}), Eq(absl::nullopt)) << "not exact";
+  EXPECT_THAT(Result("Out=[out] = pow(X=[a]) {factor=0.5}", {{2.0, 4}}), Eq(absl::nullopt));
+  EXPECT_THAT(Result("Out=[out] = elementwise_pow(X=[a], Y=[b])", {{2.0, 4}, {0.5, 4}}),
+              Eq(absl::nullopt));
   EXPECT_THAT(Result("Out=[out] = tanh(X=[a])", {{0.0, 4}}), Eq(absl::nullopt)) << "not here";
 }
 
@@ -49,13 +59,23 @@ TEST(UniformValues, OfFills) {
   EXPECT_THAT(number("value=0.5, str_value=\"\""), Eq(0.5));
   EXPECT_THAT(number("value=0.5, str_value=\"0.25\""), Eq(0.25));
   EXPECT_THAT(number("value=0.5, str_value=\"x\""), Eq(absl::nullopt));
-  EXPECT_THAT(number("dtype=5"), Eq(absl::nullopt));
+  EXPECT_THAT(number("dtype=5"), Eq(0)) << "the default";
+  EXPECT_THAT(number("value=1"), Eq(absl::nullopt));
 }
 
 TEST(UniformValues, OfSeveralTensors) {
   EXPECT_THAT(Result("Out=[out] = sum(X=[a, b])", {{1.0, 4}, {2.0, 4}}), Eq(3));
   EXPECT_THAT(Result("Out=[out] = sum(X=[a, b])", {{1.0, 4}, {absl::nullopt, 4}}),
               Eq(absl::nullopt));
+  EXPECT_THAT(Result("Out=[out] = sum(X=[a, a, b])", {{1.0, 4}, {1.0, 4}, {0.5, 4}}), Eq(2.5));
+  EXPECT_THAT(Result("Out=[out] = sum(X=[a, b, a])", {{1e8, 4}, {0.25, 4}, {-1e8, 4}}),
+              Eq(absl::nullopt))
+      << "0 in fp32";
+  EXPECT_THAT(Result("Out=[out] = sum(X=[a, b])", {{0.1, 4}, {0.2, 4}}), Eq(0.1 + 0.2));
+  EXPECT_THAT(Result("Out=[h] = sum(X=[h, h, h])", {{2048.0, 4}, {1.0, 4}, {-2048.0, 4}}),
+              Eq(absl::nullopt))
+      << "0 in fp16";
+  EXPECT_THAT(Result("Out=[h] = sum(X=[h, h])", {{1.0, 4}, {1.0, 4}}), Eq(2));
   EXPECT_THAT(Result("Out=[out] = concat(X=[a, b])", {{2.0, 4}, {2.0, 4}}), Eq(2));
   EXPECT_THAT(Result("Out=[out] = concat(X=[a, b])", {{2.0, 4}, {3.0, 4}}), Eq(absl::nullopt));
 }

@@ -171,6 +171,9 @@ constexpr Case kCases[] = {
     // Sum the gradient of a value of the forward pass: of a mean, and of a sum, twice.
     {"mean_grad_summed", "W312"},
     {"sum_grad_summed_twice", "W702"},
+    // Multiplies by what is 1/2 in real numbers, and 0 after the roundings of fp32.
+    {"rounded_sum", "W601"},
+    {"rounded_scale", "W601"},
 };
 
 absl::optional<Program> Read(const std::string& name) {

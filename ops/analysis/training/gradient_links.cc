@@ -199,8 +199,10 @@ bool HasArgumentsOf(const Op& op, const Op& gradient, const GradientLinks& links
     const Symbol value = op.args()[input.argument];
     if (gradient.input_args()[i] == value) continue;
     absl::string_view name = gradient.program().name(gradient.input_args()[i]);
+    // Nothing follows, or the number of UniqueNames.
     const bool is_again = absl::ConsumePrefix(&name, op.program().name(value)) &&
-                          absl::StartsWith(name, kAgainSuffix);
+                          absl::ConsumePrefix(&name, kAgainSuffix) &&
+                          (name.empty() || name[0] == '_');
     if (!is_again) return false;
   }
   return true;

@@ -56,7 +56,7 @@ class EditFinder {
       EditFor(Without(failed, all));
     }
     const Targets left = TargetsOf(BatchFlow::Of(facts_, options_));
-    if (!Without(failed, left).empty()) return given;
+    if (!Without(failed, left).empty() || !GradientsAreRight()) return given;
     return std::move(options_.edits);
   }
 
@@ -65,6 +65,8 @@ class EditFinder {
   using Targets = std::vector<VarId>;
 
   virtual Targets TargetsOf(const BatchFlow& flow) const = 0;
+  // Of values that the edits reduce.
+  virtual bool GradientsAreRight() const { return true; }
   // Adds edits of the ops in `needed`. Returns whether there are any.
   virtual bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) = 0;
 
@@ -213,6 +215,21 @@ class LossEditFinder : public EditFinder {
     return targets;
   }
 
+  // Nobody averages the gradients of means: all ranks must have the same. Where ranks go on with
+  // their own samples, each has one of its own.
+  bool GradientsAreRight() const override {
+    std::vector<VarId> gradients;
+    for (const auto& [var, reduction] : options_.edits.reductions) {
+      if (reduction != Reduction::kSum && HasGradient(var)) gradients.push_back(GradientOf(var));
+    }
+    if (gradients.empty()) return true;
+    BatchFlowOptions options = options_;
+    options.extent = BatchFlowOptions::Extent::kOneStep;
+    const BatchFlow flow = BatchFlow::Of(facts_, options);
+    return absl::c_all_of(
+        gradients, [&](VarId gradient) { return flow.AtEnd(gradient).relation.IsReplicated(); });
+  }
+
   bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) override {
     if (AddDivisions(flow, needed)) return true;
     bool has_changed = false;
@@ -249,10 +266,13 @@ class LossEditFinder : public EditFinder {
       found.emplace_back(var, reduction);
     }
     if (found.empty()) return false;
+    // A mean with a gradient on ranks that go on with their own parts would have one of its own on
+    // each. Those of sums are summed.
+    const bool are_right = absl::c_all_of(found, [&](const auto& one) {
+      return one.second == Reduction::kSum || !HasGradient(one.first);
+    });
     for (BatchRelation out : OutputsOf(op, inputs)) {
-      // A value with a gradient on ranks that go on with their own parts would have one of its own
-      // on each.
-      if (out.IsUnrelated() || (with_gradients && !out.IsReplicated())) return false;
+      if (out.IsUnrelated() || (!are_right && !out.IsReplicated())) return false;
     }
     for (const auto& [var, reduction] : found) options_.edits.reductions[var] = reduction;
     return true;
@@ -267,10 +287,12 @@ class LossEditFinder : public EditFinder {
            !IsOptimize(program_.op(writer->second));
   }
 
-  // Over the ranks.
+  // Over the ranks. That of a loss is what it begins with.
   bool CanSumGradient(VarId var) const {
+    const VarId gradient = GradientOf(var);
     return trained_sums_ == TrainedSums::kAreSummed && IsFloat(var) &&
-           !has_several_writers_.contains(GradientOf(var));
+           !has_several_writers_.contains(gradient) &&
+           !IsLossGrad(program_.op(writers_.at(gradient)));
   }
 
   // Of partial sums by replicated values: the quotient becomes a partial mean.

@@ -13,7 +13,7 @@
 namespace weft {
 
 // All assume that the relations of `options` hold, ignore its edits, and change nothing for values
-// that no edits help. O(arguments) for each of at most 307 walks.
+// that no edits help. O(arguments) for each of a few hundred walks at most.
 
 // The edits after which losses that are no mean and no sum over the batch are one, and conditions
 // on values of the batch hold on every rank as on one device.

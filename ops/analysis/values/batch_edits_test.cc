@@ -189,6 +189,62 @@ TEST_F(BatchEditsTest, AMeanThatSamplesReadIsLeftAlone) {
               IsEmpty());
 }
 
+// Also where another reader is the same on all ranks; the gradients of a sum are summed.
+TEST_F(BatchEditsTest, SamplesReadASumAndNoMean) {
+  const std::string product =
+      "    Out=[p] = elementwise_mul(X=[h], Y=[n]) {axis=-1}\n    Out=[q] = mean(X=[p])\n";
+  const std::string of_product =
+      "    X@GRAD=[p@GRAD] = mean_grad(X=[p], Out@GRAD=[q@GRAD]) role=backward\n"
+      "    Y@GRAD=[N] = elementwise_mul_grad(X=[h], Y=[n], Out@GRAD=[p@GRAD]) role=backward "
+      "{axis=-1}\n";
+  const std::string root = "    Out=[e] = sqrt(X=[n])\n";
+  const std::string both =
+      product + root +
+      "    Out=[loss] = elementwise_add(X=[q], Y=[e]) role=forward|loss\n"
+      "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, "
+      "value=1.0}\n"
+      "    X@GRAD=[q@GRAD], Y@GRAD=[e@GRAD] = elementwise_add_grad(X=[q], Y=[e], "
+      "Out@GRAD=[loss@GRAD]) role=backward\n" +
+      absl::StrReplaceAll(of_product, {{"[N]", "[d@GRAD]"}}) +
+      "    X@GRAD=[f@GRAD] = sqrt_grad(Out=[e], Out@GRAD=[e@GRAD]) role=backward\n"
+      "    Out=[n@GRAD] = sum(X=[d@GRAD, f@GRAD]) role=backward\n";
+  EXPECT_THAT(Find("    Out=[n] = mean(X=[h])\n" + both), IsEmpty());
+  EXPECT_THAT(Find(SumOf("h", "n") + both), ElementsAre(Pair("n", "sum")));
+  EXPECT_THAT(Find(SumOf("h", "n") +
+                   absl::StrReplaceAll(product, {{"mean(X=[p])", "mean(X=[p]) role=loss"}}) +
+                   absl::StrReplaceAll(of_product, {{"[N]", "[n@GRAD]"}})),
+              ElementsAre(Pair("n", "sum")));
+  // Ranks that add the mean to their own have the gradient of the whole.
+  EXPECT_THAT(Find("    Out=[n] = mean(X=[h])\n    Out=[p] = sqrt(X=[h])\n    Out=[q] = "
+                   "mean(X=[p])\n" +
+                   root +
+                   "    Out=[r] = elementwise_add(X=[q], Y=[n])\n"
+                   "    Out=[loss] = elementwise_add(X=[r], Y=[e]) role=forward|loss\n"
+                   "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[1], "
+                   "dtype=5, value=1.0}\n"
+                   "    X@GRAD=[r@GRAD], Y@GRAD=[e@GRAD] = elementwise_add_grad(X=[r], Y=[e], "
+                   "Out@GRAD=[loss@GRAD]) role=backward\n"
+                   "    Y@GRAD=[d@GRAD] = elementwise_add_grad(X=[q], Y=[n], Out@GRAD=[r@GRAD]) "
+                   "role=backward\n"
+                   "    X@GRAD=[f@GRAD] = sqrt_grad(Out=[e], Out@GRAD=[e@GRAD]) role=backward\n"
+                   "    Out=[n@GRAD] = sum(X=[d@GRAD, f@GRAD]) role=backward\n"),
+              ElementsAre(Pair("n", "avg")));
+}
+
+// The gradient of a loss is no sum over the ranks: later passes divide it.
+TEST_F(BatchEditsTest, ALossThatDecidesAConditionIsNotSummed) {
+  EXPECT_THAT(
+      Find(absl::StrReplaceAll(SumOf("h", "loss"), {{" {", " role=forward|loss {"}}) +
+               "    Out=[e] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+               "    Out=[k] = less_than(X=[loss], Y=[e]) role=lr_sched\n"
+               "    Out=[r], Scope=[scopes] = conditional_block(Cond=[k], Input=[e]) "
+               "role=lr_sched {sub_block=block(1), is_scalar_condition=true}\n"
+               "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[1], "
+               "dtype=5, value=1.0}\n",
+           absl::nullopt, "  block 1 parent=0 {\n    Out=[r] = scale(X=[e]) {scale=2.0}\n  }\n"),
+      IsEmpty());
+}
+
 TEST_F(BatchEditsTest, ConditionsAreDecidedAlike) {
   const std::string condition =
       "    Out=[n] = mean(X=[h])\n"

@@ -204,12 +204,14 @@ void BatchInterpreter::VisitFeed(const Op& op) {
   for (Symbol name : op.output_args()) Write(op, name, BatchValue(Fed(program_.name(name))));
 }
 
-void BatchInterpreter::AdaptZeros() {
-  const auto other =
-      std::find_if(ins_.begin(), ins_.end(), [](const BatchValue& in) { return !in.is_zero; });
-  if (other == ins_.end()) return;
-  for (BatchValue& in : ins_) {
-    if (in.is_zero) in.relation = in.relation.WithoutPower().Times(other->relation.power);
+void BatchInterpreter::AdaptZeros(const SignatureFacts& facts) {
+  size_t other = 0;
+  while (other < ins_.size() && (!facts.is_operand[other] || ins_[other].is_zero)) ++other;
+  if (other == ins_.size()) return;
+  const int power = ins_[other].relation.power;
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    if (!facts.is_operand[i] || !ins_[i].is_zero) continue;
+    ins_[i].relation = ins_[i].relation.WithoutPower().Times(power);
   }
 }
 
@@ -276,10 +278,11 @@ void BatchInterpreter::VisitFunction(const Op& op, const SignatureFacts& facts) 
   ReadInputs(op);
   EditInputs(op);
   if (VisitGathered(op, facts)) return;
+  const bool chooses = facts.algebra == Algebra::kMove && !op.Input("Y").empty();
   const bool joins = facts.algebra == Algebra::kSum || facts.algebra == Algebra::kAdd ||
                      facts.algebra == Algebra::kSubtract || facts.algebra == Algebra::kSparsify ||
-                     facts.algebra == Algebra::kConcat || Stacks(op.type());
-  if (joins) AdaptZeros();
+                     facts.algebra == Algebra::kConcat || Stacks(op.type()) || chooses;
+  if (joins) AdaptZeros(facts);
   const bool is_zero = MakesZeros(op, facts);
   const int divisions = DividesByRanks(op) ? 1 : 0;
   if (divisions > 0 && !op.HasAttr(kNumRanksAttr)) has_guessed_ = is_guessed_ = true;
@@ -544,7 +547,7 @@ void BatchInterpreter::RecordDivision(const Op& op, const BatchValue& in) {
   if (block() != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
   // A mean over the ranks in two ops, of numbers of samples: RecordForwardReduction takes it for a
   // copy in one.
-  if (in.relation == kSame && in.is_summed) flow_.forward_reductions_.push_back({op.id(), 0});
+  if (in.relation == kSame && in.is_summed) AddForwardReduction(op, 0);
 }
 
 void BatchInterpreter::RecordForwardReduction(const Op& op, BatchRelation in, BatchRelation out) {
@@ -554,7 +557,15 @@ void BatchInterpreter::RecordForwardReduction(const Op& op, BatchRelation in, Ba
   // Numbers of samples add up.
   const bool is_number = in.IsReplicated() && in.power == -1 && out.power == 0;
   if (!out.IsReplicated() || (in.IsReplicated() && !is_number)) return;
-  flow_.forward_reductions_.push_back({op.id(), in.power == 0 ? out.power : 0});
+  AddForwardReduction(op, in.power == 0 ? out.power : 0);
+}
+
+void BatchInterpreter::AddForwardReduction(const Op& op, int power) {
+  flow_.forward_reductions_.push_back({op.id(), power});
+  const CollectiveOp* const collective = FindCollectiveOp(op.type());
+  const bool is_sum = collective != nullptr && collective->kind == CollectiveKind::kAllReduce &&
+                      collective->reduction == Reduction::kSum;
+  for (Symbol out : op.output_args()) num_sums_[out] += is_sum ? 1 : 0;
 }
 
 void BatchInterpreter::RecordGradientSum(const Op& op, BatchRelation in, BatchRelation out) {
@@ -562,16 +573,12 @@ void BatchInterpreter::RecordGradientSum(const Op& op, BatchRelation in, BatchRe
       (in.IsReplicated() || in.IsPartial()) && out == BatchRelation::Replicated(in.power).Times(1);
   if (!adds || op.input_args().size() != 1) return;
   const Symbol of = gradient_names_.DifferentiatedName(op.input_args()[0]);
-  int num_sums = 0;  // of the value, less those of its gradient
-  for (const ForwardReduction& one : flow_.forward_reductions_) {
-    const Op other = program_.op(one.op);
-    const CollectiveOp* const collective = FindCollectiveOp(other.type());
-    const bool is_sum = collective != nullptr && collective->kind == CollectiveKind::kAllReduce &&
-                        collective->reduction == Reduction::kSum;
-    num_sums += is_sum && absl::c_linear_search(other.output_args(), of) ? 1 : 0;
-    num_sums -= IsBackward(other) && other.output_args() == op.output_args() ? 1 : 0;
-  }
-  if (num_sums > 0) flow_.forward_reductions_.push_back({op.id(), 0});
+  const auto num_sums = num_sums_.find(of);
+  if (num_sums == num_sums_.end()) return;
+  int& num_of_gradient = num_gradient_sums_[op.output_args()[0]];
+  if (num_sums->second <= num_of_gradient) return;
+  ++num_of_gradient;
+  AddForwardReduction(op, 0);
 }
 
 BatchFlow BatchFlow::Of(const ProgramFacts& program, const BatchFlowOptions& options) {

@@ -98,6 +98,26 @@ TEST_F(BatchFlowTest, GradientsOfASumAreSums) {
   EXPECT_EQ(Of("w@GRAD"), kSum);
 }
 
+// Zeros have the power of the gradient that a mask chooses instead of them.
+TEST_F(BatchFlowTest, AMaskChoosesBetweenAGradientAndZeros) {
+  const auto choose = [](const std::string& x, const std::string& y) {
+    return absl::StrCat(
+        "    var z : fp32[-1, 1]\n    var g : fp32[-1, 1]\n"
+        "    Out=[hb] = greater_than(X=[h], Y=[a])\n"
+        "    Out=[z] = fill_any_like(X=[h@GRAD]) role=backward {value=0.0}\n"
+        "    Out=[g] = where(Condition=[hb], X=[",
+        x, "], Y=[", y, "]) role=backward\n");
+  };
+  Run(choose("h@GRAD", "z"));
+  EXPECT_EQ(Of("g"), BatchRelation::Sharded(0, 1));
+  Run(choose("z", "h@GRAD"));
+  EXPECT_EQ(Of("g"), BatchRelation::Sharded(0, 1));
+  Run(choose("z", "z"));
+  EXPECT_EQ(Of("g"), kRows);
+  Run(absl::StrReplaceAll(choose("h@GRAD", "z"), {{"value=0.0", "value=1.0"}}));
+  EXPECT_EQ(Cause("g"), "where");
+}
+
 // No op of the program multiplies by h: the gradient of one that would is the rank's own rows.
 TEST_F(BatchFlowTest, AGradientTimesValuesOfTheRankIsOfItsRows) {
   const auto product = [](const std::string& x, const std::string& y) {
@@ -879,6 +899,20 @@ TEST_F(BatchFlowTest, GradientsOfSummedValuesAreSummed) {
                           {{"reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}", "mean(X=[h])"},
                            {"c_allreduce_sum(X=[c])", "c_allreduce_avg(X=[c])"}}));
   EXPECT_EQ(flow_->forward_reductions().size(), 1) << "of a mean";
+}
+
+// Parts of a gradient, each of them once.
+TEST_F(BatchFlowTest, PartsOfGradientsOfSummedValuesAreSummed) {
+  std::string ops =
+      "    var c@GRAD@0 : fp32[1]\n    var c@GRAD@1 : fp32[1]\n"
+      "    Out=[c] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    Out=[c] = c_allreduce_sum(X=[c]) {ring_id=0}\n";
+  for (const char* part : {"0", "1", "0"}) {
+    absl::StrAppend(&ops, "    Out=[c@GRAD@", part, "] = c_allreduce_sum(X=[c@GRAD@", part,
+                    "]) role=backward {ring_id=0}\n");
+  }
+  Run(ops);
+  EXPECT_EQ(flow_->forward_reductions().size(), 3);
 }
 
 // A mean in two ops, as on CPUs. The sum of means counts as a sum: its division is another thing.

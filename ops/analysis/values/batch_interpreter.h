@@ -95,8 +95,8 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   void VisitIgnored(const Op& op) override;
   void VisitFeed(const Op& op) override;
   void VisitPart(const Op& op, const Storage::Buffer& buffer, VarId part, Symbol source) override;
-  // Zeros have the power of what they are added to, or joined with.
-  void AdaptZeros();
+  // Zeros have the power of what they are added to, joined with, or chosen instead of.
+  void AdaptZeros(const SignatureFacts& facts);
   // Whether the op fills its output with zeros, or copies zeros to it. Reads ins_.
   bool MakesZeros(const Op& op, const SignatureFacts& facts) const;
   // The split of a gathered value, and the sum of its parts. Returns whether the op is one of them.
@@ -139,7 +139,8 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
                                VarId var) const;
   void RecordDivision(const Op& op, const BatchValue& in);
   void RecordForwardReduction(const Op& op, BatchRelation in, BatchRelation out);
-  // Of a value that the forward pass sums.
+  void AddForwardReduction(const Op& op, int power);
+  // Of a value that the forward pass sums, as often as that does.
   void RecordGradientSum(const Op& op, BatchRelation in, BatchRelation out);
 
   // --- Blocks ------------------------------------------------------------------------------------
@@ -251,6 +252,9 @@ class BatchInterpreter final : private StepWalk<BatchValue> {
   absl::flat_hash_set<VarId> averaged_;      // parameters
   absl::flat_hash_set<VarId> is_apart_;      // of averaged_: in flow_.states_
   bool has_guessed_ = false;                 // a division by the number of ranks
+  // Of flow_.forward_reductions_, by output: all-reduces that sum, and those that RecordGradientSum
+  // has added.
+  absl::flat_hash_map<Symbol, int> num_sums_, num_gradient_sums_;
 
   // Of the current op.
   bool is_affected_ = false;  // its outputs

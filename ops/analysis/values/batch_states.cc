@@ -40,6 +40,8 @@ void BatchInterpreter::BeginStep(std::vector<BatchValue>* values) {
   flow_.updates_.clear();
   flow_.fetches_.clear();
   flow_.forward_reductions_.clear();
+  num_sums_.clear();
+  num_gradient_sums_.clear();
   flow_.own_updates_.clear();
   flow_.loop_gradients_.clear();
 }

@@ -185,6 +185,11 @@ class ConstantFactors::Walk {
     return number.has_value() && *number != 0 ? number : absl::nullopt;
   }
 
+  absl::optional<TensorType> TypeOf(const Op& op, Symbol name) const {
+    const VarId var = program_.block(op.block()).Resolve(name);
+    return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+  }
+
   // What slot Out of the op is filled with.
   Number Made(const Op& op, const SignatureFacts& facts) const {
     const bool is_source = facts.algebra == Algebra::kConstant || facts.algebra == Algebra::kFill ||
@@ -228,8 +233,14 @@ class ConstantFactors::Walk {
       const Number first = NumberIn(op, op.Input("Start")), end = NumberIn(op, op.Input("End"));
       const Number step = NumberIn(op, op.Input("Step"));
       if (!first.has_value() || !end.has_value() || !step.has_value() || *step == 0) return list;
+      const absl::optional<TensorType> type = TypeOf(op, op.Input("Start")[0]);
+      // As Scaled.
+      const auto is_exact = [&](double number) { return InType(number, type->dtype) == number; };
       const double count = std::ceil((*end - *first) / *step);
-      for (double i = 0; count <= kMost && i < count; ++i) list.push_back(*first + i * *step);
+      for (double i = 0; count <= kMost && i < count; ++i) {
+        list.push_back(*first + i * *step);
+        if (!is_exact(i) || !is_exact(i * *step) || !is_exact(list.back())) return {};
+      }
     }
     return list;
   }
@@ -270,6 +281,10 @@ class ConstantFactors::Walk {
     if (collective->reduction == Reduction::kProd) return absl::nullopt;
     if (collective->reduction != Reduction::kSum) return number;
     if (!result_.nranks_.has_value()) return absl::nullopt;
+    // 256 + 1 is 256 there.
+    constexpr int kMostInHalf = 256;
+    const bool is_half = SizeOf(TypeOf(op, collective->Inputs(op)[0])->dtype) == 2;
+    if (is_half && *result_.nranks_ > kMostInHalf) return absl::nullopt;
     return *number * *result_.nranks_;
   }
 
@@ -283,21 +298,24 @@ class ConstantFactors::Walk {
     }
     const double bias = op.FloatAttr("bias").value_or(0);
     // The kernel of an integer type takes both without their fractions.
-    const VarId of = program_.block(op.block()).Resolve(op.Input("X")[0]);
-    const absl::optional<TensorType> type = DeclaredType(program_.var(of));
+    const absl::optional<TensorType> type = TypeOf(op, op.Input("X")[0]);
     const bool are_whole = *scale == std::trunc(*scale) && bias == std::trunc(bias);
     if (!type.has_value() || (!IsFloating(type->dtype) && !are_whole)) return absl::nullopt;
-    return op.BoolAttr("bias_after_scale").value_or(true) ? *x * *scale + bias
-                                                          : (*x + bias) * *scale;
+    // Or as numbers of its type.
+    const Number by = InType(*scale, type->dtype), plus = InType(bias, type->dtype);
+    if (!by.has_value() || !plus.has_value()) return absl::nullopt;
+    const bool adds_last = op.BoolAttr("bias_after_scale").value_or(true);
+    const double first = adds_last ? *x * *by : *x + *plus;
+    // Not every processor rounds it, and the rest may be all that is left.
+    if (*plus != 0 && InType(first, type->dtype) != first) return absl::nullopt;
+    return adds_last ? first + *plus : first * *by;
   }
 
   Number OfTable(const Op& op) const {
     if (op.output_args().size() != 1) return absl::nullopt;
     const auto tensor_of = [&](Symbol name) {
-      const VarId var = program_.block(op.block()).Resolve(name);
       UniformTensor tensor{NumberIn(op, {name}), -1};
-      if (!var.valid()) return tensor;
-      const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+      const absl::optional<TensorType> type = TypeOf(op, name);
       if (type.has_value()) tensor.size = NumElements(type->dims);
       return tensor;
     };
@@ -313,8 +331,7 @@ class ConstantFactors::Walk {
     const Number x = NumberIn(op, op.Input("X"));
     const Number y = arithmetic->num_operands == 2 ? NumberIn(op, op.Input("Y")) : Number(0);
     if (!x.has_value() || !y.has_value()) return absl::nullopt;
-    const absl::optional<TensorType> type =
-        DeclaredType(program_.var(program_.block(op.block()).Resolve(op.Input("X")[0])));
+    const absl::optional<TensorType> type = TypeOf(op, op.Input("X")[0]);
     return type.has_value() ? Number(arithmetic->compute(type->dtype, *x, *y)) : absl::nullopt;
   }
 
@@ -372,11 +389,7 @@ class ConstantFactors::Walk {
 
   // Whether a product of the two has the shape of `operand`.
   bool KeepsShape(const Op& op, Symbol operand, Symbol constant) const {
-    const auto type_of = [&](Symbol name) {
-      const VarId var = program_.block(op.block()).Resolve(name);
-      return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
-    };
-    const absl::optional<TensorType> x = type_of(operand), y = type_of(constant);
+    const absl::optional<TensorType> x = TypeOf(op, operand), y = TypeOf(op, constant);
     if (!x.has_value() || !y.has_value() || x->dtype != y->dtype || !IsFloating(x->dtype)) {
       return false;
     }

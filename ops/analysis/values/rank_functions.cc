@@ -246,9 +246,11 @@ bool RankFunctions::FillsFixedShape(const Op& op) {
   const absl::optional<TensorType> type = memory_.TypeOf(op.output_args()[0]);
   if (!type.has_value() || NumElements(type->dims) < 0) return false;
   const absl::optional<double> number = FilledNumber(op);
-  if (!number.has_value() || !std::isfinite(*number) || *number == 0) return false;
+  // As an attribute has it.
+  const float factor = static_cast<float>(number.value_or(0));
+  if (!std::isfinite(factor) || factor == 0) return false;
   RankValue filled;
-  filled.factor = ExactFactor(static_cast<float>(*number));
+  filled.factor = ExactFactor(factor);
   if (expressions_.AreMade()) {
     filled.expr =
         expressions_.Named(absl::StrCat("fill ", ToString(*type)), std::string(op.type()));

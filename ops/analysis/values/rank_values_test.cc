@@ -295,6 +295,18 @@ TEST_F(LoopGradientTest, IsAGradient) {
   EXPECT_EQ(End("i").placement, Placement::kLocal);
 }
 
+// A factor that an attribute cannot have is none.
+TEST_F(RankValuesTest, GradientsMayBeginWithAnyNumber) {
+  for (const char* number : {"1e-50", "1e300", "2.0"}) {
+    Run(
+        absl::StrCat("    var d : fp64[1]\n    Out=[d] = fill_constant() role=backward|loss "
+                     "{shape=longs[1], dtype=6, str_value=\"",
+                     number, "\"}\n"));
+    EXPECT_EQ(End("d").factor, number == std::string("2.0") ? 2 : 1) << number;
+    EXPECT_FALSE(End("d").is_zero) << number;
+  }
+}
+
 // The only value that differs between ranks is the gradient g.
 TEST_F(LoopGradientTest, TheCounterIsApartUnlessItDependsOnGradients) {
   const auto count = [&](const std::string& ops) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,7 @@ class EditWriter {
       : pass_(pass), why_(why), context_(context), main_(*main), rewriter_(main), names_(*main) {}
 
   absl::StatusOr<bool> Write(const BatchEdits& edits) {
+    if (!edits.reductions.empty()) IndexWriters();
     for (const Op& op : BlockOps(main_, 0)) {
       if (!IsBackward(op)) WriteReductions(op, edits);
       const auto inputs = edits.inputs.find(op.id());
@@ -65,6 +67,12 @@ class EditWriter {
   }
 
  private:
+  void IndexWriters() {
+    for (const Op& op : BlockOps(main_, 0)) {
+      for (Symbol name : op.output_args()) writers_[name] = op.id();
+    }
+  }
+
   static NewAttrs OnRingZero() { return {{"ring_id", 0}, {"use_calc_stream", true}}; }
 
   // In place, after the op.
@@ -86,14 +94,11 @@ class EditWriter {
   // theirs.
   void SumGradient(const std::string& variable) {
     const std::string gradient = absl::StrCat(variable, kGradSuffix);
-    for (const Op& op : BlockOps(main_, 0)) {
-      const bool writes = absl::c_any_of(op.output_args(),
-                                         [&](Symbol name) { return main_.name(name) == gradient; });
-      if (!writes) continue;
-      rewriter_.InsertAfter(
-          op.id(), BuildOp(InPlaceOp("c_allreduce_sum", {gradient}, OnRingZero(), kRoleBackward)));
-      Explain(gradient, "summed", op);
-    }
+    const auto writer = writers_.find(main_.FindSymbol(gradient));
+    if (writer == writers_.end()) return;
+    rewriter_.InsertAfter(writer->second, BuildOp(InPlaceOp("c_allreduce_sum", {gradient},
+                                                            OnRingZero(), kRoleBackward)));
+    Explain(gradient, "summed", main_.op(writer->second));
   }
 
   // Into new variables, before the op, which reads them instead, as do its gradient ops.
@@ -265,6 +270,7 @@ class EditWriter {
   const Program& main_;
   Rewriter rewriter_;
   UniqueNames names_;
+  absl::flat_hash_map<Symbol, OpId> writers_;  // the last op of the root block
   std::set<std::string> declared_;
   // By op, without divisions: new variables by input.
   std::map<OpId, std::map<size_t, std::string>> renamed_;

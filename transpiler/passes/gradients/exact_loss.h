@@ -38,8 +38,8 @@ namespace weft {
 // number of ranks, the quotient is a mean over the batch, otherwise a sum: option scale=auto of
 // later passes follows that. FailedPrecondition in the paddle dialect, if the gradient op of a
 // division cannot be found, and, with gather_negatives, for samples of a declared number and
-// without a number of ranks. O(arguments) for each of at most
-// 341 walks.
+// without a number of ranks. O(arguments) for each of a few
+// hundred walks at most.
 class ExactLoss : public Pass {
  public:
   static constexpr absl::string_view kName = "exact-loss";

@@ -231,7 +231,8 @@ TEST(Equivalence, ADivisorMayBeMadeInSeveralWays) {
         {{"    var w@GRAD",
           "    var k : int64[]\n    var a, b, c : fp32[1]\n    var r : fp32[4]\n    var q : "
           "fp32[2, 3] "
-          "persistable\n    var dims : int32[2]\n    var dim : int32[]\n    var w@GRAD"}});
+          "persistable\n    var dims : int32[2]\n    var dim : int32[]\n    var g : fp16[]\n    "
+          "var w@GRAD"}});
   };
   constexpr char kScale[] = "    Out=[w@GRAD] = scale(X=[w@GRAD], ScaleTensor=[n]) {scale=1.0}\n";
   constexpr char kFill[] = "    Out=[n] = fill_constant() {shape=longs[], dtype=5, value=";
@@ -268,6 +269,19 @@ TEST(Equivalence, ADivisorMayBeMadeInSeveralWays) {
        "  "
        "Out=[n] = slice(Input=[r]) {axes=ints[0], decrease_axis=ints[0], starts=ints[",
        "", "]}\n", "2], ends=ints[3", "3], ends=ints[4"},
+      // An element that is 4 after the roundings of fp32, and 2 before.
+      {"    Out=[b] = fill_constant() {shape=longs[1], dtype=5, value=4.0}\n    Out=[c] = "
+       "fill_constant() {shape=longs[1], dtype=5, value=",
+       "",
+       "}\n    Out=[r] = range(Start=[a], End=[b], Step=[c])\n    Out=[n] = slice(Input=[r]) "
+       "{axes=ints[0], decrease_axis=ints[0], starts=ints[3], ends=ints[4]}\n",
+       "1.0}\n    Out=[a] = fill_constant() {shape=longs[1], dtype=5, value=-1.0",
+       "16777218.0}\n    Out=[a] = fill_constant() {shape=longs[1], dtype=5, value=-50331652.0"},
+      // As numbers of fp16, 2049 is 2048.
+      {"    Out=[g] = fill_constant() {shape=longs[], dtype=4, value=1.0}\n    Out=[g] = "
+       "scale(X=[g]) {scale=",
+       "", "}\n    Out=[n] = cast(X=[g]) {in_dtype=4, out_dtype=5}\n", "1.0, bias=1.0",
+       "2049.0, bias=-2047.0"},
       {"    Out=[dims] = shape(Input=[q])\n    Out=[dim] = slice(Input=[dims]) {axes=ints[0], "
        "decrease_axis=ints[0], starts=ints[",
        "", "]}\n    Out=[n] = cast(X=[dim]) {in_dtype=2, out_dtype=5}\n", "0], ends=ints[1",
@@ -286,6 +300,13 @@ TEST(Equivalence, ADivisorMayBeMadeInSeveralWays) {
     EXPECT_THAT(Differences(Undivided(""), with(one.wrong)), Contains(HasSubstr("W601")))
         << one.before << one.after;
   }
+  // Ones of a half type may add up to no more than 256.
+  const std::string counted = divided(
+      "    Out=[g] = fill_constant() {shape=longs[], dtype=4, value=1.0}\n    Out=[g] = "
+      "c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=true}\n    Out=[n] = "
+      "cast(X=[g]) {in_dtype=4, out_dtype=5}\n");
+  EXPECT_THAT(Differences(Undivided(""), counted, ForRanks(256)), IsEmpty());
+  EXPECT_THAT(Differences(Undivided(""), counted, ForRanks(512)), Contains(HasSubstr("W601")));
   // Nobody knows what comes from outside.
   EXPECT_THAT(Differences(Undivided(""), divided("    Out=[n] = reshape(X=[lr]) {shape=ints[]}\n")),
               Contains(HasSubstr("W601")));
