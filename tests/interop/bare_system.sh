@@ -1,16 +1,17 @@
 #!/bin/bash
-# The wheel in a bare Debian 12 that has Python, and no other package: installs it, and rewrites, verifies
-# and trains a program, in Python and by the commands, on two threads and in two processes (Gloo).
+# The wheel in a bare system that has Python and pip: installs it, and rewrites, verifies and trains a
+# program, in Python and by the commands, on two threads and in two processes (Gloo).
 #
 # usage: tests/interop/bare_system.sh WHEEL FOLDER
 #
-# As root. FOLDER becomes the system, by debootstrap, if it is empty.
+# As root. FOLDER is the root of the system, such as an unpacked image. If it is missing or empty, it
+# becomes a Debian 12 with Python and pip, by debootstrap.
 set -euo pipefail
 [ $# -eq 2 ] || { echo "usage: tests/interop/bare_system.sh WHEEL FOLDER" >&2; exit 2; }
 data=$(dirname "$(realpath "$0")")/../data/fit_a_line
 wheel=$(realpath "$1")
 root=$(realpath -m "$2")
-[ -e "$root/usr/bin/python3" ] ||
+[ -n "$(ls -A "$root" 2>/dev/null)" ] ||
   debootstrap --variant=minbase --include=python3,python3-pip bookworm "$root"
 
 rm -rf "$root/trial"
@@ -28,7 +29,8 @@ with weft.Run(out, ranks=2) as run:
 print("Python:", losses)
 END
 # Libraries are found by /proc/self/exe.
-unshare --mount bash -euc 'mount -t proc proc "$1/proc"; exec chroot "$1" bash -euo pipefail' _ "$root" <<'END'
+unshare --mount bash -euc 'mount -t proc proc "$1/proc"
+  exec chroot "$1" env -i PATH=/usr/local/bin:/usr/bin:/bin bash -euo pipefail' _ "$root" <<'END'
 cd /trial
 pip install -q --no-index --break-system-packages --root-user-action=ignore ./*.whl
 python3 trial.py
