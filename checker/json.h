@@ -16,6 +16,7 @@
 namespace checker {
 
 using Texts = std::vector<std::string_view>;
+inline constexpr char kBlanks[] = " \t\n\r";
 
 class Json {
  public:
@@ -122,7 +123,7 @@ class Json {
     Expect(at_ < text_.size(), "the JSON is cut off");
     return text_[at_];
   }
-  void Space() { at_ = std::min(text_.find_first_not_of(" \t\n\r", at_), text_.size()); }
+  void Space() { at_ = std::min(text_.find_first_not_of(kBlanks, at_), text_.size()); }
   void Take(char wanted) {
     Expect(At() == wanted, "expected ", std::string_view(&wanted, 1), " in the JSON");
     ++at_;
@@ -131,6 +132,29 @@ class Json {
 
   std::string_view text_;
   size_t at_ = 0;
+};
+
+// A value as it stands in the file. Blanks between its parts make no other value.
+struct Raw : std::string_view {
+  Raw() = default;
+  Raw(std::string_view raw) : std::string_view(raw) {}  // NOLINT: each value is one
+
+  friend bool operator==(const Raw& a, const Raw& b) {
+    size_t i = 0, j = 0;
+    for (bool in_text = false;;) {
+      if (!in_text) {
+        i = std::min(a.find_first_not_of(kBlanks, i), a.size());
+        j = std::min(b.find_first_not_of(kBlanks, j), b.size());
+      }
+      if (i == a.size() || j == b.size()) return i == a.size() && j == b.size();
+      if (a[i] != b[j]) return false;
+      const bool is_escape = in_text && a[i] == '\\';
+      if (a[i] == '"') in_text = !in_text;
+      ++i, ++j;
+      if (is_escape && (a[i++] != b[j++])) return false;
+    }
+  }
+  friend bool operator!=(const Raw& a, const Raw& b) { return !(a == b); }
 };
 
 inline std::string_view StringOf(std::string_view raw) {  // without escapes

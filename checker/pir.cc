@@ -42,21 +42,22 @@ uint64_t NumberOf(std::string_view name, const Numbers& numbers) {
 
 // The type of a value.
 struct Tensor {
-  std::string_view raw, kind;
+  Raw raw;
+  std::string_view kind;
   uint64_t dtype = 0;
   std::vector<int64_t> dims;
-  Texts rest;  // of a dense tensor, what follows dimensions
-  Texts of;    // of a list, the types of its elements
+  std::vector<Raw> rest;  // of a dense tensor, what follows dimensions
+  Texts of;               // of a list, the types of its elements
 
   explicit Tensor(std::string_view type) : raw(type) {
     const Members members(raw);
     kind = members.String("#");
     if (IsDense()) {
-      rest = Elements(members.Get("D"));
-      Expect(rest.size() >= 2, "a tensor has no dimensions");
-      dtype = NumberOf(Members(rest[0], 1).String("#"), kTypes);
-      dims = Integers(rest[1]);
-      rest.erase(rest.begin(), rest.begin() + 2);
+      const Texts parts = Elements(members.Get("D"));
+      Expect(parts.size() >= 2, "a tensor has no dimensions");
+      dtype = NumberOf(Members(parts[0], 1).String("#"), kTypes);
+      dims = Integers(parts[1]);
+      rest.assign(parts.begin() + 2, parts.end());
     }
     of = {raw};
     if (kind != "0.t_vec") return;
@@ -82,7 +83,7 @@ struct Tensor {
 // A variable of the old format, for a value and for what is made of it in place.
 struct Cell {
   std::string name;
-  std::string_view type;
+  Raw type;
   uint8_t dtype = 0;
   bool is_state = false, is_parameter = false, is_named = false;
   uint32_t age = 0;      // how many new ops have used it up
@@ -94,7 +95,7 @@ struct Cell {
 // number; 0: a new one.
 struct Ref {
   Cell* cell;
-  std::string_view type;
+  Raw type;
   uint32_t twin, age;
   bool IsCurrent() const { return age == cell->age; }
 };
@@ -113,7 +114,8 @@ struct PirOp {
   std::string_view type, base, name, regions = "[]";
   std::vector<int64_t> operands;
   std::vector<std::pair<int64_t, Tensor>> results;
-  std::vector<std::pair<std::string_view, std::string_view>> attrs, rest;
+  std::vector<std::pair<std::string_view, std::string_view>> attrs;
+  std::vector<std::pair<std::string_view, Raw>> rest;
   std::vector<bool> persistable;
   bool is_trained = false, is_plain = true;
 
@@ -290,7 +292,8 @@ Members BlockOf(std::string_view region) {
 
 struct PirFile {
   Texts ops;
-  std::string_view base_code, setting;
+  Raw base_code;
+  std::string_view setting;
 
   explicit PirFile(std::string_view text) {
     const Members file(Json::Checked(text));
@@ -578,9 +581,12 @@ class Pair {
       else
         refs = Find(*values, operand).All();
     }
-    Texts types;
+    std::vector<Raw> types;
     for (const auto& [number, tensor] : op.results) types.push_back(tensor.raw);
-    if (combines) types = op.results[0].second.of;
+    if (combines) {
+      const Texts& of = op.results[0].second.of;
+      types.assign(of.begin(), of.end());
+    }
     Expect(types.size() == refs.size(), "a list has another length");
     for (size_t i = 0; i < refs.size(); ++i) {
       Expect(types[i] == refs[i]->type || Tensor(types[i]).kind == "NULL",
@@ -958,7 +964,7 @@ class Pair {
            "it takes apart what was not gathered");
     std::vector<Cell*> cells;
     Refs refs;
-    for (const std::string_view type : list.of) {
+    for (const Raw type : list.of) {
       Expect(type == home->type, "a part has another type than what was gathered");
       cells.push_back(AddCell(Tensor(type), home));
       refs.push_back(NewRef(cells.back(), type, 0));

@@ -1797,6 +1797,7 @@ class Schedule:
 # --- Programs of Paddle 3 (PIR) ---------------------------------------------------------------------
 
 WS = re.compile(r"[ \t\n\r]*")
+BLANKS = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\n\r]+')
 INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 DTYPES = {"0.t_bool": 0, "0.t_i16": 1, "0.t_i32": 2, "0.t_i64": 3, "0.t_f16": 4, "0.t_f32": 5, "0.t_f64": 6,
           "0.t_ui8": 20, "0.t_i8": 21, "0.t_bf16": 22}
@@ -1859,6 +1860,11 @@ def parts_of_json(raw):
     return found
 
 
+def plain(raw):
+    """A value without the blanks between its parts, which make no other value."""
+    return BLANKS.sub(r"\1", raw)
+
+
 def members(raw, *names):
     """Of an object. Of a list, None is the only name. With names: these, and no other."""
     found = parts_of_json(raw)
@@ -1888,10 +1894,10 @@ class Tensor:
     """The type of a value; dims is None if it is no dense tensor."""
 
     def __init__(self, raw):
-        self.raw, self.dims, found = raw, None, members(raw)
+        self.raw, self.dims, found = plain(raw), None, members(raw)
         self.kind = string(found["#"])
         if self.kind == "0.t_dtensor":
-            dtype, dims, *self.rest = elements(found["D"])
+            dtype, dims, *self.rest = elements(plain(found["D"]))
             self.dtype, self.dims = DTYPES.get(string(members(dtype, "#")["#"]), 99), list(map(integer, elements(dims)))
         elif self.kind == "0.t_vec":
             self.of = list(map(Tensor, elements(found["D"])))
@@ -1939,7 +1945,7 @@ class PirOp:
         results = [found["O"]] if self.is_parameter else elements(found["O"])
         results = [members(result, "%", "TT") for result in results]
         self.results = [(integer(result["%"]), Tensor(result["TT"])) for result in results]
-        self.rest = [(name, raw) for name, raw in found.items() if name not in ("I", "O")]
+        self.rest = [(name, plain(raw)) for name, raw in found.items() if name not in ("I", "O")]
         self.rest.append(("types", [tensor.raw for _, tensor in self.results]))
         self.attrs, self.persistable = {}, []
         self.regions = elements(found.get("regions", "[]"))
@@ -2054,7 +2060,7 @@ class Pir:
         code = members(found.get("base_code", "{}"))
         expect(code.get("magic") == '"pir"' and code.get("trainable") == "true"
                and code.get("version") in ("1", "2", "3", "4"), "expected PIR of versions 1 to 4, for training")
-        expect(original is None or found["base_code"] == members(original)["base_code"],
+        expect(original is None or plain(found["base_code"]) == plain(members(original)["base_code"]),
                "the result has another version")
         regions = elements(members(found["program"], "regions")["regions"])
         blocks = [elements(members(region, "#", "blocks")["blocks"]) for region in regions]

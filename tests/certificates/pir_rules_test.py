@@ -377,6 +377,7 @@ CASES = {
              use=BOTH), "expected whole numbers"),
     ("New ops", "on a stream"): (reduced(reduce(31, 15, W, execution_stream="s", scheduling_priority=-1)), RIGHT),
     ("The file", "with blanks"): (dict(MEANS, blanks=True), RIGHT),
+    ("The file", "with blanks in the original alone"): (dict(MEANS, blanks="original"), RIGHT),
     ("The file", "the setting of the claim"): (dict(MEANS, setting={"nranks": 2}), RIGHT),
     ("The file", "another setting"): (dict(MEANS, setting={"nranks": 3}), "setting of the result"),
     ("The file", "averages in the setting"): (dict(MEANS, setting={"averaging": {}}), "no rule averages parameters"),
@@ -402,7 +403,8 @@ def text(ops, has, is_result):
     file = {"base_code": {"magic": "pir", "trainable": True, "version": version}, "program": program}
     if is_result and "setting" in has:
         file["weft_setting"] = has["setting"]
-    written = json.dumps(file, indent=1) if has.get("blanks") else json.dumps(file, separators=(",", ":"))
+    has_blanks = has.get("blanks") in (True, "result" if is_result else "original")
+    written = json.dumps(file, indent=1) if has_blanks else json.dumps(file, separators=(",", ":"))
     if is_result and has.get("twice"):
         written = written[:-1] + ',"base_code":{}}'
     if is_result and has.get("deep"):
