@@ -822,12 +822,28 @@ class RunTest(unittest.TestCase):
         run.step(batch)
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
+        kept = []
         with self.assertRaises(KeyboardInterrupt):
             while True:
-                run.step(batch)
+                kept.append(run.step(batch))
         done = run.next_step
         run.step(batch)
         self.assertEqual(run.next_step, done + 1)
+
+    def test_an_interrupt_while_results_are_freed_comes_with_the_next_step(self):
+        def interrupt(value):
+            free(value)
+            raise KeyboardInterrupt
+        with weft.Run(MAIN, STARTUP) as run:
+            result, = run.step(batches()[0])
+            arrays = result._arrays  # pylint: disable=protected-access
+            free, arrays._free = arrays._free, interrupt  # pylint: disable=protected-access
+            del arrays
+            del result
+            with self.assertRaises(KeyboardInterrupt):
+                run.step(batches()[0])
+            self.assertEqual(run.next_step, 1)
+            run.step(batches()[0])
 
     def test_progress_is_shown_when_asked(self):
         shown = io.StringIO()

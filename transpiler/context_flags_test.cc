@@ -63,7 +63,7 @@ TEST(ContextFlags, TextOfAnotherTypeIsRefusedByItsBadWord) {
 
 // The texts of the table, and what a job has without the flags.
 TEST(ContextFlags, DefaultsAreWhatTheClusterMakes) {
-  EXPECT_STREQ(Flag("nranks").default_value, "unknown");
+  EXPECT_STREQ(Flag("nranks").default_value, "as option:endpoints says, else unknown");
   EXPECT_STREQ(Flag("endpoints").default_value, "none");
   EXPECT_STREQ(Flag("distributed_params").default_value, "none");
   const TranspileOptions options;
@@ -73,7 +73,7 @@ TEST(ContextFlags, DefaultsAreWhatTheClusterMakes) {
   EXPECT_THAT(none.endpoints(), IsEmpty());
 
   EXPECT_STREQ(Flag("rank").default_value, "0");
-  EXPECT_STREQ(Flag("current_endpoint").default_value, "as option:endpoints says");
+  EXPECT_STREQ(Flag("current_endpoint").default_value, "its entry in option:endpoints");
   EXPECT_STREQ(Flag("devices").default_value,
                "one device per trainer; paddle dialect: Paddle's default");
   ClusterSpec spec;

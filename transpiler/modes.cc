@@ -39,7 +39,7 @@ std::vector<Mode> MakeModes() {
   const std::string trainers_prefix =
       "paddle-comm-init{over=trainers,$nrings}," + trainer_scaled_prefix;
   std::vector<Mode> modes = {
-      {"none", "copies the program, converts its file format, or places ops (option:place)", {}},
+      {"none", "copies or converts the program, or places ops (option:place)", {}},
 
       {"grad_allreduce",
        "gradients are averaged over the ranks (of sum losses: summed)",
@@ -60,7 +60,7 @@ std::vector<Mode> MakeModes() {
              "$buckets=bytes}"}}},
 
       {"power_sgd",
-       "ranks send low-rank approximations of their gradients (PowerSGD)",
+       "ranks send low-rank approximations of gradients (PowerSGD)",
        {{kWeft,
          {},
          replicas_prefix +
@@ -73,12 +73,12 @@ std::vector<Mode> MakeModes() {
        Mode::Group::kOtherSystems},
 
       {"singa_sparse_threshold",
-       "SINGA: ranks send the elements whose magnitude reaches a threshold",
+       "SINGA: ranks send elements whose magnitude meets a threshold",
        {{kWeft, {}, replicas_prefix + "sparsify-gradients{mode=threshold," + sparsify_suffix}},
        Mode::Group::kOtherSystems},
 
       {"parameter_server",
-       "servers hold and update the parameters that option:param_attrs gives them",
+       "servers hold and update what option:param_attrs gives them",
        {{kWeft,
          {},
          "param-options{$adam_epsilon}," + scaled_prefix +
@@ -88,7 +88,7 @@ std::vector<Mode> MakeModes() {
        Mode::RunsIn::kWeft},
 
       {"local_sgd",
-       "ranks train separately and average their parameters every k steps",
+       "ranks train alone and average parameters every k steps",
        {{kWeft,
          {},
          "comm-init{$nrings,$group_size},broadcast-params{$nrings},"

@@ -37,8 +37,8 @@ struct PickleFile {
 };
 
 // Writes a dictionary of arrays to each file with protocol 4, as paddle.static.save does; bf16 as
-// uint16. Equal tensors give equal bytes. Files change together, or after an error none does, as far
-// as AtomicFile::Replace can. InvalidArgument for an unallocated tensor, SelectedRows, and an
+// uint16. Equal tensors give equal bytes. Files change together, or after an error none does, as
+// far as AtomicFile::Replace can. InvalidArgument for an unallocated tensor, SelectedRows, and an
 // element type that NumPy does not have.
 absl::Status WritePickles(absl::Span<const PickleFile> files);
 

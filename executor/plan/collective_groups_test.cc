@@ -87,7 +87,8 @@ class CollectiveGroupsTest : public ::testing::Test {
   }
   static ProgramBuilder Xsum(const std::vector<std::string>& variables) {
     ProgramBuilder builder = TwoVariables();
-    builder.Op("c_allreduce_xsum", {{"X", variables}}, {{"Out", variables}});
+    builder.Op("c_allreduce_xsum", {{"X", variables}}, {{"Out", variables}})
+        .BoolAttr("use_calc_stream", true);  // nothing else orders it after the ops that make them
     return builder;
   }
 

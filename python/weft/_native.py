@@ -212,6 +212,11 @@ def text(function, *arguments):
         library.weft_text_free(handle)
 
 
+# What handlers of signals raised where Python ignores it, such as KeyboardInterrupt. The next step
+# raises it.
+late = []
+
+
 class Handle:
     """Frees what it holds when it goes; a child of a fork leaves it to its parent."""
 
@@ -225,7 +230,10 @@ class Handle:
     def __reduce__(self):
         raise TypeError("what it stands for is in the memory of this process")
 
-    def __del__(self, getpid=os.getpid):  # at the end of Python, os may be gone
+    def __del__(self, getpid=os.getpid, late=late):  # at the end of Python, names may be gone
         value, self.value = self.value, None
-        if value and self._process == getpid():
-            self._free(value)
+        try:
+            if value and self._process == getpid():
+                self._free(value)
+        except BaseException as error:  # pylint: disable=broad-exception-caught
+            late.append(error)

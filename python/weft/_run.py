@@ -129,6 +129,8 @@ class Run:  # pylint: disable=too-many-instance-attributes
             return self._step({} if feeds is None else feeds)
 
     def _step(self, feeds):
+        if _native.late:
+            raise _native.late.pop()
         if not hasattr(feeds, "keys"):
             raise _native.no_names("feeds", feeds, hint="; dict(zip(names, feeds)) names its parts"
                                    if isinstance(feeds, (list, tuple)) else "")

@@ -14,7 +14,7 @@ using ::testing::StartsWith;
 TEST(ExplainRule, ShowsMeaningFixExampleAndMessage) {
   WEFT_ASSERT_OK_AND_ASSIGN(const std::string page, ExplainRule("W312"));
   EXPECT_THAT(page, StartsWith("W312 error: gradient summed over the ranks, but never divided\n"
-                               "layer 3: communication\n\nThe step is too large"));
+                               "layer 3: communication\n\nThe update is too large"));
   EXPECT_THAT(page, HasSubstr("\n\nFix: Divide the gradient of the loss"));
   EXPECT_THAT(page, HasSubstr("\n\nAn example, for 2 ranks:\n\n    program {\n"));
   EXPECT_THAT(page, HasSubstr("\nThe verifier says:\n\n    error: W312: op 3 (sgd)"));
