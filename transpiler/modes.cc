@@ -88,7 +88,7 @@ std::vector<Mode> MakeModes() {
        Mode::RunsIn::kWeft},
 
       {"local_sgd",
-       "ranks train alone and average parameters every k steps",
+       "ranks train separately and average parameters every k steps",
        {{kWeft,
          {},
          "comm-init{$nrings,$group_size},broadcast-params{$nrings},"
