@@ -623,7 +623,7 @@ class Pair {
 
   static bool IsGradientOp(const PirOp& op) {
     constexpr std::string_view kEnd = "_grad";
-    return op.base.size() > kEnd.size() && op.base.substr(op.base.size() - kEnd.size()) == kEnd;
+    return op.base.size() >= kEnd.size() && op.base.substr(op.base.size() - kEnd.size()) == kEnd;
   }
 
   void EmitKept(const PirOp& op, const std::vector<std::vector<Cell*>>& inputs,

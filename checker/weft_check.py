@@ -2438,7 +2438,8 @@ class Pir:
 
     def new_gather(self, op):
         x = self.x_of(op, 1)
-        expect(x.cell.home is None and x.tensor.raw == x.cell.tensor.raw and x.tensor.rest == op.results[0][1].rest,
+        expect(x.cell.home is None and x.tensor.raw == x.cell.tensor.raw
+               and x.tensor.dims is not None is not op.results[0][1].dims and x.tensor.rest == op.results[0][1].rest,
                "it gathers another value than a gradient")
         cell = self.new_cell(op, op.results[0][1], x.cell)
         self.emit_new("all_gather", [("X", [x.cell])], [("Out", [cell])], self.attrs_of(op))

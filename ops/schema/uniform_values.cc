@@ -7,7 +7,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
-#include "ops/schema/tensor_type.h"
 
 namespace weft {
 namespace {
@@ -65,8 +64,12 @@ Number Increment(const Op& op, Inputs x, int64_t) {
   return is_whole || IsFloating(*dtype) ? Number(*x[0].number + step) : absl::nullopt;
 }
 
+// 1 / x, which is no exact number, is as sure as a division.
+Number Power(double x, double exponent) {
+  return exponent == -1 ? 1 / x : IfExact(std::pow(x, exponent));
+}
 Number Pow(const Op& op, Inputs x, int64_t) {
-  return IfExact(std::pow(*x[0].number, op.FloatAttr("factor").value_or(1)));
+  return Power(*x[0].number, op.FloatAttr("factor").value_or(1));
 }
 
 // The kernel rounds after each term: several terms only where that loses nothing.
@@ -90,6 +93,7 @@ Number AllEqual(const Op&, Inputs x, int64_t) {
 Number ReduceSum(const Op&, Inputs x, int64_t size) {
   if (x[0].size <= 0 || size <= 0 || x[0].size % size != 0) return absl::nullopt;
   const int64_t count = x[0].size / size;
+  if (!AddsUpExactly(*x[0].number, count, DType::kFloat32)) return absl::nullopt;
   return *x[0].number * static_cast<double>(count);
 }
 
@@ -148,13 +152,22 @@ absl::optional<double> UniformResult(const Op& op, absl::Span<const UniformTenso
     const absl::Span<const Symbol> y = op.Input("Y");
     if (x.size() != 1 || y.size() != 1) return absl::nullopt;
     const Number exponent = inputs[y.data() - op.args().data()].number;
-    return exponent.has_value() ? IfExact(std::pow(*of_x[0].number, *exponent)) : absl::nullopt;
+    return exponent.has_value() ? Power(*of_x[0].number, *exponent) : absl::nullopt;
   }
   const Row* const row = FindRow(op.type());
   if (row == nullptr || (x.size() > 1 && !row->takes_several)) return absl::nullopt;
   if (inputs.size() > x.size() && !row->has_shape) return absl::nullopt;
   const Number result = row->compute(op, of_x, size);
   return result.has_value() && std::isfinite(*result) ? result : absl::nullopt;
+}
+
+bool AddsUpExactly(double number, int64_t count, DType dtype) {
+  if (!IsFloating(dtype) || number == 0) return true;
+  int exponent = 0;
+  double odd = std::ldexp(std::frexp(std::abs(number), &exponent), 53);
+  while (std::fmod(odd, 2) == 0) odd /= 2;
+  const int bits = IsHalf(dtype) ? 8 : dtype == DType::kFloat32 ? 24 : 53;  // bf16 has the fewest
+  return odd * static_cast<double>(count) <= std::ldexp(1, bits);
 }
 
 absl::optional<double> FilledNumber(const Op& op) {

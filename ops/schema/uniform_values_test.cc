@@ -37,6 +37,9 @@ TEST(UniformValues, OfFunctions) {
   EXPECT_THAT(Result("Out=[i] = increment(X=[i]) {step=3000000000.0}", {{-5.0, 1}}),
               Eq(absl::nullopt));
   EXPECT_THAT(Result("Out=[out] = elementwise_pow(X=[a], Y=[b])", {{2.0, 4}, {3.0, 4}}), Eq(8));
+  EXPECT_THAT(Result("Out=[out] = elementwise_pow(X=[a], Y=[b])", {{3.0, 4}, {-1.0, 4}}),
+              Eq(1.0 / 3));
+  EXPECT_THAT(Result("Out=[out] = pow(X=[a]) {factor=-1.0}", {{3.0, 4}}), Eq(1.0 / 3));
   EXPECT_THAT(Result("Out=[out] = log(X=[a])", {{0.0, 4}}), Eq(absl::nullopt)) << "not finite";
   EXPECT_THAT(Result("Out=[out] = rsqrt(X=[a])", {{3.0, 4}}), Eq(absl::nullopt)) << "not exact";
   EXPECT_THAT(Result("Out=[out] = exp(X=[a])", {{1.0, 4}}), Eq(absl::nullopt)) << "not exact";
@@ -82,11 +85,27 @@ TEST(UniformValues, OfSeveralTensors) {
 
 TEST(UniformValues, OfReductions) {
   EXPECT_THAT(Result("Out=[out] = reduce_sum(X=[a])", {{1.0, 4}}, 2), Eq(2));
+  EXPECT_THAT(Result("Out=[out] = reduce_sum(X=[a])", {{0.1F, 10}}, 1), Eq(absl::nullopt));
   EXPECT_THAT(Result("Out=[out] = reduce_sum(X=[a])", {{1.0, -1}}, 1), Eq(absl::nullopt));
   EXPECT_THAT(Result("Out=[out] = reduce_sum(X=[a])", {{1.0, 4}}, -1), Eq(absl::nullopt));
   EXPECT_THAT(Result("Out=[out] = reduce_max(X=[a])", {{3.0, -1}}, 1), Eq(3));
   EXPECT_THAT(Result("Out=[out] = size(Input=[a])", {{absl::nullopt, 4}}), Eq(4));
   EXPECT_THAT(Result("Out=[out] = size(Input=[a])", {{absl::nullopt, -1}}), Eq(absl::nullopt));
+}
+
+TEST(UniformValues, AddUpExactlyIfEveryPartialSumIsANumberOfTheType) {
+  const double tenth = 0.1F;
+  EXPECT_TRUE(AddsUpExactly(1, 256, DType::kBFloat16));
+  EXPECT_FALSE(AddsUpExactly(1, 257, DType::kBFloat16));
+  EXPECT_TRUE(AddsUpExactly(-0.75, 85, DType::kFloat16));
+  EXPECT_FALSE(AddsUpExactly(-0.75, 86, DType::kFloat16));
+  EXPECT_TRUE(AddsUpExactly(1, int64_t{1} << 24, DType::kFloat32));
+  EXPECT_FALSE(AddsUpExactly(1, (int64_t{1} << 24) + 1, DType::kFloat32));
+  EXPECT_FALSE(AddsUpExactly(tenth, 10, DType::kFloat32));
+  EXPECT_TRUE(AddsUpExactly(tenth, 1, DType::kFloat32));
+  EXPECT_TRUE(AddsUpExactly(tenth, 10, DType::kFloat64));
+  EXPECT_TRUE(AddsUpExactly(0, int64_t{1} << 60, DType::kBFloat16));
+  EXPECT_TRUE(AddsUpExactly(3, int64_t{1} << 60, DType::kInt64));
 }
 
 TEST(UniformValues, OtherInputsTellShapesOnly) {

@@ -197,6 +197,7 @@ def lib():
 
 def new(function, *arguments):
     """The handle that the last argument of a function receives."""
+    raise_late()
     handle = c_void_p()
     check(getattr(lib(), function)(*arguments, byref(handle)))
     return handle.value
@@ -212,9 +213,17 @@ def text(function, *arguments):
         library.weft_text_free(handle)
 
 
-# What handlers of signals raised where Python ignores it, such as KeyboardInterrupt. The next step
-# raises it.
+# What handlers of signals, which run in the main thread, raised where Python ignores it, such as
+# KeyboardInterrupt.
 late = []
+
+
+def raise_late():
+    """Raises it now."""
+    if late:
+        import threading  # pylint: disable=import-outside-toplevel
+        if threading.current_thread() is threading.main_thread():
+            raise late.pop(0)
 
 
 class Handle:
@@ -235,5 +244,7 @@ class Handle:
         try:
             if value and self._process == getpid():
                 self._free(value)
+        except Exception:  # pylint: disable=try-except-raise
+            raise  # Python reports it
         except BaseException as error:  # pylint: disable=broad-exception-caught
             late.append(error)

@@ -129,8 +129,7 @@ class Run:  # pylint: disable=too-many-instance-attributes
             return self._step({} if feeds is None else feeds)
 
     def _step(self, feeds):
-        if _native.late:
-            raise _native.late.pop()
+        _native.raise_late()
         if not hasattr(feeds, "keys"):
             raise _native.no_names("feeds", feeds, hint="; dict(zip(names, feeds)) names its parts"
                                    if isinstance(feeds, (list, tuple)) else "")

@@ -287,6 +287,9 @@ CASES = {
                                                "other types"),
     ("Gather", "all parts"): (summed(*gathered()), RIGHT),
     ("Gather", "a part twice"): (summed(*gathered(parts=(44, 44))), "which a new op has used"),
+    ("Gather", "into no tensor"): (
+        summed(*gathered()[:1], op("1.all_gather", [15], {40: NULL}, ring_id=0, nranks=2), *gathered()[2:]),
+        "it gathers another value than a gradient"),
     ("Gather", "one part"): (summed(*gathered(parts=(44,))), "expected a part for each rank"),
     ("Gather", "of another number of ranks"): (summed(*gathered(of=3)), "attribute nranks"),
     ("Gather", "in another number of parts"): (summed(*gathered(num=4)), "attribute num"),
@@ -354,6 +357,8 @@ CASES = {
         also(op("0.combine", [6], {60: listed(dense(-1, 4))}), op("1.check_finite_and_unscale_", [60, 9], {
             61: listed(7), 62: B})), "expected an object"),
     ("Keep", "a name that is _"): (also(op("1._", [6], {60: B})), "it is not known what this op does in place"),
+    ("Keep", "a name that is _grad"): (
+        dict(MEANS, texts={"1.%s_grad" % name: "1._grad" for name in ("mean", "add", "matmul")}), RIGHT),
     ("Keep", "a bias beyond fp32"): (also(op("1.scale", [6, 9], {60: B}, bias=-1e39)), RIGHT),
     ("Keep", "a state that is a list"): (also(data(60, "list", listed(B))), "a state is a list"),
     ("Keep", "regions that are no list"): (also(dict(data(60, "more", B), regions=5)), "expected a list"),

@@ -279,13 +279,14 @@ class ConstantFactors::Walk {
     if (collective->kind == CollectiveKind::kAllGather) return number;
     if (collective->kind != CollectiveKind::kAllReduce) return absl::nullopt;
     if (collective->reduction == Reduction::kProd) return absl::nullopt;
-    if (collective->reduction != Reduction::kSum) return number;
-    if (!result_.nranks_.has_value()) return absl::nullopt;
-    // 256 + 1 is 256 there.
-    constexpr int kMostInHalf = 256;
-    const bool is_half = SizeOf(TypeOf(op, collective->Inputs(op)[0])->dtype) == 2;
-    if (is_half && *result_.nranks_ > kMostInHalf) return absl::nullopt;
-    return *number * *result_.nranks_;
+    const bool sums = collective->reduction == Reduction::kSum;
+    if (!sums && collective->reduction != Reduction::kAvg) return number;
+    if (sums && !result_.nranks_.has_value()) return absl::nullopt;
+    constexpr int kMostRanks = 256;  // where their number is not known
+    const int nranks = result_.nranks_.value_or(kMostRanks);
+    const DType dtype = TypeOf(op, collective->Inputs(op)[0])->dtype;
+    if (!AddsUpExactly(*number, nranks, dtype)) return absl::nullopt;
+    return sums ? *number * nranks : *number;
   }
 
   Number Scaled(const Op& op) const {

@@ -307,6 +307,12 @@ TEST(Equivalence, ADivisorMayBeMadeInSeveralWays) {
       "cast(X=[g]) {in_dtype=4, out_dtype=5}\n");
   EXPECT_THAT(Differences(Undivided(""), counted, ForRanks(256)), IsEmpty());
   EXPECT_THAT(Differences(Undivided(""), counted, ForRanks(512)), Contains(HasSubstr("W601")));
+  // Ten times a tenth is 1.0000001 in fp32, if it is added up in a row.
+  const std::string tenths = divided(
+      absl::StrCat(kFill,
+                   "0.1}\n    Out=[n] = c_allreduce_sum(X=[n]) {ring_id=0, use_calc_stream=true}\n"
+                   "    Out=[n] = scale(X=[n]) {scale=10.0, bias=0.0}\n"));
+  EXPECT_THAT(Differences(Undivided(""), tenths, ForRanks(10)), Contains(HasSubstr("W601")));
   // Nobody knows what comes from outside.
   EXPECT_THAT(Differences(Undivided(""), divided("    Out=[n] = reshape(X=[lr]) {shape=ints[]}\n")),
               Contains(HasSubstr("W601")));
