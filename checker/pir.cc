@@ -828,8 +828,11 @@ class Pair {
     Expect(op.operands.empty() && op.results.size() == 1, "expected a constant");
     const int64_t number = op.results[0].first;
     Define(&now_, number, {}, true);
-    op.type == "1.full" ? static_cast<void>(ScalarOf(number))
-                        : static_cast<void>(IntegersOf(number));
+    if (op.type == "1.full") {
+      ScalarOf(number);
+    } else {
+      IntegersOf(number);
+    }
   }
 
   void AddNewList(const PirOp& op) {

@@ -282,7 +282,7 @@ class ConstantFactors::Walk {
     const bool sums = collective->reduction == Reduction::kSum;
     if (!sums && collective->reduction != Reduction::kAvg) return number;
     if (sums && !result_.nranks_.has_value()) return absl::nullopt;
-    constexpr int kMostRanks = 256;  // where their number is not known
+    constexpr int kMostRanks = 1 << 16;  // where their number is not known
     const int nranks = result_.nranks_.value_or(kMostRanks);
     const DType dtype = TypeOf(op, collective->Inputs(op)[0])->dtype;
     if (!AddsUpExactly(*number, nranks, dtype)) return absl::nullopt;
