@@ -410,7 +410,7 @@ absl::Status AtomicFile::Commit() {
   return absl::OkStatus();
 }
 
-absl::Status ReplaceTogether(std::vector<std::pair<std::string, AtomicFile>> files) {
+absl::Status ReplaceTogether(std::vector<std::pair<std::string, AtomicFile>>&& files) {
   for (auto& [path, file] : files) WEFT_RETURN_IF_ERROR(Annotate(path, file.Sync()));
   for (auto& [path, file] : files) WEFT_RETURN_IF_ERROR(Annotate(path, file.Replace()));
   for (auto& [path, file] : files) file.Keep();

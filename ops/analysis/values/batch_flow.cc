@@ -208,10 +208,9 @@ void BatchInterpreter::AdaptZeros(const SignatureFacts& facts) {
   size_t other = 0;
   while (other < ins_.size() && (!facts.is_operand[other] || ins_[other].is_zero)) ++other;
   if (other == ins_.size()) return;
-  const int power = ins_[other].relation.power;
   for (size_t i = 0; i < ins_.size(); ++i) {
     if (!facts.is_operand[i] || !ins_[i].is_zero) continue;
-    ins_[i].relation = ins_[i].relation.WithoutPower().Times(power);
+    ins_[i].relation = ins_[i].relation.WithoutPower().Times(ins_[other].relation.power);
   }
 }
 
