@@ -344,6 +344,11 @@ def probabilities(generator):
     return torch.rand((BATCH, 1), generator=generator)
 
 
+def weighted_loss(weights):
+    """The mean over examples, by which ranks take their part."""
+    return lambda x, y: F.cross_entropy(x, y, weight=weights, reduction="none").mean()
+
+
 def adam(model):
     return torch.optim.Adam(model.parameters(), lr=0.01)
 
@@ -378,8 +383,7 @@ MODELS = {
                     normal(6), probabilities),
     "mlp_adagrad": (lambda: mlp(1, nn.SiLU), adagrad, F.smooth_l1_loss, normal(6), normal(1)),
     "mlp_prelu": (lambda: mlp(4, nn.PReLU), adam, F.cross_entropy, normal(6), classes),
-    "mlp_units": (lambda: mlp(4, Units), adam,
-                  nn.CrossEntropyLoss(weight=torch.tensor([1.0, 0.5, 2.0, 0.0]), reduction="sum"),
+    "mlp_units": (lambda: mlp(4, Units), adam, weighted_loss(torch.tensor([1.0, 0.5, 2.0, 0.0])),
                   normal(6), classes),
     "mlp_smooth": (lambda: mlp(4, nn.LogSigmoid), adam, nn.CrossEntropyLoss(label_smoothing=0.1),
                    normal(6), classes),
