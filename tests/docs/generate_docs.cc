@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -24,6 +25,7 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/server_ops.h"
 #include "proto/formats/pir/op_table.h"
+#include "proto/formats/pt2/importer.h"
 #include "tests/support/combinations.h"
 #include "tools/flags/command_line.h"
 #include "tools/flags/flag_names.h"
@@ -283,6 +285,26 @@ std::string PirOpTable() {
   return text;
 }
 
+// Operators of PyTorch, by name, with their overloads and the ops that they are read as.
+std::string PyTorchOperatorTable() {
+  std::map<std::string, std::pair<std::vector<std::string>, std::set<std::string>>> operators;
+  for (const auto& [target, op] : pt2::ReadOperators()) {
+    const size_t dot = target.rfind('.');
+    auto& [overloads, ops] = operators[target.substr(0, dot)];
+    overloads.push_back(target.substr(dot + 1));
+    ops.insert(op);
+  }
+  std::string text = "| operator | overloads | read as |\n|---|---|---|\n";
+  for (const auto& [name, row] : operators) {
+    const auto& [overloads, ops] = row;
+    const std::string& op = *ops.begin();
+    const bool is_one = ops.size() == 1 && !op.empty();
+    absl::StrAppend(&text, "| ", Code(name), " | ", CodeList(overloads), " | ",
+                    is_one ? Code(op) : "ops by its arguments", " |\n");
+  }
+  return text;
+}
+
 // Aborts on an error, which a test of the rules finds first.
 template <typename T>
 T ValueOf(absl::StatusOr<T> value) {
@@ -332,6 +354,7 @@ int Main(int argc, char** argv) {
       {"passes", PassSections},
       {"ops", OpTable},
       {"pir_ops", PirOpTable},
+      {"pytorch_operators", PyTorchOperatorTable},
       {"rules", RuleSections},
       {"combinations", testing::CombinationsText},
   };

@@ -174,6 +174,26 @@ INSTANTIATE_TEST_SUITE_P(Models, ShardedPt2Test,
                          ::testing::Values("mlp_adamw", "mlp_sgd", "lenet_nesterov"),
                          [](const auto& info) { return std::string(info.param); });
 
+class CountedPt2Test : public TrainPt2Test {};
+
+// The smoothed part of a loss divides by the count of the labels that are not ignored, of each
+// rank.
+TEST_P(CountedPt2Test, RanksTrainAsPyTorchByTheCountOfAll) {
+  ExpectTrains({"weft", "run", Path(".pt2")});
+  const std::string out = Path("_exact.pb");
+  const ProcessResult transpiled = Run({"transpile", "--mode", "grad_allreduce", "--nranks", "2",
+                                        "--exact_loss", Path(".pt2"), out});
+  ASSERT_EQ(transpiled.status, 0) << transpiled.err;
+  const ProcessResult verified =
+      Run({"weft", "verify", out, "--original", Path(".pt2"), "--nranks", "2"});
+  EXPECT_EQ(verified.status, 0) << verified.err << verified.out;
+  EXPECT_THAT(verified.out + verified.err, Not(HasSubstr("warning")));
+  ExpectTrains({"weft", "run", out, "--params", Path(".pt2"), "--ranks", "2"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CountedPt2Test, ::testing::Values("mlp_smooth"),
+                         [](const auto& info) { return std::string(info.param); });
+
 // A program whose gradient has been scaled after the rewrite.
 TEST_P(TrainPt2Test, AFactorIsFound) {
   const std::string out = Path("_out.prog");
@@ -264,13 +284,13 @@ TEST_F(RanksPt2Test, RanksThatReduceOtherwiseDoNotAgree) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainPt2Test,
                          ::testing::Values("mlp_sgd", "mlp_momentum", "mlp_adamw", "mlp_rmsprop",
-                                           "mlp_adagrad", "mlp_prelu", "mlp_clip", "lenet_nesterov",
-                                           "lenet_adam", "resnet", "gpt", "encoder", "lstm", "vit",
-                                           "unet", "vae", "mlp_schedule", "mlp_accumulate",
-                                           "resnet_accumulate", "lenet_bf16", "resnet_bf16",
-                                           "gpt_bf16", "excitation", "bottleneck", "bert",
-                                           "bert_by_hand", "gpt2", "dlrm", "scaled",
-                                           "gan_generator", "gan_discriminator"),
+                                           "mlp_adagrad", "mlp_prelu", "mlp_units", "waves",
+                                           "mlp_clip", "lenet_nesterov", "lenet_adam", "resnet",
+                                           "gpt", "encoder", "lstm", "vit", "unet", "vae",
+                                           "mlp_schedule", "mlp_accumulate", "resnet_accumulate",
+                                           "lenet_bf16", "resnet_bf16", "gpt_bf16", "excitation",
+                                           "bottleneck", "bert", "bert_by_hand", "gpt2", "dlrm",
+                                           "scaled", "gan_generator", "gan_discriminator"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -31,6 +31,31 @@ COMPOSED = (aten._prelu_kernel, aten._prelu_kernel_backward, aten.baddbmm, aten.
             aten.glu_backward, aten.pixel_shuffle, aten.pixel_unshuffle)
 
 
+def _convolution(input, weight, bias, stride, padding, dilation, is_transposed, added, groups):
+    """A convolution of sequences as one of images of height 1."""
+    if input.dim() != 3:
+        return NotImplemented
+    images = aten.convolution(input.unsqueeze(2), weight.unsqueeze(2), bias, [1, *stride],
+                              [0, *padding], [1, *dilation], is_transposed, [0, *added], groups)
+    return images.squeeze(2)
+
+
+def _convolution_backward(gradient, input, weight, bias_sizes, stride, padding, dilation,
+                          is_transposed, added, groups, mask):
+    if input.dim() != 3:
+        return NotImplemented
+    of_input, of_weight, of_bias = aten.convolution_backward(
+        gradient.unsqueeze(2), input.unsqueeze(2), weight.unsqueeze(2), bias_sizes, [1, *stride],
+        [0, *padding], [1, *dilation], is_transposed, [0, *added], groups, mask)
+    return (None if of_input is None else of_input.squeeze(2),
+            None if of_weight is None else of_weight.squeeze(2), of_bias)
+
+
+def _decompositions():
+    return {**get_decompositions(COMPOSED), aten.convolution.default: _convolution,
+            aten.convolution_backward.default: _convolution_backward}
+
+
 class CannotExport(Exception):
     """Says what cannot be written, and what to do instead."""
 
@@ -139,12 +164,13 @@ def export_function(step, params, state, batch, path, dynamic_batch=True, multip
                         record_stack_traces=True, _allow_non_fake_inputs=True)(params, state, batch)
     if dynamic_batch:
         _check_any_size(graph, batch, multiple)
-    module = _step_class(batch)(graph, params, state)
+    constants = {n.target: getattr(graph, n.target) for n in graph.graph.nodes if n.op == "get_attr"}
+    module = _step_class(batch)(graph, params, state, constants)
     axes = {0: torch.export.Dim("batch") if multiple == 1 else
             multiple * torch.export.Dim("micro_batch")} if dynamic_batch else None
     program = torch.export.export(module, tuple(batch.values()),
                                   dynamic_shapes={name: axes for name in batch})
-    program = program.run_decompositions(get_decompositions(COMPOSED))
+    program = program.run_decompositions(_decompositions())
     for node in program.graph.nodes:
         node.meta.pop("from_node", None)  # half of the file
         stack = _user_frames(node.meta.pop("stack_trace", None) or "")
@@ -157,7 +183,8 @@ def export_function(step, params, state, batch, path, dynamic_batch=True, multip
     nodes = sum(n.op == "call_function" for n in program.graph.nodes)
     kept = [n for n in (*params, *state) if n not in _written(program)]
     print(f"{path}: {nodes} nodes, {len(params)} parameters, {len(state)} states"
-          + (f", of which {len(kept)} stay as they are" if kept else ""))
+          + (f", of which {len(kept)} stay as they are" if kept else "")
+          + (f", {len(constants)} constants" if constants else ""))
     for name, value in batch.items():
         sizes = [str(size) for size in value.shape]
         batch_size = "batch" if multiple == 1 else f"a multiple of {multiple}"
@@ -202,16 +229,18 @@ def _check_any_size(graph, batch, multiple):
 
 
 class _Step(nn.Module):
-    """Runs a graph of a step, and keeps its parameters and state."""
+    """Runs a graph of a step, and keeps its parameters, state and constants."""
 
-    def __init__(self, graph, params, state):
+    def __init__(self, graph, params, state, constants):
         super().__init__()
         self._graph = [graph]  # no submodule
         self._names = [list(params), list(state)]
+        self._constants = {target: f"constant.{i}" for i, target in enumerate(constants)}
         for name, value in params.items():
             self._put(name, lambda m, k, v=value: m.register_parameter(
                 k, nn.Parameter(v.detach().clone(), requires_grad=False)))
-        for name, value in state.items():
+        of_constants = {self._constants[target]: value for target, value in constants.items()}
+        for name, value in {**state, **of_constants}.items():
             self._put(name, lambda m, k, v=value: m.register_buffer(k, v.detach().clone()))
 
     def _put(self, name, register):
@@ -232,7 +261,8 @@ class _Step(nn.Module):
     def run(self, batch):
         old = [{name: self._get(name) for name in names} for names in self._names]
         with torch.fx.traceback.preserve_node_meta():
-            *new, loss = torch.fx.Interpreter(self._graph[0]).run(*old, batch)
+            constants = {target: self._get(name) for target, name in self._constants.items()}
+            *new, loss = _Run(self._graph[0], constants).run(*old, batch)
         # A new value may be another old one: none changes before all are there.
         changed = [(before[name], name, value.clone()) for before, after in zip(old, new)
                    for name, value in after.items() if value is not before[name]]
@@ -242,6 +272,17 @@ class _Step(nn.Module):
                                    f"and was {tensor.dtype}{list(tensor.shape)}")
             tensor.copy_(value)
         return loss
+
+
+class _Run(torch.fx.Interpreter):
+    """Of a graph whose constants are elsewhere."""
+
+    def __init__(self, graph, constants):
+        super().__init__(graph)
+        self._constants = constants
+
+    def get_attr(self, target, args, kwargs):
+        return self._constants[target]
 
 
 def _user_frames(stack):

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "proto/formats/pt2/translator.h"
 
@@ -20,6 +21,12 @@ bool IsFloat(pb::VarType::Type dtype) {
 }
 
 }  // namespace
+
+std::map<std::string, std::string> Translator::Operators() {
+  std::map<std::string, std::string> operators;
+  for (const auto& [target, rule] : Rules()) operators.emplace(target, rule.op);
+  return operators;
+}
 
 const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
   using T = Translator;
@@ -66,6 +73,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.bitwise_or.Tensor", {&T::Logic, kNot, "logical_or"}},
       {"aten.bmm.default", {&T::MatrixProduct, kInEach}},
       {"aten.cat.default", {&T::Join, kInAll, "concat"}},
+      {"aten.celu.default", {&T::Activation, kNot, "celu"}},
       {"aten.clamp.default", {&T::Clamp}},
       {"aten.clamp.Tensor", {&T::ClampByTensors}},
       {"aten.clamp_max.default", {&T::Clamp}},
@@ -77,7 +85,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.div.Scalar", {&T::Divide, kInFirst}},
       {"aten.div.Tensor", {&T::Divide, kInFirst}},
       {"aten.elu.default", {&T::Activation, kNot, "elu"}},
-      {"aten.elu_backward.default", {&T::ActivationGrad, kInFirst, "elu"}},
+      {"aten.elu_backward.default", {&T::ActivationGrad, kInFirst, "elu_grad"}},
       {"aten.embedding.default", {&T::Embedding}},
       {"aten.embedding_dense_backward.default", {&T::EmbeddingGrad, kInFirst}},
       {"aten.eq.Scalar", {&T::Compare, kNot, "equal"}},
@@ -89,29 +97,33 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.floor.default", {&T::Unary, kNot, "floor"}},
       {"aten.full.default", {&T::FillShape}},
       {"aten.full_like.default", {&T::Fill}},
+      {"aten.gather.default", {&T::Gather, kNot, "gather"}},
       {"aten.ge.Scalar", {&T::Compare, kNot, "greater_equal"}},
       {"aten.ge.Tensor", {&T::Compare, kNot, "greater_equal"}},
       {"aten.gelu.default", {&T::Activation, kNot, "gelu"}},
-      {"aten.gelu_backward.default", {&T::ActivationGrad, kInFirst, "gelu"}},
+      {"aten.gelu_backward.default", {&T::ActivationGrad, kInFirst, "gelu_grad"}},
       {"aten.gt.Scalar", {&T::Compare, kNot, "greater_than"}},
       {"aten.gt.Tensor", {&T::Compare, kNot, "greater_than"}},
       {"aten.hardsigmoid.default", {&T::Activation, kNot, "hard_sigmoid"}},
-      {"aten.hardsigmoid_backward.default", {&T::ActivationGrad, kInFirst, "hard_sigmoid"}},
+      {"aten.hardsigmoid_backward.default", {&T::ActivationGrad, kInFirst, "hard_sigmoid_grad"}},
       {"aten.hardswish.default", {&T::Activation, kNot, "hard_swish"}},
-      {"aten.hardswish_backward.default", {&T::ActivationGrad, kInFirst, "hard_swish"}},
+      {"aten.hardswish_backward.default", {&T::ActivationGrad, kInFirst, "hard_swish_grad"}},
       {"aten.hardtanh.default", {&T::Activation, kNot, "clip"}},
-      {"aten.hardtanh_backward.default", {&T::ActivationGrad, kInFirst, "clip"}},
+      {"aten.hardtanh_backward.default", {&T::ActivationGrad, kInFirst, "clip_grad"}},
       {"aten.huber_loss.default", {&T::HuberLoss}},
       {"aten.huber_loss_backward.default", {&T::HuberLossGrad, kInFirst}},
       {"aten.le.Scalar", {&T::Compare, kNot, "less_equal"}},
       {"aten.le.Tensor", {&T::Compare, kNot, "less_equal"}},
       {"aten.leaky_relu.default", {&T::Activation, kNot, "leaky_relu"}},
-      {"aten.leaky_relu_backward.default", {&T::ActivationGrad, kInFirst, "leaky_relu"}},
+      {"aten.leaky_relu_backward.default", {&T::ActivationGrad, kInFirst, "leaky_relu_grad"}},
       {"aten.lerp.Scalar", {&T::Lerp}},
       {"aten.linalg_vector_norm.default", {&T::Norm}},
       {"aten.log.default", {&T::Unary, kNot, "log"}},
       {"aten.log1p.default", {&T::Unary, kNot, "log1p"}},
       {"aten.log2.default", {&T::Unary, kNot, "log2"}},
+      {"aten.log_sigmoid_backward.default", {&T::ActivationGrad, kInFirst, "logsigmoid_grad"}},
+      {"aten.log_sigmoid_forward.default",
+       {&T::Activation, kNot, "logsigmoid", 2, "aten.log_sigmoid_backward.default"}},
       {"aten.logical_and.default", {&T::Logic, kNot, "logical_and"}},
       {"aten.logical_not.default", {&T::Logic, kNot, "logical_not"}},
       {"aten.logical_or.default", {&T::Logic, kNot, "logical_or"}},
@@ -125,6 +137,8 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.mean.default", {&T::Reduce, kInAll, "reduce_mean"}},
       {"aten.mean.dim", {&T::Reduce, kInAll, "reduce_mean"}},
       {"aten.minimum.default", {&T::Binary, kNot, "elementwise_min"}},
+      {"aten.mish.default", {&T::Activation, kNot, "mish"}},
+      {"aten.mish_backward.default", {&T::ActivationGrad, kInFirst, "mish_grad"}},
       {"aten.mm.default", {&T::MatrixProduct, kInEach}},
       {"aten.mse_loss.default", {&T::MseLoss}},
       {"aten.mse_loss_backward.default", {&T::MseLossGrad, kInFirst}},
@@ -163,7 +177,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.sigmoid_backward.default", {&T::UnaryGrad, kInFirst, "sigmoid_grad"}},
       {"aten.sign.default", {&T::Unary, kNot, "sign"}},
       {"aten.silu.default", {&T::Activation, kNot, "silu"}},
-      {"aten.silu_backward.default", {&T::ActivationGrad, kInFirst, "silu"}},
+      {"aten.silu_backward.default", {&T::ActivationGrad, kInFirst, "silu_grad"}},
       {"aten.sin.default", {&T::Unary, kNot, "sin"}},
       {"aten.sinh.default", {&T::Unary, kNot, "sinh"}},
       {"aten.slice.Tensor", {&T::Slice, kInAll}},
@@ -171,7 +185,7 @@ const std::map<absl::string_view, Translator::OpRule>& Translator::Rules() {
       {"aten.smooth_l1_loss.default", {&T::HuberLoss}},
       {"aten.smooth_l1_loss_backward.default", {&T::HuberLossGrad, kInFirst}},
       {"aten.softplus.default", {&T::Activation, kNot, "softplus"}},
-      {"aten.softplus_backward.default", {&T::ActivationGrad, kInFirst, "softplus"}},
+      {"aten.softplus_backward.default", {&T::ActivationGrad, kInFirst, "softplus_grad"}},
       {"aten.split.Tensor", {&T::Split, kInAll, "", kList}},
       {"aten.split_with_sizes.default", {&T::Split, kInAll, "", kList}},
       {"aten.sqrt.default", {&T::Unary, kNot, "sqrt"}},
@@ -580,23 +594,40 @@ struct ActivationForm {
 
 const ActivationForm& FormOf(absl::string_view op) {
   static const auto* const forms = new std::map<absl::string_view, ActivationForm>{
+      {"celu", {true, false, {{"alpha", "alpha", 1}}}},
       {"clip", {true, false, {{"min", "min_val", -1}, {"max", "max_val", 1}}}},
       {"elu", {true, true, {{"alpha", "alpha", 1}}}},
       {"gelu", {true, false}},
       {"hard_sigmoid", {false, true, {{"slope", "", 1.0 / 6}, {"offset", "", 0.5}}}},
       {"hard_swish", {true, false}},
       {"leaky_relu", {true, false, {{"alpha", "negative_slope", 0.01}}}},
+      {"logsigmoid", {true, false}},
+      {"mish", {true, false}},
+      {"selu", {false, true, {{"alpha", "alpha", 1}, {"scale", "scale", 1}}}},
       {"silu", {true, true}},
       {"softplus", {true, false, {{"beta", "beta", 1}, {"threshold", "threshold", 20}}}},
   };
   return forms->at(op);
 }
 
+// The function of an activation or of its gradient. PyTorch writes selu as elu with a factor of the
+// result, and the gradient of celu as that of elu with a factor of the input.
+absl::StatusOr<absl::string_view> FunctionOf(const Node& node, absl::string_view op) {
+  op = absl::StripSuffix(op, "_grad");
+  if (op != "elu") return op;
+  WEFT_ASSIGN_OR_RETURN(const double alpha, node.Number("alpha", 1));
+  WEFT_ASSIGN_OR_RETURN(const double scale, node.Number("scale", 1));
+  WEFT_ASSIGN_OR_RETURN(const double input_scale, node.Number("input_scale", 1));
+  if (scale == 1 && input_scale == 1) return op;
+  if (input_scale == 1 && scale > 0 && alpha >= 0) return "selu";
+  constexpr double kFp32Rounding = 1e-6;  // PyTorch has 1 / alpha of an fp32 alpha
+  if (scale == 1 && std::abs(input_scale * alpha - 1) < kFp32Rounding) return "celu";
+  return node.Error(absl::StrCat(
+      "expected elu, selu (a positive scale) or celu (an input_scale of 1 / alpha), found alpha ",
+      alpha, ", scale ", scale, ", input_scale ", input_scale));
+}
+
 absl::Status SetNumbers(const Node& node, absl::string_view op, NewOp added) {
-  for (const char* one : {"scale", "input_scale"}) {  // of elu
-    WEFT_ASSIGN_OR_RETURN(const double factor, node.Number(one, 1));
-    if (factor != 1) return node.ArgumentError(one, "1");
-  }
   for (const auto& [attr, argument, otherwise] : FormOf(op).numbers) {
     WEFT_ASSIGN_OR_RETURN(const double number, node.Number(argument, otherwise));
     added.Float(attr, number);
@@ -612,25 +643,38 @@ absl::Status SetNumbers(const Node& node, absl::string_view op, NewOp added) {
 
 absl::Status Translator::Activation(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  const absl::string_view op = Rules().at(node.target).op;
+  WEFT_ASSIGN_OR_RETURN(const absl::string_view op, FunctionOf(node, Rules().at(node.target).op));
   WEFT_ASSIGN_OR_RETURN(const NewOp added, AddUnary(node, op));
   return SetNumbers(node, op, added);
 }
 
 absl::Status Translator::ActivationGrad(const Node& node) {
   WEFT_RETURN_IF_ERROR(CheckOneType(node));
-  const absl::string_view op = Rules().at(node.target).op;
-  const ActivationForm& form = FormOf(op);
+  WEFT_ASSIGN_OR_RETURN(absl::string_view op, FunctionOf(node, Rules().at(node.target).op));
   WEFT_ASSIGN_OR_RETURN(const bool is_result, node.Bool("is_result", false));
   WEFT_ASSIGN_OR_RETURN(const bool self_is_result, node.Bool("self_is_result", false));
   if (is_result || self_is_result) return node.Error("expected the gradient by the input");
   const char* const argument = node.Has("self_or_result") ? "self_or_result" : "self";
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor(argument));
   WEFT_ASSIGN_OR_RETURN(const std::string grad, Var(node, "grad_output"));
+  // Of the same numbers: elu and selu of one value are nodes of one operator.
+  const auto forward_of = [&](absl::string_view target) -> const Node* {
+    const auto readers = readers_.find(makers_.Origin(value));
+    if (readers == readers_.end()) return nullptr;
+    for (const Node* reader : readers->second) {
+      const auto is_same = [&](absl::string_view argument) {
+        return reader->Number(argument, 1).value_or(0) == node.Number(argument, 1).value_or(0);
+      };
+      if (reader->target == target && is_same("alpha") && is_same("scale")) return reader;
+    }
+    return nullptr;
+  };
+  const Node* const forward = forward_of(absl::StrReplaceAll(node.target, {{"_backward", ""}}));
+  // The gradient of celu with alpha 1 is written as that of elu.
+  if (op == "elu" && forward == nullptr && forward_of("aten.celu.default") != nullptr) op = "celu";
+  const ActivationForm& form = FormOf(op);
   Slots inputs;
   if (form.reads_out) {
-    const std::string target = absl::StrReplaceAll(node.target, {{"_backward", ""}});
-    const Node* const forward = ReaderOf(value, target, "self", node.outputs[0]);
     if (forward == nullptr) return node.Error("expected the gradient of a function of the step");
     inputs.push_back({"Out", {VarOf(forward->outputs[0])}});
   }

@@ -95,12 +95,18 @@ absl::Status Translator::Reshape(const Node& node) {
   if (std::count(dims.begin(), dims.end(), -1) > 1) {
     return node.Error("expected a shape with one symbolic size at most, the size of the batch");
   }
-  Add("reshape2", {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}}).Ints("shape", dims);
+  // Once for the forward pass and its gradient, whose ops then read the same variables.
+  std::string& before = reshaped_[{makers_.Origin(value), KeyOf(to)}];
+  if (!before.empty() && !Follows(value)) {
+    vars_[node.outputs[0]] = before;
+    return absl::OkStatus();
+  }
+  before = Output(node.outputs[0]);
+  Add("reshape2", {{"X", {x}}}, {{"Out", {before}}}).Ints("shape", dims);
   return absl::OkStatus();
 }
 
 absl::Status Translator::Reduce(const Node& node) {
-  WEFT_RETURN_IF_ERROR(CheckOneType(node));
   WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, node.Ints("dim", std::vector<int64_t>()));
   WEFT_ASSIGN_OR_RETURN(const bool keeps, node.Bool("keepdim", false));
   WEFT_ASSIGN_OR_RETURN(const std::string value, node.Tensor("self"));
@@ -108,18 +114,20 @@ absl::Status Translator::Reduce(const Node& node) {
   std::vector<int64_t> leading(MetaOf(value).dims.size());
   std::iota(leading.begin(), leading.end(), 0);
   if (!leading.empty()) leading.pop_back();
-  const bool sums_rows = keeps && !dims.empty() && dims == leading &&
-                         Rules().at(node.target).op == "reduce_sum" && Follows(value);
+  const bool keeps_type = MetaOf(value).dtype == MetaOf(node.outputs[0]).dtype;
+  const bool sums_gradient = keeps_type && keeps && !dims.empty() &&
+                             Rules().at(node.target).op == "reduce_sum" && Follows(value);
+  const bool sums_rows = sums_gradient && dims == leading;
   if (sums_rows && !param_of_part_.contains(node.outputs[0])) {
     row_sums_[node.outputs[0]] = value;
     return absl::OkStatus();
   }
   // Of what was repeated.
-  if (keeps && !dims.empty() && Rules().at(node.target).op == "reduce_sum" && Follows(value) &&
-      AddBiasGrad(value, -1, node.outputs[0], /*must_be_added=*/true)) {
+  if (sums_gradient && AddBiasGrad(value, -1, node.outputs[0], /*must_be_added=*/true)) {
     return absl::OkStatus();
   }
-  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  // A mask is counted: its sum is an integer.
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Promoted(node, "self"));
   if (dims.empty() && !Follows(value)) reduced_.emplace(KeyOf(MetaOf(value)), x);
   Add(Rules().at(node.target).op, {{"X", {x}}}, {{"Out", {Output(node.outputs[0])}}})
       .Ints("dim", dims.empty() ? std::vector<int64_t>{0} : dims)
@@ -390,6 +398,16 @@ absl::Status Translator::SliceGrad(const Node& node) {
   }
   SetSection(section, Add("slice_grad", {{"Input", {x}}, {"Out@GRAD", {gradient}}},
                           {{"Input@GRAD", {Output(node.outputs[0])}}}));
+  return absl::OkStatus();
+}
+
+// Of rows of numbers alone: its gradient is another operator, which is not read.
+absl::Status Translator::Gather(const Node& node) {
+  WEFT_ASSIGN_OR_RETURN(const std::string x, Var(node, "self"));
+  WEFT_ASSIGN_OR_RETURN(const std::string index, Var(node, "index"));
+  if (MetaOf(node.outputs[0]).dims.size() != 1) return node.Error("expected tensors of one axis");
+  Add("gather", {{"Index", {index}}, {"X", {x}}}, {{"Out", {Output(node.outputs[0])}}})
+      .Int("axis", 0);
   return absl::OkStatus();
 }
 

@@ -104,6 +104,8 @@ absl::StatusOr<Program> ImportProgram(FileBytes file) {
   return program;
 }
 
+std::map<std::string, std::string> ReadOperators() { return Translator::Operators(); }
+
 const Import* ImportOf(const Program& program) {
   return dynamic_cast<const Import*>(program.origin().get());
 }

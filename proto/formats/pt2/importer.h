@@ -43,6 +43,10 @@ const Import* ImportOf(const Program& program);
 // Weft computes (all of them at once, the first with its line in the user's script). O(bytes).
 absl::StatusOr<Program> ImportProgram(FileBytes file);
 
+// The operators that ImportProgram reads ("aten.relu.default"), with the op that each becomes;
+// empty: ops that its arguments decide.
+std::map<std::string, std::string> ReadOperators();
+
 // What persistable variables of ImportProgram begin with. O(bytes).
 absl::StatusOr<std::map<std::string, Weight>> ReadStartValues(FileBytes file);
 

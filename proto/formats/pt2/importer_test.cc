@@ -13,6 +13,7 @@
 #include "base/testing/archive.h"
 #include "base/testing/test.h"
 #include "base/zip_archive.h"
+#include "ops/schema/op_schema.h"
 #include "proto/all_ops.h"
 #include "proto/op_role.h"
 
@@ -23,6 +24,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
 FileBytes FileOf(const std::string& bytes) {
@@ -149,6 +151,22 @@ TEST(Pt2ImporterTest, MissingOperatorsAreNamedWithTheLineOfTheScript) {
                               "computes aten.pool.default (2 nodes)"),
                     HasSubstr("File \"make_steps.py\", line "),
                     HasSubstr(", in forward: x = F.max_pool2d(")));
+}
+
+TEST(Pt2ImporterTest, OperatorsBecomeOpsThatThereAre) {
+  const auto operators = ReadOperators();
+  EXPECT_THAT(operators, Contains(Pair("aten.elu_backward.default", "elu_grad")));
+  EXPECT_THAT(operators, Contains(Pair("aten.convolution.default", "")));
+  for (const auto& [name, op] : operators) {
+    EXPECT_TRUE(op.empty() || FindOpSchema(op) != nullptr) << name << ": " << op;
+  }
+}
+
+TEST(Pt2ImporterTest, FactorsOfNoFunctionAreRefused) {
+  EXPECT_THAT(ImportProgram(FileOf(Edited("mlp_units", "models/model.json", "1.0507009873554805",
+                                          "-1.0507009873554805"))),
+              testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                HasSubstr("expected elu, selu (a positive scale) or celu")));
 }
 
 TEST(Pt2ImporterTest, AnUpdateWithoutAGradientIsRefusedWithTheParameter) {

@@ -72,6 +72,10 @@ class Translator {
   // Numbers of ops that write a parameter before the last op that does.
   const absl::flat_hash_set<size_t>& unfinished() const { return unfinished_; }
 
+  // The operators that are read ("aten.relu.default"), with the op that each becomes; empty: ops
+  // that its arguments decide.
+  static std::map<std::string, std::string> Operators();
+
   using Rule = absl::Status (Translator::*)(const Node&);
 
  private:
@@ -189,6 +193,7 @@ class Translator {
   absl::Status Unbind(const Node& node);
   absl::Status Slice(const Node& node);
   absl::Status SliceGrad(const Node& node);
+  absl::Status Gather(const Node& node);
   absl::Status Reduce(const Node& node);
   absl::Status Norm(const Node& node);
   absl::Status Fill(const Node& node);
@@ -357,6 +362,8 @@ class Translator {
   absl::flat_hash_map<std::string, std::string> like_;  // by KeyOf
   // By value and element type: what As has made.
   std::map<std::pair<std::string, pb::VarType::Type>, std::string> converted_;
+  // By value and KeyOf a shape: the variable that Reshape has made.
+  std::map<std::pair<std::string, std::string>, std::string> reshaped_;
   // Buffers whose new value an op has written.
   absl::flat_hash_set<std::string> written_;
   // What makes VarOf fail: a value that no op has made.

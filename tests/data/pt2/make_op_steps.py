@@ -27,18 +27,21 @@ OPS = """
 abs add addcdiv addcmul addmm atan baddbmm bmm cat chunk clamp clamp_max clamp_min cos cosh div eq
 erf exp expand expand_as expm1 flatten floor ge gt le lerp linalg.vector_norm log log1p log2
 log_softmax logical_and logical_not logical_or lt masked_fill matmul maximum mean minimum mm mul
-narrow ne neg nn.functional.adaptive_avg_pool2d nn.functional.avg_pool2d
-nn.functional.binary_cross_entropy_with_logits nn.functional.conv2d nn.functional.conv_transpose2d
-nn.functional.cross_entropy nn.functional.elu nn.functional.embedding nn.functional.embedding_bag
-nn.functional.gelu nn.functional.glu nn.functional.group_norm nn.functional.hardsigmoid
-nn.functional.hardswish nn.functional.hardtanh nn.functional.huber_loss nn.functional.layer_norm
-nn.functional.leaky_relu nn.functional.linear nn.functional.max_pool2d nn.functional.mse_loss
-nn.functional.nll_loss nn.functional.normalize nn.functional.pixel_shuffle
+narrow ne neg nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d
+nn.functional.avg_pool1d nn.functional.avg_pool2d nn.functional.binary_cross_entropy_with_logits
+nn.functional.celu nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose1d
+nn.functional.conv_transpose2d nn.functional.cross_entropy nn.functional.elu
+nn.functional.embedding nn.functional.embedding_bag nn.functional.gelu nn.functional.glu
+nn.functional.group_norm nn.functional.hardsigmoid nn.functional.hardswish nn.functional.hardtanh
+nn.functional.huber_loss nn.functional.layer_norm nn.functional.leaky_relu nn.functional.linear
+nn.functional.logsigmoid nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.mish
+nn.functional.mse_loss nn.functional.nll_loss nn.functional.normalize nn.functional.pixel_shuffle
 nn.functional.pixel_unshuffle nn.functional.prelu nn.functional.relu nn.functional.relu6
-nn.functional.rms_norm nn.functional.scaled_dot_product_attention nn.functional.silu
-nn.functional.smooth_l1_loss nn.functional.softplus nn.functional.softsign norm permute pow
-reciprocal reshape rsqrt rsub select sigmoid sign sin sinh softmax split split_with_sizes sqrt
-square squeeze stack sub sum t tan tanh transpose unbind unflatten unsqueeze view where
+nn.functional.rms_norm nn.functional.scaled_dot_product_attention nn.functional.selu
+nn.functional.silu nn.functional.smooth_l1_loss nn.functional.softplus nn.functional.softsign norm
+permute pow reciprocal reshape rsqrt rsub select sigmoid sign sin sinh softmax split
+split_with_sizes sqrt square squeeze stack sub sum t tan tanh transpose unbind unflatten unsqueeze
+view where
 """.split()
 
 

@@ -41,6 +41,30 @@ class LeNet(nn.Module):
         return self.fc2(torch.relu(self.fc1(x.flatten(1))))
 
 
+class Units(nn.Module):
+    """Functions of one value, some of which PyTorch writes as one operator."""
+
+    def forward(self, x):
+        return F.elu(x) + F.selu(x) + F.celu(x, 0.7) + F.mish(x)
+
+
+class Waves(nn.Module):
+    """Sequences: convolutions along them, one of groups and one transposed, and pools."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv1d(2, 4, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm1d(4)
+        self.conv2 = nn.Conv1d(4, 4, 3, padding="same", dilation=2, groups=2)
+        self.up = nn.ConvTranspose1d(4, 3, 4, stride=2, padding=1, output_padding=1)
+        self.fc = nn.Linear(3, 4)
+
+    def forward(self, x):
+        x = F.max_pool1d(F.mish(self.norm(self.conv1(x))), 2)
+        x = F.avg_pool1d(F.celu(self.conv2(x), 0.7), 2)
+        return self.fc(F.selu(self.up(x)).mean(2))
+
+
 class ResNet(nn.Module):
     def __init__(self):
         super().__init__()
@@ -320,6 +344,11 @@ def probabilities(generator):
     return torch.rand((BATCH, 1), generator=generator)
 
 
+def weighted_loss(weights):
+    """The mean over examples, by which ranks take their part."""
+    return lambda x, y: F.cross_entropy(x, y, weight=weights, reduction="none").mean()
+
+
 def adam(model):
     return torch.optim.Adam(model.parameters(), lr=0.01)
 
@@ -354,11 +383,16 @@ MODELS = {
                     normal(6), probabilities),
     "mlp_adagrad": (lambda: mlp(1, nn.SiLU), adagrad, F.smooth_l1_loss, normal(6), normal(1)),
     "mlp_prelu": (lambda: mlp(4, nn.PReLU), adam, F.cross_entropy, normal(6), classes),
+    "mlp_units": (lambda: mlp(4, Units), adam, weighted_loss(torch.tensor([1.0, 0.5, 2.0, 0.0])),
+                  normal(6), classes),
+    "mlp_smooth": (lambda: mlp(4, nn.LogSigmoid), adam, nn.CrossEntropyLoss(label_smoothing=0.1),
+                   normal(6), classes),
     "mlp_clip": (lambda: mlp(4, nn.ReLU), adam, F.cross_entropy, normal(6), classes,
                  {"clip_norm": 0.1, "clip_value": 0.05}),
     "lenet_nesterov": (LeNet, sgd(momentum=0.9, nesterov=True, weight_decay=0.01),
                        F.cross_entropy, normal(1, 12, 12), classes),
     "lenet_adam": (LeNet, adam, F.cross_entropy, normal(1, 12, 12), classes),
+    "waves": (Waves, adam, F.cross_entropy, normal(2, 8), classes),
     "resnet": (ResNet, sgd(momentum=0.9), F.cross_entropy, normal(2, 6, 6), classes),
     "gpt": (Gpt, adamw, lm_loss, words(5), words(5), {"clip_norm": 1.0}),
     "encoder": (Encoder, adam, F.cross_entropy, words(5), classes),
