@@ -14,6 +14,7 @@ import collections
 import errno
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -61,6 +62,7 @@ SIGNALLED = ["close", "fsync", "malloc", "open", "poll", "read", "rename", "writ
 # Beside the system's words for the error number. The last two are libzip's.
 CAUSES = ["out of memory", "cannot start a thread", "Malloc failure", "Not a zip archive"]
 OLD = b"what was here before"
+TIMES = re.compile(rb"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?")
 
 
 def is_alive(group):
@@ -77,13 +79,15 @@ class Command:
     """A command line in a folder of its own, and what it writes there.
 
     Outputs of one group are replaced together. `printed`: standard output is the same every time. `when_stopped`:
-    outputs that a command writes also when a signal stops it, with what there is.
+    outputs that a command writes also when a signal stops it, with what there is. `logs`: outputs to which it adds lines
+    while it runs.
     """
 
     def __init__(self, name, argv, groups=(), statuses=(1,), printed=True, inputs=(), rank=None,
-                 when_stopped=()):
+                 when_stopped=(), logs=()):
         self.name, self.argv, self.groups, self.statuses = name, argv, groups, statuses
         self.printed, self.inputs, self.rank, self.when_stopped = printed, inputs, rank, when_stopped
+        self.logs = logs
 
 
 class Outcome:
@@ -101,7 +105,7 @@ class Sweep:
         os.mkdir(folder)
         for path in command.inputs:
             shutil.copy(path, folder)
-        for path in [path for group in command.groups for path in group]:
+        for path in [path for group in command.groups for path in group] + list(command.logs):
             with open(os.path.join(folder, path), "wb") as f:
                 f.write(OLD)
         counts_path = os.path.join(self.scratch, "counts")
@@ -147,6 +151,8 @@ class Sweep:
         for name in sorted(os.listdir(folder)):
             with open(os.path.join(folder, name), "rb") as f:
                 files[name] = f.read()
+                if name.endswith((".json", ".jsonl")):
+                    files[name] = TIMES.sub(b"0", files[name])
         return Outcome(status, stdout, stderr.decode(errors="replace"), files, counts)
 
     def complaint(self, command, good, fault, found):
@@ -174,6 +180,13 @@ class Sweep:
                 return f"{group}: some are old and some new"
             if found.status == good.status and not all(is_new):
                 return f"{group}: success is reported, but nothing is written"
+        for path in command.logs:
+            lines = found.files[path].splitlines(keepends=True)
+            is_begun = lines == good.files[path].splitlines(keepends=True)[:len(lines)]
+            if not is_begun and found.files[path] != OLD:
+                return f"{path}: a line is missing, cut or wrong"
+            if found.status == good.status and found.files[path] != good.files[path]:
+                return f"{path}: success is reported, but lines are missing"
         if found.status == good.status:
             # weft stats prints the memory of a run, or that it cannot be estimated.
             if command.printed and found.stdout != good.stdout and b"out of memory" not in found.stdout:
@@ -261,6 +274,9 @@ def commands(transpile, weft, programs, scratch):
         Command("resume", run + ["--ranks", "2", "--steps", "2", "--resume", "resumed.ckpt",
                                "--save", "saved.pdparams"],
                 groups=[["saved.pdparams", "saved.pdopt"]], printed=False, inputs=[checkpoint]),
+        Command("files", run + ["--ranks", "2", "--steps", "2", "--fetch", "fc_0.tmp_0", "--fetch_npz", "fetched.npz",
+                                "--trace", "trace.json", "--profile", "profile.json", "--metrics", "metrics.jsonl"],
+                groups=[["fetched.npz"], ["trace.json"], ["profile.json"]], printed=False, logs=["metrics.jsonl"]),
         # The faults are those of the launcher, and of the process of each rank. 126: cannot start the command.
         Command("launch", launch, groups=[["saved.npz"]], statuses=(1, 126), printed=False, rank="launcher"),
         Command("launched_0", launch, groups=[["saved.npz"]], printed=False, rank="0"),
