@@ -307,6 +307,24 @@ TEST(Equivalence, ADivisorMayBeMadeInSeveralWays) {
       "cast(X=[g]) {in_dtype=4, out_dtype=5}\n");
   EXPECT_THAT(Differences(Undivided(""), counted, ForRanks(256)), IsEmpty());
   EXPECT_THAT(Differences(Undivided(""), counted, ForRanks(512)), Contains(HasSubstr("W601")));
+  // The mean of ones is 1 in fp32 for any number of ranks; in a half type, for 256 at most.
+  const auto times_mean_of_ones = [](absl::string_view type, absl::string_view dtype) {
+    return absl::StrReplaceAll(
+        Undivided(absl::StrCat(
+            "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}\n"
+            "    Out=[g] = fill_constant() {shape=longs[], dtype=",
+            dtype,
+            ", value=1.0}\n    Out=[g] = c_allreduce_avg(X=[g]) {ring_id=0, use_calc_stream=true}\n"
+            "    Out=[n] = cast(X=[g]) {in_dtype=",
+            dtype, ", out_dtype=5}\n    Out=[w@GRAD] = elementwise_mul(X=[w@GRAD], Y=[n])\n")),
+        {{"    var w@GRAD", absl::StrCat("    var g : ", type, "[]\n    var w@GRAD")}});
+  };
+  EXPECT_THAT(Differences(Undivided(""), times_mean_of_ones("fp32", "5"), VerifyOptions()),
+              IsEmpty());
+  EXPECT_THAT(Differences(Undivided(""), times_mean_of_ones("fp16", "4"), ForRanks(256)),
+              IsEmpty());
+  EXPECT_THAT(Differences(Undivided(""), times_mean_of_ones("fp16", "4"), VerifyOptions()),
+              Contains(HasSubstr("W601")));
   // Ten times a tenth is 1.0000001 in fp32, if it is added up in a row.
   const std::string tenths = divided(
       absl::StrCat(kFill,
