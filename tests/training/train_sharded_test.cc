@@ -224,9 +224,10 @@ TEST_P(ShardedTest, TrainsAsGradAllReduceDoes) {
   }
 }
 
-// By AdaGrad, by RMSProp, and with activations that are computed anew.
+// By AdaGrad, by RMSProp, by AdamW with parameters that do not decay, and with activations that are
+// computed anew.
 TEST(ShardedRunTest, ProgramsOfPaddleTrainAsGradAllReduceDoes) {
-  for (const std::string model : {"mlp_adagrad", "mlp_rmsprop", "script_recompute"}) {
+  for (const std::string model : {"mlp_adagrad", "mlp_rmsprop", "bert_tiny", "script_recompute"}) {
     SCOPED_TRACE(model);
     const std::string folder = absl::StrCat("tests/data/", model, "/");
     WEFT_ASSERT_OK_AND_ASSIGN(const Program main, ReadProgram(folder + "main.pb"));
