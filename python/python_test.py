@@ -1754,6 +1754,8 @@ class PackageTest(unittest.TestCase):
         self.assertIn("by policy bytes", weft.plan(MAIN))
         self.assertRegex(weft.plan(MAIN)._repr_html_(), "^<pre>")  # pylint: disable=protected-access
         self.assertRegex(weft.version(), r"^\d+\.\d+")
+        self.assertEqual(weft.__version__, weft.version())
+        self.assertFalse(hasattr(weft, "versions"))
 
 
 if __name__ == "__main__":
