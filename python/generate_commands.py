@@ -89,8 +89,8 @@ params: a Run, whose parameters are taken as they are now, or name -> array, as 
 
 Returns an Evaluated: name -> number, of the metrics.
 
->>> evaluate("test.pb", batches, run)  # doctest: +SKIP
-{'mean_0.tmp_0': 10.63914...}""",
+>>> evaluate("test.pb", batches("feeds.npz"), startup="startup.pb")  # doctest: +ELLIPSIS
+{'loss': 8.605...}""",
         "    return _fit.evaluate(program, batches, params, startup, names, _given(locals()))",
         ("batches", "params", "startup", "names")),
     "stats": (

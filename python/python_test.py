@@ -1710,6 +1710,16 @@ class PackageTest(unittest.TestCase):
                 self.assertIn("\n", documented.__doc__)
                 self.assertRegex(documented.__doc__, r"\b%s_?: " % option.name)
 
+    def test_attributes_have_types(self):
+        classes = [one for one in vars(weft).values() if isinstance(one, type)]
+        names = [(one, name) for one in classes
+                 for name in (*vars(one).get("__slots__", ()), *getattr(one, "_fields", ()))
+                 if not name.startswith("_")]
+        self.assertIn((weft.Fetched, "name"), names)
+        self.assertIn((weft.Finding, "op_type"), names)
+        self.assertEqual([(one, name) for one, name in names
+                          if name not in vars(one).get("__annotations__", {})], [])
+
     def test_functions_are_those_of_the_header(self):
         with open(SYMBOLS, encoding="utf-8") as file:
             self.assertEqual(sorted(_native._FUNCTIONS), file.read().split())
@@ -1744,6 +1754,8 @@ class PackageTest(unittest.TestCase):
         self.assertIn("by policy bytes", weft.plan(MAIN))
         self.assertRegex(weft.plan(MAIN)._repr_html_(), "^<pre>")  # pylint: disable=protected-access
         self.assertRegex(weft.version(), r"^\d+\.\d+")
+        self.assertEqual(weft.__version__, weft.version())
+        self.assertFalse(hasattr(weft, "versions"))
 
 
 if __name__ == "__main__":

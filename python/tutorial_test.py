@@ -33,7 +33,7 @@ def main():
         with numpy.load("feeds.npz") as feeds:
             names = dict(vars(weft), x=feeds["0/x"], y=feeds["0/y"])
         runner = doctest.DocTestRunner()
-        for one in (weft.transpile, weft.verify, weft.Run):
+        for one in (weft.transpile, weft.verify, weft.evaluate, weft.Run):
             for test in doctest.DocTestFinder(recurse=False).find(one, one.__name__, globs=names):
                 runner.run(test)
         found = runner.summarize()

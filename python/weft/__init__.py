@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import os
     from typing import Any, Iterable, Optional, Sequence, Union
 
+    __version__: str
+
 __all__ = [
     "Diff", "Error", "Evaluated", "Fetched", "Finding", "Fitted", "Note", "Program", "Report",
     "Run", "Tensor", "Transpiled", "Turns", "Warning", "batches", "diff", "evaluate", "plan",
@@ -64,3 +66,11 @@ def batches(files: Union[str, os.PathLike[str], Sequence[Union[str, os.PathLike[
 def version() -> str:
     """The version of Weft."""
     return _native.lib().weft_version().decode()
+
+
+if not TYPE_CHECKING:  # for which each name would then be one of the package
+    def __getattr__(name):
+        """__version__, for which the library is loaded."""
+        if name == "__version__":
+            return version()
+        raise AttributeError("module 'weft' has no attribute %r" % name)

@@ -384,8 +384,8 @@ def evaluate(
 
     Returns an Evaluated: name -> number, of the metrics.
 
-    >>> evaluate("test.pb", batches, run)  # doctest: +SKIP
-    {'mean_0.tmp_0': 10.63914...}
+    >>> evaluate("test.pb", batches("feeds.npz"), startup="startup.pb")  # doctest: +ELLIPSIS
+    {'loss': 8.605...}
 
     Options, as of the command, where None stands for its default:
 

@@ -115,14 +115,22 @@ def transpile(main, startup, options, progress):
     return result
 
 
-_FINDING = "rule severity rank in_startup block op_index op_type variable message"
-
-
-class Finding(namedtuple("Finding", _FINDING)):
+class Finding(namedtuple(
+        "Finding", "rule severity rank in_startup block op_index op_type variable message")):
     """A violation of a rule. `rank` is None if one program is for all ranks; `op_type` and
     `op_index` are None if it is about the program as a whole."""
 
     __slots__ = ()
+
+    rule: str
+    severity: str
+    rank: Optional[int]
+    in_startup: bool
+    block: int
+    op_index: Optional[int]
+    op_type: Optional[str]
+    variable: str
+    message: str
 
     @classmethod
     def of(cls, raw):

@@ -28,6 +28,8 @@ class Fetched(float):
 
     __slots__ = ("name", "_arrays", "_first", "_count")
 
+    name: str
+
     def __new__(cls, number, name, arrays, first, count):  # pylint: disable=too-many-arguments
         made = float.__new__(cls, number)
         made.name = name

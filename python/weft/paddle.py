@@ -353,7 +353,8 @@ class Trainer(Run):
                     one has the program as it is
     scope           default: paddle.static.global_scope(). It need not have values: `startup` makes
                     those that it lacks
-    transpile       more options of weft.transpile
+    transpile       more options of weft.transpile. In several processes of a launcher, nranks is
+                    the number of all ranks: mode="grad_allreduce", transpile={"nranks": 2}
     plateau_steps   of a learning rate that follows ReduceOnPlateau: as of weft.Program
     options         of weft.Run
 
@@ -373,8 +374,8 @@ class Trainer(Run):
         self._plateau_steps = None if plateau_steps is None else int(plateau_steps)
         begin = programs.optional(startup, "startup")
         if mode is not None or ranks > 1:
-            out = globals()["transpile"](source, begin, mode=mode or "grad_allreduce", nranks=ranks,
-                                         **(transpile or {}))
+            out = globals()["transpile"](source, begin, mode=mode or "grad_allreduce",
+                                         **{"nranks": ranks, **(transpile or {})})
             source, begin = out.main, out.startup
         elif transpile:
             raise _error("transpile: expected a mode, as there is one rank")

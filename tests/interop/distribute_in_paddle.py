@@ -154,6 +154,23 @@ def trained_here(begin, mode):
         return losses, state
 
 
+def trainer_of_a_job(begin):
+    """`nranks` counts the ranks of all processes; this is the only one."""
+    with paddle.static.scope_guard(paddle.static.Scope()):
+        main, startup, _, _ = build()
+        paddle.static.Executor(paddle.CPUPlace()).run(startup)
+        weft.paddle.load_state_dict(begin, main)
+        for mode in (None, "grad_allreduce"):
+            with weft.paddle.Trainer(main, startup, mode=mode, ranks=2,
+                                     transpile={"nranks": 2}) as trainer:
+                trainer.step(batches()[0])
+        try:
+            weft.paddle.Trainer(main, startup, ranks=2, transpile={"nranks": 4})
+            raise AssertionError("expected an error")
+        except weft.Error as error:
+            assert "expected ranks 4, found 2" in str(error), error
+
+
 def follows_plateau(begin, every, **options):
     """20 steps of a rate that follows the loss, of Paddle alone, and of Weft and then Paddle."""
     steps, all_batches = 20, [batches()[i % STEPS] for i in range(20)]
@@ -291,6 +308,7 @@ def main():
             # The executor sets the rate before a step, not after it.
             assert_close(ranks[rank][2], end, "end of rank %d" % rank)
         state_goes_in(begin)
+        trainer_of_a_job(begin)
         follows_plateau(begin, 1, patience=0, factor=0.5, threshold=0.2)
         follows_plateau(begin, 2, patience=0, factor=0.7, cooldown=1, threshold=0.1,
                         threshold_mode="abs", min_lr=0.02)
