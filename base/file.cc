@@ -410,10 +410,10 @@ absl::Status AtomicFile::Commit() {
   return absl::OkStatus();
 }
 
-absl::Status ReplaceTogether(std::vector<std::pair<std::string, AtomicFile>>&& files) {
-  for (auto& [path, file] : files) WEFT_RETURN_IF_ERROR(Annotate(path, file.Sync()));
-  for (auto& [path, file] : files) WEFT_RETURN_IF_ERROR(Annotate(path, file.Replace()));
-  for (auto& [path, file] : files) file.Keep();
+absl::Status ReplaceTogether(std::vector<std::pair<std::string, AtomicFile>> files) {
+  for (auto& one : files) WEFT_RETURN_IF_ERROR(Annotate(one.first, one.second.Sync()));
+  for (auto& one : files) WEFT_RETURN_IF_ERROR(Annotate(one.first, one.second.Replace()));
+  for (auto& one : files) one.second.Keep();
   return absl::OkStatus();
 }
 

@@ -86,7 +86,7 @@ class AtomicFile {
 
 // Commits files that change together, by the path that errors begin with. After an error none
 // changes, as far as AtomicFile::Replace can.
-absl::Status ReplaceTogether(std::vector<std::pair<std::string, AtomicFile>>&& files);
+absl::Status ReplaceTogether(std::vector<std::pair<std::string, AtomicFile>> files);
 
 // Removes the temporary files of all AtomicFiles that are being written, at most 64, before a
 // signal ends the process. Async-signal-safe. These files cannot be committed afterwards.
